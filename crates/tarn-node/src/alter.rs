@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::Replicas;
-use tarn_types::{Column, ColumnId, TableSchema};
+use tarn_types::{ColumnId, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
@@ -25,12 +25,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::renames::end_worker;
 use crate::threads::blocking;
+use crate::view_readers::{Rewrites, names_change, readers_of};
 
 /// Deliveries until nothing waits: what was frozen by a failed one, then the rest.
 const MAX_DELIVERIES: usize = 3;
-
-/// The query of a view when the table that it reads (before, after) has other names for its columns; `None`: it stays as it is.
-pub type Rewrite = fn(&TableSchema, &TableSchema, &TableSchema) -> Result<Option<String>>;
 
 /// A table that nobody writes until it is altered. Dropped before that, it is as it was.
 pub struct Altering {
@@ -53,29 +51,66 @@ impl Node {
         self.check_open()?;
         let handle = self.catalog().require(table)?;
         handle.check_whole()?;
-        end_worker(&handle).await;
         let (node, replicas) = (Arc::clone(self), Arc::clone(handle.replicas()?));
         let altering = Altering { node, handle, replicas, is_over: false, has_beside: false, _one: one };
-        let gate = Arc::clone(&altering.handle.gate);
-        blocking(move || {
-            *gate.write() = Gate::Altered;
-            Ok(())
-        })
-        .await?;
+        keep_writers_out(&altering.handle).await?;
         Ok(altering)
     }
-}
 
-impl Node {
-    /// Nobody sees what is said of columns that are gone: it is only in the way.
-    pub(crate) async fn forget_comments(&self, table: &TableSchema, gone: &[ColumnId]) {
-        let said = self.comments().of(table.id);
-        for id in gone.iter().filter(|id| said.column(**id).is_some()) {
-            if let Err(error) = self.comments().say(table, Some(*id), None).await {
-                tracing::warn!(table = %table.name, %error, "what was said of a column that was dropped is left");
+    /// All rows of a table that nobody writes into the lake.
+    pub(crate) async fn deliver_all(&self, handle: &TableHandle) -> Result<()> {
+        for _ in 0..MAX_DELIVERIES {
+            if is_delivered(handle) {
+                return Ok(());
+            }
+            let (parts, replicas) = (Arc::clone(self.parts()), Arc::clone(handle.replicas()?));
+            let hot: Arc<dyn HotTable> = replicas;
+            self.in_background(async move { Ok(parts.lake.deliver(&hot).await?) }).await?;
+        }
+        match is_delivered(handle) {
+            true => Ok(()),
+            false => {
+                let message = format!("rows of table \"{}\" are not in the lake yet", handle.schema().name);
+                Err(Error::new(ErrorKind::Conflict, message).with_hint("try again"))
             }
         }
     }
+
+    /// Before columns are called otherwise, or go: what goes with them knows them by their ids from then on, and is gone with those that go from the
+    /// same moment on.
+    pub(crate) async fn know_columns(&self, before: &TableSchema, after: &TableSchema) -> Result<()> {
+        let known: Vec<ColumnId> = match names_change(before, after) {
+            true => before.columns.iter().map(|column| column.id).collect(),
+            false => gone(before, after),
+        };
+        match known.is_empty() {
+            true => Ok(()),
+            false => self.sequences().know_columns(before, &known).await,
+        }
+    }
+
+    /// Behind it: what was taken of sequences of columns that went, and what was said of these, is only in the way.
+    pub(crate) async fn forget_columns(&self, before: &TableSchema, after: &TableSchema) {
+        let gone = gone(before, after);
+        self.sequences().forget_columns(before, &gone);
+        let said = self.comments().of(after.id);
+        for id in gone.iter().filter(|id| said.column(**id).is_some()) {
+            if let Err(error) = self.comments().say(after, Some(*id), None).await {
+                tracing::warn!(table = %after.name, %error, "what was said of a column that was dropped is left");
+            }
+        }
+    }
+}
+
+/// Nobody writes through this handle any more; those who write now are waited for.
+pub(crate) async fn keep_writers_out(handle: &TableHandle) -> Result<()> {
+    end_worker(handle).await;
+    let gate = Arc::clone(&handle.gate);
+    blocking(move || {
+        *gate.write() = Gate::Altered;
+        Ok(())
+    })
+    .await
 }
 
 impl Altering {
@@ -109,49 +144,24 @@ impl Altering {
 
     /// All rows into the lake. Little is left to do if that was done just before writers were kept out.
     pub async fn deliver(&self) -> Result<()> {
-        for _ in 0..MAX_DELIVERIES {
-            if self.is_delivered() {
-                return Ok(());
-            }
-            let parts = Arc::clone(self.node.parts());
-            let hot: Arc<dyn HotTable> = self.replicas.clone();
-            let delivering = async move { Ok(parts.lake.deliver(&hot).await?) };
-            self.node.in_background(delivering).await?;
-        }
-        match self.is_delivered() {
-            true => Ok(()),
-            false => Err(not_delivered(&self.handle)),
-        }
-    }
-
-    fn is_delivered(&self) -> bool {
-        is_delivered(&self.handle)
+        self.node.deliver_all(&self.handle).await
     }
 
     /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have other texts from the
-    /// same moment on, which `rewrite` makes.
+    /// same moment on, which `rewrites` makes.
     ///
     /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore did, the table takes
-    /// no writes until the server starts again. Those of `rewrite`.
-    pub async fn finish(mut self, to: TableSchema, rewrite: Rewrite) -> Result<()> {
+    /// no writes until the server starts again. Those of `rewrites`.
+    pub async fn finish(mut self, to: TableSchema, rewrites: Rewrites) -> Result<()> {
         let from = Arc::clone(self.schema());
         if to == *from {
             return Ok(());
         }
-        if !self.is_delivered() && !to.stores_as(&from) {
+        if !is_delivered(&self.handle) && !to.stores_as(&from) {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
-        let names_change = names_change(&from, &to);
-        let gone = gone(&from, &to);
-        let mut readers = vec![];
-        if names_change {
-            readers = self.readers_of(&to, rewrite)?;
-            let all: Vec<ColumnId> = from.columns.iter().map(|column| column.id).collect();
-            self.node.sequences().know_columns(&from, &all).await?;
-        } else if !gone.is_empty() {
-            // Sequences go with their columns: those of one that is gone are, from the same moment on.
-            self.node.sequences().know_columns(&from, &gone).await?;
-        }
+        let readers = readers_of(&self.node.catalog().views(), &[(&from, &to)], rewrites)?;
+        self.node.know_columns(&from, &to).await?;
         fail::fail_point!("alter::shut");
         let mut changes = vec![Alteration { from: Arc::clone(&from), to: Box::new(to.clone()) }];
         changes.extend(readers.iter().cloned());
@@ -165,28 +175,11 @@ impl Altering {
         self.handle.table.alter(Arc::clone(&schema))?;
         let views = readers.into_iter().map(|change| Entry::View(Arc::new(*change.to)));
         self.open(Arc::clone(&schema), views.collect());
-        if names_change {
+        if names_change(&from, &schema) {
             self.node.sequences().forget_owners();
         }
-        self.node.sequences().forget_columns(&from, &gone);
-        self.node.forget_comments(&schema, &gone).await;
+        self.node.forget_columns(&from, &schema).await;
         Ok(())
-    }
-
-    /// Views whose texts are others when the table is defined so.
-    fn readers_of(&self, to: &TableSchema, rewrite: Rewrite) -> Result<Vec<Alteration>> {
-        let mut readers = vec![];
-        for view in self.node.catalog().views() {
-            let mut now = (*view).clone();
-            let Some(of) = now.options.view.as_mut().filter(|of| of.reads.values().any(|id| *id == to.id)) else {
-                continue;
-            };
-            if let Some(query) = rewrite(&view, self.schema(), to)? {
-                of.query = query;
-                readers.push(Alteration { from: view, to: Box::new(now) });
-            }
-        }
-        Ok(readers)
     }
 
     /// Lets writers in. The table and these views are in the catalog at one moment.
@@ -198,24 +191,13 @@ impl Altering {
     }
 }
 
-/// Whether columns are called otherwise.
-pub(crate) fn names_change(before: &TableSchema, after: &TableSchema) -> bool {
-    let is_called_otherwise = |column: &Column| before.column_by_id(column.id).is_some_and(|of| of.name != column.name);
-    after.columns.iter().any(is_called_otherwise)
-}
-
 /// Whether all rows of a table are in the lake.
-pub(crate) fn is_delivered(handle: &TableHandle) -> bool {
+fn is_delivered(handle: &TableHandle) -> bool {
     handle.table.pending().oldest_ms.is_none()
 }
 
-pub(crate) fn not_delivered(handle: &TableHandle) -> Error {
-    let message = format!("rows of table \"{}\" are not in the lake yet", handle.schema().name);
-    Error::new(ErrorKind::Conflict, message).with_hint("try again")
-}
-
 /// Columns that are dropped.
-pub(crate) fn gone(before: &TableSchema, after: &TableSchema) -> Vec<ColumnId> {
+fn gone(before: &TableSchema, after: &TableSchema) -> Vec<ColumnId> {
     before.columns.iter().map(|column| column.id).filter(|id| after.column_by_id(*id).is_none()).collect()
 }
 

@@ -23,31 +23,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
-use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::{Decided, Replicas, commit_together};
 use tarn_rows::Outcome;
-use tarn_types::{
-    BatchBuilder, ColumnId, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells,
-};
+use tarn_types::{BatchBuilder, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::alter::{gone, is_delivered, names_change, not_delivered};
+use crate::alter::keep_writers_out;
 use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
 use crate::committing::{Committing, Noted, check};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
-use crate::renames::end_worker;
 use crate::threads::blocking;
 use crate::transaction::TableWrites;
-use crate::view_readers::{Rewrites, reader_of};
+use crate::view_readers::{Rewrites, names_change, readers_of};
 use crate::write::conflict;
-
-/// Deliveries until nothing waits: what was frozen by a failed one, then the rest.
-const MAX_DELIVERIES: usize = 3;
 
 /// A table that a transaction altered.
 #[derive(Clone)]
@@ -118,7 +111,9 @@ impl Node {
                 self.deliver_all(handle).await?;
             }
         }
-        let readers = shut.readers(rewrites)?;
+        let changes: Vec<(&TableSchema, &TableSchema)> =
+            shut.tables.iter().map(|(_, table)| (&*table.from, &*table.to)).collect();
+        let readers = readers_of(&self.catalog().views(), &changes, rewrites)?;
         self.mark_owners(&shut.tables).await?;
         let writes = shut.writes(writes)?;
         let tables = shut.tables.clone();
@@ -131,9 +126,7 @@ impl Node {
                     self.sequences().forget_owners();
                 }
                 for (_, table) in &shut.tables {
-                    let gone = gone(&table.from, &table.to);
-                    self.sequences().forget_columns(&table.from, &gone);
-                    self.forget_comments(&table.to, &gone).await;
+                    self.forget_columns(&table.from, &table.to).await;
                     self.metrics().set_delivery_failing(&table.from.name, false);
                 }
                 self.metrics().rows_written.inc_by(rows);
@@ -167,30 +160,10 @@ impl Node {
         self.parts().check_writable()
     }
 
-    /// All rows into the lake.
-    async fn deliver_all(&self, handle: &Arc<TableHandle>) -> Result<()> {
-        for _ in 0..MAX_DELIVERIES {
-            if is_delivered(handle) {
-                return Ok(());
-            }
-            let (parts, replicas) = (Arc::clone(self.parts()), Arc::clone(handle.replicas()?));
-            let hot: Arc<dyn HotTable> = replicas;
-            self.in_background(async move { Ok(parts.lake.deliver(&hot).await?) }).await?;
-        }
-        if is_delivered(handle) { Ok(()) } else { Err(not_delivered(handle)) }
-    }
-
-    /// What goes with columns of tables that are called otherwise knows them by their ids from now on.
+    /// What goes with tables and columns that are called otherwise knows them by their ids from now on.
     async fn mark_owners(&self, tables: &[(Arc<TableHandle>, Altered)]) -> Result<()> {
         for (_, Altered { from, to, .. }) in tables {
-            let gone = gone(from, to);
-            if names_change(from, to) {
-                let all: Vec<ColumnId> = from.columns.iter().map(|column| column.id).collect();
-                self.sequences().know_columns(from, &all).await?;
-            } else if !gone.is_empty() {
-                // Sequences go with their columns.
-                self.sequences().know_columns(from, &gone).await?;
-            }
+            self.know_columns(from, to).await?;
             if from.name != to.name {
                 check_name(&to.name)?;
                 if self.sequences().all().await?.iter().any(|(name, _)| *name == to.name) {
@@ -215,32 +188,13 @@ impl Shut {
         }
         handle.check_whole()?;
         self.tables.push((Arc::clone(&handle), table.clone()));
-        end_worker(&handle).await;
-        let gate = Arc::clone(&handle.gate);
-        blocking(move || {
-            *gate.write() = Gate::Altered;
-            Ok(())
-        })
-        .await?;
+        keep_writers_out(&handle).await?;
         if table.looked_at.is_some_and(|position| position != handle.position()) {
             let message =
                 format!("could not serialize access to table \"{name}\": it was written since its rows were looked at");
             return Err(Error::new(ErrorKind::Conflict, message).with_hint("run the transaction again"));
         }
         Ok(())
-    }
-
-    /// Views whose texts are others then.
-    fn readers(&self, rewrites: Rewrites) -> Result<Vec<Alteration>> {
-        let changes: Vec<(&TableSchema, &TableSchema)> =
-            self.tables.iter().map(|(_, table)| (&*table.from, &*table.to)).collect();
-        let mut readers = vec![];
-        for view in self.node.catalog().views() {
-            if let Some(to) = reader_of(&view, &changes, rewrites)? {
-                readers.push(Alteration { from: view, to: Box::new(to) });
-            }
-        }
-        Ok(readers)
     }
 
     /// What is written into each table, by the handle that is the table's now.

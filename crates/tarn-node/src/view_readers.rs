@@ -4,11 +4,13 @@
 //! reads SQL.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tarn_types::TableSchema;
+use tarn_metastore::Alteration;
+use tarn_types::{Column, TableSchema};
 
 use crate::error::Result;
-use crate::{alter, renames};
+use crate::renames;
 
 /// How texts of views are written anew.
 #[derive(Clone, Copy)]
@@ -16,7 +18,33 @@ pub struct Rewrites {
     /// When tables are called otherwise.
     pub names: renames::Rewrite,
     /// When columns are.
-    pub columns: alter::Rewrite,
+    pub columns: ColumnRewrite,
+}
+
+/// The query of a view when the table that it reads (before, after) has other names for its columns; `None`: it stays as it is.
+pub type ColumnRewrite = fn(&TableSchema, &TableSchema, &TableSchema) -> Result<Option<String>>;
+
+/// Whether columns are called otherwise.
+pub(crate) fn names_change(before: &TableSchema, after: &TableSchema) -> bool {
+    let is_called_otherwise = |column: &Column| before.column_by_id(column.id).is_some_and(|of| of.name != column.name);
+    after.columns.iter().any(is_called_otherwise)
+}
+
+/// The views of these whose definitions are others when each of these tables (before, after) is what it is to be.
+///
+/// Errors: as of [`reader_of`].
+pub(crate) fn readers_of(
+    views: &[Arc<TableSchema>],
+    changes: &[(&TableSchema, &TableSchema)],
+    rewrites: Rewrites,
+) -> Result<Vec<Alteration>> {
+    let mut readers = vec![];
+    for view in views {
+        if let Some(to) = reader_of(view, changes, rewrites)? {
+            readers.push(Alteration { from: Arc::clone(view), to: Box::new(to) });
+        }
+    }
+    Ok(readers)
 }
 
 /// The view when each of these tables (before, after) is what it is to be. `None`: it stays as it is.
@@ -31,7 +59,7 @@ pub fn reader_of(
     let Some(of) = &view.options.view else { return Ok(None) };
     let read = || changes.iter().filter(|(from, _)| of.reads.values().any(|id| *id == from.id));
     for (from, to) in read() {
-        if !alter::names_change(from, to) {
+        if !names_change(from, to) {
             continue;
         }
         let query = (rewrites.columns)(&now, from, &to.renamed(&from.name))?;

@@ -33,8 +33,8 @@ use crate::ddl::{Ddl, check_column_name, keyed};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, kept, with_column_renamed};
 use crate::names::{KEY_SUFFIX, quote};
+use crate::seen_schemas::REWRITES;
 use crate::spelled::data_type;
-use crate::view_columns;
 use crate::view_rename::rewrite;
 
 impl Session {
@@ -132,7 +132,7 @@ impl Session {
         if !to.stores_as(altering.schema()) {
             altering.deliver().await?;
         }
-        let finished = to_its_end(async move { altering.finish(to, view_columns::rewrite).await });
+        let finished = to_its_end(async move { altering.finish(to, REWRITES).await });
         self.interrupt.submit(finished, |()| 0).await
     }
 
