@@ -30,6 +30,7 @@ use datafusion::sql::sqlparser::ast;
 use tarn_types::Zone;
 
 use crate::Error;
+use crate::parser::call;
 use crate::rewrite::each_expression;
 use crate::walk::walk_mut;
 
@@ -65,21 +66,9 @@ pub(crate) fn name_functions(statement: &mut ast::Statement) {
         fn post_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
             if let ast::Expr::AtTimeZone { timestamp, time_zone } = expr {
                 let argument = |expr: &mut ast::Expr| {
-                    let null = ast::Expr::Value(ast::Value::Null.with_empty_span());
-                    ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(std::mem::replace(expr, null)))
+                    std::mem::replace(expr, ast::Expr::Value(ast::Value::Null.with_empty_span()))
                 };
-                let args = vec![argument(time_zone), argument(timestamp)];
-                let list = ast::FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] };
-                *expr = ast::Expr::Function(ast::Function {
-                    name: ast::ObjectName::from(vec![ast::Ident::new(TIMEZONE)]),
-                    uses_odbc_syntax: false,
-                    parameters: ast::FunctionArguments::None,
-                    args: ast::FunctionArguments::List(list),
-                    filter: None,
-                    null_treatment: None,
-                    over: None,
-                    within_group: vec![],
-                });
+                *expr = call(TIMEZONE, vec![argument(time_zone), argument(timestamp)]);
             }
             ControlFlow::Continue(())
         }

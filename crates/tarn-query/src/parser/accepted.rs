@@ -10,13 +10,12 @@ use std::ops::ControlFlow;
 
 use crate::sqlparser::ast::{
     AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
-    Distinct, Expr, Fetch, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Insert, Join, LimitClause, LockClause, Merge,
-    MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr, NamedWindowDefinition,
-    NamedWindowExpr, NonBlock, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr, OrderByKind,
-    Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, ShowStatementOptions, Statement, TableAlias,
-    TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, Value, Values, Visitor,
-    VisitorMut, WindowSpec, WindowType, With,
+    Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
+    LimitClause, LockClause, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr,
+    NamedWindowDefinition, NamedWindowExpr, NonBlock, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy,
+    OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, ShowStatementOptions,
+    Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, Value,
+    Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::walk::{walk, walk_mut};
@@ -25,6 +24,7 @@ use super::{
     Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_QUERIES, MAX_SELECTED, MAX_TABLES,
     ParseError, fold,
 };
+use crate::parser::calls::call;
 use crate::parser::copy::copy_alone;
 use crate::parser::explain;
 use crate::parser::null_asks::NullAsks;
@@ -1034,7 +1034,7 @@ impl VisitorMut for Plain {
         if let Some(Fetch { with_ties, percent: _, quantity }) = query.fetch.take() {
             let one = || Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
             let count = quantity.unwrap_or_else(one);
-            let count = Some(if with_ties { called(WITH_TIES, count) } else { count });
+            let count = Some(if with_ties { call(WITH_TIES, vec![count]) } else { count });
             match &mut query.limit_clause {
                 Some(LimitClause::LimitOffset { limit, .. }) => *limit = count,
                 other => *other = Some(LimitClause::LimitOffset { limit: count, offset: None, limit_by: vec![] }),
@@ -1059,21 +1059,6 @@ impl VisitorMut for Plain {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// The call of a function of one argument.
-fn called(name: &str, arg: Expr) -> Expr {
-    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))];
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
 }
 
 /// A chain of UNION, or of UNION ALL, as a balanced tree: both are associative, and the first query names the columns.

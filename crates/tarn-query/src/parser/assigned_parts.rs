@@ -4,6 +4,8 @@
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
+use super::tokens::{keyword, said};
+
 /// A value, what its part becomes, and the steps that lead there.
 pub const ASSIGNED: &str = "tarn_assigned";
 
@@ -16,8 +18,7 @@ pub(super) fn write_assigned(tokens: &mut Vec<TokenWithSpan>) {
     if !has(|token| *token == Token::LBracket) || !has(|token| keyword(token) == Keyword::UPDATE) {
         return;
     }
-    let said: Vec<usize> =
-        (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
+    let said = said(tokens);
     let mut found = Found {
         tokens: tokens.as_slice(),
         said: &said,
@@ -196,13 +197,6 @@ fn written(tokens: &[TokenWithSpan], assigned: Vec<Assigned>) -> Vec<TokenWithSp
     }
     out.extend_from_slice(&tokens[done..]);
     out
-}
-
-fn keyword(token: &Token) -> Keyword {
-    match token {
-        Token::Word(word) if word.quote_style.is_none() => word.keyword,
-        _ => Keyword::NoKeyword,
-    }
 }
 
 #[cfg(test)]

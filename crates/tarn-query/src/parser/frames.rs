@@ -9,6 +9,8 @@
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::tokens::{keyword, said};
+
 /// The function whose call says what a frame leaves out: `current row`, `group` or `ties`.
 pub const EXCLUDING: &str = "tarn_excluding";
 
@@ -51,9 +53,7 @@ struct Open {
 
 impl Changes {
     fn find(&mut self, tokens: &[TokenWithSpan]) {
-        // Places of what is no white space.
-        let said: Vec<usize> =
-            (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
+        let said = said(tokens);
         let token = |at: usize| said.get(at).map(|place| &tokens[*place].token);
         let word = |at: usize| token(at).map_or(Keyword::NoKeyword, keyword);
         let mut open: Vec<Open> = vec![];
@@ -126,13 +126,6 @@ fn offset_of_text<'a>(at: usize, token: &impl Fn(usize) -> Option<&'a Token>) ->
 /// `tarn_excluding('ties')`
 fn marker(what: &str) -> Vec<Token> {
     vec![Token::make_word(EXCLUDING, None), Token::LParen, Token::SingleQuotedString(what.to_owned()), Token::RParen]
-}
-
-fn keyword(token: &Token) -> Keyword {
-    match token {
-        Token::Word(word) if word.quote_style.is_none() => word.keyword,
-        _ => Keyword::NoKeyword,
-    }
 }
 
 /// A word of Postgres' that sqlparser does not know.

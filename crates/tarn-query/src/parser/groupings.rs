@@ -6,6 +6,8 @@
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::tokens::{keyword, said};
+
 /// `GROUPING SETS (…)` among sets of keys.
 pub const GROUPING_SETS: &str = "tarn_grouping_sets";
 /// `()` among them.
@@ -16,8 +18,7 @@ pub(super) fn write_groupings(tokens: &mut Vec<TokenWithSpan>) {
     if tokens.iter().filter(|token| keyword(&token.token) == Keyword::GROUPING).nth(1).is_none() {
         return;
     }
-    let said: Vec<usize> =
-        (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect();
+    let said = said(tokens);
     let token = |at: usize| said.get(at).map(|place| &tokens[*place].token);
     let word = |at: usize| token(at).map_or(Keyword::NoKeyword, keyword);
     // Of each open parenthesis, on which level of sets it is.
@@ -62,12 +63,5 @@ pub(super) fn write_groupings(tokens: &mut Vec<TokenWithSpan>) {
             0 => tokens.push(token),
             _ => n_left_out -= 1,
         }
-    }
-}
-
-fn keyword(token: &Token) -> Keyword {
-    match token {
-        Token::Word(word) if word.quote_style.is_none() => word.keyword,
-        _ => Keyword::NoKeyword,
     }
 }

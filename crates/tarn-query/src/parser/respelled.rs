@@ -13,6 +13,8 @@
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::tokens::keyword;
+
 /// Changes the tokens of a text. Cost: a look at each of them, and a copy of the list where something may have to be changed.
 pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) {
     if tokens.iter().any(|token| may_change(&token.token)) {
@@ -26,8 +28,7 @@ fn may_change(token: &Token) -> bool {
     const WORDS: [Keyword; 9] = [BOTH, LEADING, ONLY, RESET, SIMILAR, TRAILING, TRIM, USING, VARIADIC];
     match token {
         Token::UnicodeStringLiteral(_) => true,
-        Token::Word(word) => word.quote_style.is_none() && WORDS.contains(&word.keyword),
-        _ => false,
+        token => WORDS.contains(&keyword(token)),
     }
 }
 
@@ -62,7 +63,7 @@ impl Respelled {
                     self.open.pop();
                     self.keep(token)
                 }
-                Token::UnicodeStringLiteral(text) if next(0).and_then(keyword) != Some(Keyword::UESCAPE) => {
+                Token::UnicodeStringLiteral(text) if next(0).map(keyword) != Some(Keyword::UESCAPE) => {
                     let text = Token::SingleQuotedString(text.clone());
                     self.put(text, &token)
                 }
@@ -73,15 +74,14 @@ impl Respelled {
                         n_until(rest, 1)
                     }
                     Keyword::BOTH | Keyword::LEADING | Keyword::TRAILING
-                        if self.is_behind_open(Keyword::TRIM) && next(0).and_then(keyword) == Some(Keyword::FROM) =>
+                        if self.is_behind_open(Keyword::TRIM) && next(0).map(keyword) == Some(Keyword::FROM) =>
                     {
                         self.keep(token);
                         n_until(rest, 1)
                     }
                     Keyword::FROM if self.is_behind_open(Keyword::TRIM) => 0,
                     Keyword::SIMILAR
-                        if self.open.last() == Some(&Open::Substring)
-                            && next(0).and_then(keyword) != Some(Keyword::TO) =>
+                        if self.open.last() == Some(&Open::Substring) && next(0).map(keyword) != Some(Keyword::TO) =>
                     {
                         self.open.pop();
                         self.open.push(Open::Similar);
@@ -105,7 +105,7 @@ impl Respelled {
                         0
                     }
                     Keyword::TIME
-                        if self.last(0) == Some(Keyword::RESET) && next(0).and_then(keyword) == Some(Keyword::ZONE) =>
+                        if self.last(0) == Some(Keyword::RESET) && next(0).map(keyword) == Some(Keyword::ZONE) =>
                     {
                         self.put(Token::make_keyword("TIMEZONE"), &token);
                         n_until(rest, 1)
@@ -136,18 +136,11 @@ impl Respelled {
     }
 
     fn last(&self, n: usize) -> Option<Keyword> {
-        self.last_token(n).and_then(keyword)
+        self.last_token(n).map(keyword)
     }
 
     fn is_behind_open(&self, word: Keyword) -> bool {
         self.last_token(0) == Some(&Token::LParen) && self.last(1) == Some(word)
-    }
-}
-
-fn keyword(token: &Token) -> Option<Keyword> {
-    match token {
-        Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
-        _ => None,
     }
 }
 

@@ -16,6 +16,19 @@ use super::{Limit, MAX_SELECTS, MAX_TOKENS, ParseError};
 /// Dimensions of one type or subscript: Postgres has six.
 const MAX_BRACKETS: usize = 16;
 
+/// The word of the language that a token is, in no quotes.
+pub(super) fn keyword(token: &Token) -> Keyword {
+    match token {
+        Token::Word(word) if word.quote_style.is_none() => word.keyword,
+        _ => Keyword::NoKeyword,
+    }
+}
+
+/// The places of tokens that are no white space.
+pub(super) fn said(tokens: &[TokenWithSpan]) -> Vec<usize> {
+    (0..tokens.len()).filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_))).collect()
+}
+
 /// How large a text is.
 pub(super) struct Size {
     /// At most so many tokens.

@@ -2,28 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use tarn_query::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Value, Visitor, VisitorMut,
-};
+pub(crate) use tarn_query::parser::call;
+use tarn_query::sqlparser::ast::{BinaryOperator, Expr, ObjectName, Query, Value, Visitor, VisitorMut};
 use tarn_query::{Walked, walk, walk_mut};
 
 use crate::names::fold;
-
-/// The call of a function.
-pub(crate) fn call(name: &str, args: Vec<Expr>) -> Expr {
-    let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: vec![] }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
-}
 
 /// Is it a call of that function?
 pub(super) fn is_call(expr: &Expr, name: &str) -> bool {

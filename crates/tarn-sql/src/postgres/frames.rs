@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::exec_err;
@@ -17,50 +17,58 @@ use tarn_query::datafusion;
 
 use crate::error::{SqlError, state};
 
-/// What the floats of a frame come to, in their order.
-type Finish = Box<dyn Fn(&mut dyn Iterator<Item = f64>) -> Result<Option<f64>> + Send + Sync>;
+/// What the values of a frame come to, in their order.
+type Finish<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) -> Result<ScalarValue> + Send + Sync>;
 
-/// An aggregate of the floats of a frame. It keeps them, so it takes 16 bytes for each row of the frame, and as long for each row as the frame is.
-pub(super) struct OfFrame {
+/// An aggregate of the values of a frame. It keeps them, so it takes 16 bytes or more for each row of the frame, and as long for each row as the
+/// frame is.
+pub(super) struct OfFrame<T: ArrowPrimitiveType> {
     /// Of each row; the window takes off as many rows as it says, NULLs among them.
-    values: VecDeque<Option<f64>>,
-    finish: Finish,
-    told: DataType,
+    values: VecDeque<Option<T::Native>>,
+    /// The values of its argument.
+    read: fn(&ArrayRef) -> Result<PrimitiveArray<T>>,
+    finish: Finish<T::Native>,
 }
 
-impl OfFrame {
-    /// Of what `finish` makes of them, as that type.
+impl<T: ArrowPrimitiveType> OfFrame<T> {
+    /// Of what `finish` makes of what `read` gives.
+    pub(super) fn of(
+        read: fn(&ArrayRef) -> Result<PrimitiveArray<T>>,
+        finish: impl Fn(&mut dyn Iterator<Item = T::Native>) -> Result<ScalarValue> + Send + Sync + 'static,
+    ) -> OfFrame<T> {
+        OfFrame { values: VecDeque::new(), read, finish: Box::new(finish) }
+    }
+}
+
+impl OfFrame<Float64Type> {
+    /// Of what `finish` makes of floats, as that type.
     pub(super) fn new(
         told: DataType,
         finish: impl Fn(&mut dyn Iterator<Item = f64>) -> Result<Option<f64>> + Send + Sync + 'static,
-    ) -> OfFrame {
-        OfFrame { values: VecDeque::new(), finish: Box::new(finish), told }
+    ) -> OfFrame<Float64Type> {
+        let floats = |values: &ArrayRef| Ok(cast(values, &DataType::Float64)?.as_primitive().clone());
+        OfFrame::of(floats, move |values| ScalarValue::Float64(finish(values)?).cast_to(&told))
     }
 }
 
-impl fmt::Debug for OfFrame {
+impl<T: ArrowPrimitiveType> fmt::Debug for OfFrame<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfFrame")
-            .field("n_values", &self.values.len())
-            .field("told", &self.told)
-            .finish_non_exhaustive()
+        f.debug_struct("OfFrame").field("n_values", &self.values.len()).finish_non_exhaustive()
     }
 }
 
-impl Accumulator for OfFrame {
+impl<T: ArrowPrimitiveType> Accumulator for OfFrame<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let floats = cast(&values[0], &DataType::Float64)?;
-        self.values.extend(floats.as_primitive::<Float64Type>().iter());
+        self.values.extend((self.read)(&values[0])?.iter());
         Ok(())
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let float = (self.finish)(&mut self.values.iter().flatten().copied())?;
-        ScalarValue::Float64(float).cast_to(&self.told)
+        (self.finish)(&mut self.values.iter().flatten().copied())
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.values.capacity() * size_of::<Option<f64>>()
+        size_of_val(self) + self.values.capacity() * size_of::<Option<T::Native>>()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {

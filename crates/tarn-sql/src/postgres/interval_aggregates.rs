@@ -3,16 +3,15 @@
 //!
 //! What lies between two times is an interval, too: so are its sums.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{
     DataType, Field, FieldRef, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, UInt64Type,
 };
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
@@ -25,6 +24,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
 use super::extract::intervals;
+use super::frames::OfFrame;
 use super::interval_operators::scaled;
 use super::times::length;
 use super::times_of_text::out_of_range;
@@ -147,7 +147,14 @@ impl AggregateUDFImpl for OfIntervals {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         self.accumulator(args)?;
-        Ok(Box::new(OfFrame { what: self.what, values: VecDeque::new() }))
+        let what = self.what;
+        Ok(Box::new(OfFrame::of(intervals, move |values| {
+            let mut kept = Kept::default();
+            for value in values {
+                kept.add(what, value, 1)?;
+            }
+            kept.finish(what)
+        })))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -230,47 +237,6 @@ impl Accumulator for OfRows {
             }
         }
         Ok(())
-    }
-}
-
-/// Of a frame that moves: its values, which are looked at anew for each row.
-#[derive(Debug)]
-struct OfFrame {
-    what: What,
-    values: VecDeque<Option<IntervalMonthDayNano>>,
-}
-
-impl Accumulator for OfFrame {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.values.extend(intervals(&values[0])?.iter());
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut kept = Kept::default();
-        self.values.iter().flatten().try_for_each(|value| kept.add(self.what, *value, 1))?;
-        kept.finish(self.what)
-    }
-
-    fn size(&self) -> usize {
-        size_of_val(self) + self.values.capacity() * size_of::<Option<IntervalMonthDayNano>>()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        exec_err!("a frame is in one place")
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        exec_err!("a frame is in one place")
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.values.drain(..values[0].len().min(self.values.len()));
-        Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
     }
 }
 

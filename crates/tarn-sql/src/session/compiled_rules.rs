@@ -15,7 +15,7 @@ use crate::error::{Result, SqlError, state};
 /// Of a value of a row that is refused, in the error.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// What a table's definition makes of rows that are about to be written, for the time of one statement.
+/// What a table's definition makes of rows that are about to be written, for the time of one statement. Of most tables that is nothing.
 #[derive(Clone)]
 pub(super) struct RowRules {
     pub table: Arc<TableSchema>,
@@ -26,6 +26,11 @@ pub(super) struct RowRules {
 }
 
 impl RowRules {
+    /// Of rows that go.
+    pub fn none(table: &Arc<TableSchema>) -> RowRules {
+        RowRules { table: Arc::clone(table), generated: None, checks: None }
+    }
+
     /// The rows as they are written. They have the table's columns, of storage types, generated ones with any value, and perhaps others
     /// behind, which stay as they are.
     ///

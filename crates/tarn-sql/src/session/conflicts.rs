@@ -27,6 +27,7 @@ use tarn_types::{
     encode_key, encode_keys,
 };
 
+use super::compiled_rules::RowRules;
 use super::gather::Gathered;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
 use super::returning::{self, Answers};
@@ -65,6 +66,7 @@ impl Session {
     ///
     /// Errors: 21000 for two rows of one key; 40001 where others were first too often.
     pub(super) async fn insert_beside(&self, asked: Beside<'_>) -> Result<(u64, Option<Answers>)> {
+        let rules = self.row_rules(asked.handle.schema()).await?;
         let rows = self.rows_apart(&asked).await?;
         // What is answered is written as one.
         let is_whole = asked.returning.is_some();
@@ -72,7 +74,7 @@ impl Session {
         rows.batches.into_iter().for_each(|batch| gathered.push(batch));
         let (mut written, mut answers) = (0, None);
         while let Some(chunk) = next_chunk(&mut gathered, is_whole)? {
-            let wrote = self.write_beside(&asked, &chunk).await;
+            let wrote = self.write_beside(&asked, &rules, &chunk).await;
             let (n_rows, answered) = wrote.map_err(|error| partial(error, written))?;
             written += n_rows;
             answers = answered;
@@ -83,15 +85,20 @@ impl Session {
         Ok((written, answers))
     }
 
-    async fn write_beside(&self, asked: &Beside<'_>, chunk: &RecordBatch) -> Result<(u64, Option<Answers>)> {
+    async fn write_beside(
+        &self,
+        asked: &Beside<'_>,
+        rules: &RowRules,
+        chunk: &RecordBatch,
+    ) -> Result<(u64, Option<Answers>)> {
         let Beside { dml, handle, returning, hold, .. } = *asked;
         // Of rows that are there too: so does PostgreSQL.
-        let chunk = &self.ruled(handle.schema(), chunk.clone()).await?;
+        let chunk = &rules.applied(chunk.clone())?;
         let keys = encode_keys(handle.schema(), chunk)?;
         // Who holds rows until COMMIT makes nobody wait.
         let _turn = if hold { Vec::new() } else { self.sql.turns.wait(keys.iter()).await };
         for _ in 0..MAX_ROUNDS {
-            let round = self.round(asked, chunk).await?;
+            let round = self.round(asked, rules, chunk).await?;
             let answers = match returning {
                 Some(returning) => Some(self.answers(returning, round.rows.as_ref(), dml).await?),
                 None => None,
@@ -115,7 +122,7 @@ impl Session {
     }
 
     /// What becomes of rows now.
-    async fn round(&self, asked: &Beside<'_>, chunk: &RecordBatch) -> Result<Round> {
+    async fn round(&self, asked: &Beside<'_>, rules: &RowRules, chunk: &RecordBatch) -> Result<Round> {
         let Beside { dml, handle, on_key, .. } = *asked;
         let is_asked = asked.returning.is_some();
         let schema = Arc::clone(handle.schema());
@@ -130,7 +137,7 @@ impl Session {
             UInt32Array::from_iter_values(places.map(|(place, _)| place as u32))
         };
         let (new_places, there_places) = (is_there(false), is_there(true));
-        let mut changed = match on_key {
+        let changed = match on_key {
             OnKey::Change if !there_places.is_empty() => {
                 let given = take_record_batch(chunk, &there_places)?;
                 let there = old_rows(&schema, there.into_iter().flatten())?;
@@ -140,9 +147,7 @@ impl Session {
             _ => Vec::new(),
         };
         changed.iter().try_for_each(encoding::check_columns)?;
-        if let Some(rules) = self.row_rules(&schema).await? {
-            changed = changed.into_iter().map(|rows| rules.applied(rows)).collect::<Result<_>>()?;
-        }
+        let changed: Vec<RecordBatch> = changed.into_iter().map(|rows| rules.applied(rows)).collect::<Result<_>>()?;
         let new = take_record_batch(chunk, &new_places)?;
         let batch = {
             let (schema, new, changed) = (Arc::clone(&schema), new.clone(), changed.clone());

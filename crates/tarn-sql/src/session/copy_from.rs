@@ -345,22 +345,19 @@ pub(super) struct Writing {
 }
 
 /// What the table's definition says of rows that come.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Rules {
     /// Defaults of columns that do not come.
     pub fills: Fills,
     /// What is computed and checked of those that are whole.
-    pub row_rules: Option<RowRules>,
+    pub row_rules: RowRules,
 }
 
 impl Rules {
     /// The rows as the table keeps them.
     fn rows(&self, rows: RecordBatch, table: &Arc<TableSchema>) -> Result<RecordBatch> {
         let rows = self.fills.fill(rows)?;
-        match &self.row_rules {
-            None => Ok(conform(&rows, table)?),
-            Some(rules) => rules.applied(conform(&rows, &table.before_generated())?),
-        }
+        self.row_rules.applied(conform(&rows, &table.before_generated())?)
     }
 }
 

@@ -24,6 +24,7 @@ use tarn_types::{
     BatchBuilder, MutationBatch, Op, TableSchema, batch_from_columns, encode_cells_columnar, encode_keys,
 };
 
+use super::compiled_rules::RowRules;
 use super::conflicts::Beside;
 use super::gather::Gathered;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
@@ -73,13 +74,18 @@ impl Session {
         hold: bool,
     ) -> Result<u64> {
         let mut stream = self.query.dml_rows(dml, parameters).await?;
+        let rules = self.row_rules(handle.schema()).await?;
         let (mut gathered, mut written) = (Gathered::new(self.sql.settings().copy_batch_rows), 0);
         loop {
             let next = stream.next().await.transpose()?;
             let is_last = next.is_none();
             next.into_iter().for_each(|batch| gathered.push(batch));
             while let Some(rows) = gathered.take(is_last)? {
-                written += self.insert_rows(handle, rows, op, hold).await.map_err(|error| partial(error, written))?;
+                let inserted = async {
+                    encoding::check_columns(&rows)?;
+                    self.insert_rows(handle, rules.applied(rows)?, op, hold).await
+                };
+                written += inserted.await.map_err(|error| partial(error, written))?;
             }
             if is_last {
                 return Ok(written);
@@ -87,21 +93,8 @@ impl Session {
         }
     }
 
-    /// Writes or holds rows of the table's storage schema.
+    /// Writes or holds rows of the table's storage schema, which are as its definition makes them.
     pub(super) async fn insert_rows(
-        &self,
-        handle: &Arc<TableHandle>,
-        rows: RecordBatch,
-        op: Op,
-        hold: bool,
-    ) -> Result<u64> {
-        encoding::check_columns(&rows)?;
-        let rows = self.ruled(handle.schema(), rows).await?;
-        self.write_ruled(handle, rows, op, hold).await
-    }
-
-    /// Writes or holds rows that are as the table's definition makes them.
-    pub(super) async fn write_ruled(
         &self,
         handle: &Arc<TableHandle>,
         rows: RecordBatch,
@@ -196,7 +189,10 @@ impl Session {
         max_rows: usize,
         keeps_rows: bool,
     ) -> Result<Changed> {
-        let rules = if dml.kind == DmlKind::Update { self.row_rules(handle.schema()).await? } else { None };
+        let rules = match dml.kind {
+            DmlKind::Update => self.row_rules(handle.schema()).await?,
+            DmlKind::Insert { .. } | DmlKind::Delete => RowRules::none(handle.schema()),
+        };
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let budget = self.sql.held();
         let mut changes = Changes {
@@ -211,10 +207,7 @@ impl Session {
             reservation: budget.reservation(),
         };
         while let Some(batch) = stream.next().await.transpose()? {
-            let batch = match &rules {
-                Some(rules) => rules.applied(batch)?,
-                None => batch,
-            };
+            let batch = rules.applied(batch)?;
             let (table, only) = (Arc::clone(handle), only.cloned());
             changes = blocking(move || Ok(changes.add(&table, &batch, only.as_ref()).map(|()| changes))).await??;
             if !changes.is_held() {

@@ -181,10 +181,7 @@ impl Session {
             let mut rows = self.query.merged(merge, clause, &its, parameters.clone()).await?;
             while let Some(batch) = rows.next().await.transpose()? {
                 encoding::check_columns(&batch)?;
-                let batch = match &rules {
-                    Some(rules) => rules.applied(batch)?,
-                    None => batch,
-                };
+                let batch = rules.applied(batch)?;
                 let (keys, cells) = (encode_keys(schema, &batch)?, encode_cells_columnar(schema, &batch)?);
                 let op = match clause {
                     Clause::Insert(dml) => op_of(match dml.kind {

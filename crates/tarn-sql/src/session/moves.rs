@@ -152,11 +152,12 @@ impl Session {
         let gone = concat_batches(&first.schema(), &gone)?;
         let coming = self.query.stream(reading(rows.clone(), Some(&gone), dml)?, parameters).await?;
         let mut coming = std::pin::pin!(coming);
+        let rules = self.row_rules(schema).await?;
         let mut created = vec![];
         while let Some(batch) = coming.try_next().await? {
             let batch = conform(&batch, &schema.before_generated())?;
             encoding::check_columns(&batch)?;
-            let batch = self.ruled(schema, batch).await?;
+            let batch = rules.applied(batch)?;
             created.push(batch_from_columns(schema, &batch, Op::Create)?);
         }
         let change = |batches| PendingChanges { table: Arc::clone(handle), privilege: Privilege::Update, batches };

@@ -120,16 +120,15 @@ impl Session {
         op: Op,
         hold: bool,
     ) -> Result<(u64, Option<Answers>)> {
-        let rows = match self.rows_of(dml, parameters).await? {
-            Some(rows) => {
-                encoding::check_columns(&rows)?;
-                Some(self.ruled(handle.schema(), rows).await?)
-            }
-            None => None,
+        let rules = self.row_rules(handle.schema()).await?;
+        let as_written = |rows| {
+            encoding::check_columns(&rows)?;
+            rules.applied(rows)
         };
+        let rows = self.rows_of(dml, parameters).await?.map(as_written).transpose()?;
         let answers = self.answers(returning, rows.as_ref(), dml).await?;
         let written = match rows {
-            Some(rows) => self.write_ruled(handle, rows, op, hold).await?,
+            Some(rows) => self.insert_rows(handle, rows, op, hold).await?,
             None => 0,
         };
         Ok((written, Some(answers)))

@@ -1,5 +1,7 @@
 //! A table that is altered is what it was asked to be: behind a restart, in the lake, and for whoever reads or writes it meanwhile.
 
+use tokio_postgres::Client;
+
 use crate::harness::{Server, cell, failure, rows};
 
 /// Rows that were written before lie elsewhere after each.
@@ -219,48 +221,58 @@ async fn a_column_that_was_dropped_is_not_read_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_of_a_column_that_is_dropped_are_told_and_others_go_on() {
-    let server = Server::start().await;
-    let (client, other) = (server.client().await, server.client().await);
-    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 7)";
-    client.batch_execute(setup).await.unwrap();
-    let named = other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
-    let unnamed = other.prepare("SELECT n FROM t WHERE k = $1").await.unwrap();
-    let insert = other.prepare("INSERT INTO t (k, n) VALUES ($1, 0)").await.unwrap();
-    let reader = server.client().await;
-    reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT v FROM t").await.unwrap();
-    let held = server.client().await;
-    held.batch_execute("BEGIN; INSERT INTO t VALUES (3, 'held', 3)").await.unwrap();
-    client.batch_execute("ALTER TABLE t DROP v, ADD w int NOT NULL DEFAULT 9").await.unwrap();
-    assert_eq!(failure(other.query(&named, &[&1]).await).0, "42703");
-    assert_eq!(other.query_one(&unnamed, &[&1]).await.unwrap().get::<_, i32>(0), 7);
-    other.execute(&insert, &[&2]).await.unwrap();
-    assert_eq!(rows(&reader, "FETCH ALL FROM c").await, [["a"]], "a cursor reads what was there");
-    reader.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(failure(held.batch_execute("COMMIT").await).0, "40001");
+    let asked = AskedOfColumn {
+        inserts: "INSERT INTO t (k, n) VALUES ($1, 0)",
+        holds: "INSERT INTO t VALUES (3, 'held', 3)",
+        alters: "ALTER TABLE t DROP v, ADD w int NOT NULL DEFAULT 9",
+    };
+    let (_server, client) = asked.while_it_changes().await;
     assert_eq!(rows(&client, "SELECT k, n, w FROM t ORDER BY k").await, [["1", "7", "9"], ["2", "0", "9"]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_that_name_a_column_are_planned_anew_or_told_that_it_is_gone() {
-    let server = Server::start().await;
-    let (client, other) = (server.client().await, server.client().await);
-    let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 7)";
-    client.batch_execute(setup).await.unwrap();
-    let named = other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
-    let unnamed = other.prepare("SELECT n FROM t WHERE k = $1").await.unwrap();
-    let insert = other.prepare("INSERT INTO t VALUES ($1, 'p', 0)").await.unwrap();
-    let reader = server.client().await;
-    reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT v FROM t").await.unwrap();
-    let held = server.client().await;
-    held.batch_execute("BEGIN; INSERT INTO t (k, v) VALUES (3, 'held')").await.unwrap();
-    client.batch_execute("ALTER TABLE t RENAME v TO w").await.unwrap();
-    assert_eq!(failure(other.query(&named, &[&1]).await).0, "42703");
-    assert_eq!(other.query_one(&unnamed, &[&1]).await.unwrap().get::<_, i32>(0), 7);
-    other.execute(&insert, &[&2]).await.unwrap();
-    assert_eq!(rows(&reader, "FETCH ALL FROM c").await, [["a"]], "a cursor reads what was there");
-    reader.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(failure(held.batch_execute("COMMIT").await).0, "40001");
+    let asked = AskedOfColumn {
+        inserts: "INSERT INTO t VALUES ($1, 'p', 0)",
+        holds: "INSERT INTO t (k, v) VALUES (3, 'held')",
+        alters: "ALTER TABLE t RENAME v TO w",
+    };
+    let (_server, client) = asked.while_it_changes().await;
     assert_eq!(rows(&client, "SELECT k, w FROM t ORDER BY k").await, [["1", "a"], ["2", "p"]]);
+}
+
+/// What is prepared, read and held of a table of which column `v` goes, or its name.
+struct AskedOfColumn {
+    /// Does not name it.
+    inserts: &'static str,
+    /// In a transaction that was written before.
+    holds: &'static str,
+    alters: &'static str,
+}
+
+impl AskedOfColumn {
+    /// The table as it is afterwards.
+    async fn while_it_changes(&self) -> (Server, Client) {
+        let server = Server::start().await;
+        let (client, other) = (server.client().await, server.client().await);
+        let setup = "CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL, n int); INSERT INTO t VALUES (1, 'a', 7)";
+        client.batch_execute(setup).await.unwrap();
+        let named = other.prepare("SELECT v FROM t WHERE k = $1").await.unwrap();
+        let unnamed = other.prepare("SELECT n FROM t WHERE k = $1").await.unwrap();
+        let insert = other.prepare(self.inserts).await.unwrap();
+        let reader = server.client().await;
+        reader.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT v FROM t").await.unwrap();
+        let held = server.client().await;
+        held.batch_execute(&format!("BEGIN; {}", self.holds)).await.unwrap();
+        client.batch_execute(self.alters).await.unwrap();
+        assert_eq!(failure(other.query(&named, &[&1]).await).0, "42703");
+        assert_eq!(other.query_one(&unnamed, &[&1]).await.unwrap().get::<_, i32>(0), 7);
+        other.execute(&insert, &[&2]).await.unwrap();
+        assert_eq!(rows(&reader, "FETCH ALL FROM c").await, [["a"]], "a cursor reads what was there");
+        reader.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(failure(held.batch_execute("COMMIT").await).0, "40001");
+        (server, client)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
