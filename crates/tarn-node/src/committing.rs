@@ -12,7 +12,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use tarn_types::{MutationBatch, Op, TableId, TableSchema};
 use crate::catalog::TableHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::folder::io_error;
-use crate::ledger::replace;
 use crate::node::Node;
+use crate::small_file::{replace, sealed, sync_folder_of, unsealed};
 use crate::threads::blocking;
 use crate::write::conflict;
 
@@ -34,9 +34,6 @@ use crate::write::conflict;
 const NAME: &str = "COMMITTING";
 
 const FORMAT: u8 = 1;
-
-/// The version, and the checksum of what is behind it.
-const HEAD_BYTES: usize = 5;
 
 /// What the file says.
 #[derive(Debug, PartialEq)]
@@ -67,34 +64,23 @@ impl Committing {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT; HEAD_BYTES];
-        let mut put = |part: &[u8]| bytes.extend_from_slice(part);
         // A definition and a batch are far below 4 GiB: `transaction_bytes` and the log bound what a transaction holds.
         let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
-        put(&self.table.0.to_le_bytes());
-        put(&size(self.definition.len()));
-        put(&self.definition);
-        put(&size(self.batches.len()));
-        for batch in &self.batches {
-            put(&size(batch.size_bytes()));
-            put(batch.as_bytes());
-        }
-        let crc = crc32c::crc32c(&bytes[HEAD_BYTES..]);
-        bytes[1..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
-        bytes
+        sealed(FORMAT, |bytes| {
+            let mut put = |part: &[u8]| bytes.extend_from_slice(part);
+            put(&self.table.0.to_le_bytes());
+            put(&size(self.definition.len()));
+            put(&self.definition);
+            put(&size(self.batches.len()));
+            for batch in &self.batches {
+                put(&size(batch.size_bytes()));
+                put(batch.as_bytes());
+            }
+        })
     }
 
     fn decode(bytes: &[u8]) -> std::result::Result<Committing, String> {
-        let Some(([format, crc @ ..], rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
-            return Err(format!("{} bytes are too few: it was cut short", bytes.len()));
-        };
-        if *format != FORMAT {
-            return Err(format!("format {format} is not known, this build writes {FORMAT}"));
-        }
-        if crc32c::crc32c(rest).to_le_bytes() != *crc {
-            return Err("it does not match its checksum".to_owned());
-        }
-        let mut rest = Bytes::copy_from_slice(rest);
+        let mut rest = Bytes::copy_from_slice(unsealed(FORMAT, bytes)?);
         let table = TableId(number(&mut rest)?);
         let definition = part(&mut rest)?.to_vec();
         let n_batches = number(&mut rest)?;
@@ -130,10 +116,7 @@ impl Committing {
 impl Noted {
     /// Durable when it returns.
     pub fn forget(self) -> Result<()> {
-        let forgotten = fs::remove_file(&self.0).and_then(|()| match self.0.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        });
+        let forgotten = fs::remove_file(&self.0).and_then(|()| sync_folder_of(&self.0));
         forgotten.map_err(|error| io_error("remove", &self.0, &error))
     }
 }

@@ -13,8 +13,8 @@ use tarn_lake::LocalStore;
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result, chain};
-use crate::ledger::replace;
 use crate::settings::Settings;
+use crate::small_file::replace;
 use crate::stores::{StoreLocation, same_place};
 use crate::threads::blocking;
 

@@ -13,10 +13,9 @@
 //! The file is written as a whole beside the old one, synced, and put in its place: after a crash it is the one before or the one
 //! after. Its bytes are described in `docs/formats/ledger.md`.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -25,14 +24,13 @@ use tarn_types::{TableId, TableSchema, TabletId};
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::folder::io_error;
+use crate::small_file::{replace, sealed, unsealed};
 
 /// Its name in the data folder.
 pub const NAME: &str = "LEDGER";
 
 const FORMAT: u8 = 1;
-
-/// The version, and the checksum of what is behind it.
-const HEAD_BYTES: usize = 5;
 
 /// A table that has, or had, its rows in the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +131,7 @@ impl Ledger {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed("read", &path, &error)),
+            Err(error) => return Err(io_error("read", &path, &error)),
         };
         decode(&bytes).map(Some).map_err(|reason| {
             Error::new(ErrorKind::Corrupt, format!("{}: {reason}", path.display())).with_hint(
@@ -163,47 +161,21 @@ impl Ledger {
         let mut kept = self.kept.lock();
         let mut next = kept.clone();
         change(&mut next);
-        replace(&self.path, &encode(&next)).map_err(|error| failed("write", &self.path, &error))?;
+        replace(&self.path, &encode(&next)).map_err(|error| io_error("write", &self.path, &error))?;
         *kept = next;
         Ok(())
     }
 }
 
 fn encode(kept: &Kept) -> Vec<u8> {
-    let mut bytes = vec![FORMAT; HEAD_BYTES];
-    serde_json::to_writer(&mut bytes, kept).expect("names and numbers are JSON, and a buffer takes them");
-    bytes.push(b'\n');
-    let crc = crc32c::crc32c(&bytes[HEAD_BYTES..]);
-    bytes[1..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
-    bytes
+    sealed(FORMAT, |bytes| {
+        serde_json::to_writer(&mut *bytes, kept).expect("names and numbers are JSON, and a buffer takes them");
+        bytes.push(b'\n');
+    })
 }
 
 fn decode(bytes: &[u8]) -> std::result::Result<Kept, String> {
-    let Some(([format, crc @ ..], json)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
-        return Err(format!("{} bytes are too few: it was cut short", bytes.len()));
-    };
-    if *format != FORMAT {
-        return Err(format!("format {format} is not known, this build writes {FORMAT}"));
-    }
-    if crc32c::crc32c(json).to_le_bytes() != *crc {
-        return Err("it does not match its checksum".to_owned());
-    }
-    serde_json::from_slice(json).map_err(|error| error.to_string())
-}
-
-/// Puts a file in the place of another, durably: whenever the process dies, one of the two is there whole.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
-}
-
-fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{what} {}: {error}", path.display()))
+    serde_json::from_slice(unsealed(FORMAT, bytes)?).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

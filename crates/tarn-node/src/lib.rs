@@ -2,7 +2,7 @@
 //!
 //! It knows no statement and no protocol; its errors are kinds ([`error`]). From below:
 //!
-//! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`;
+//! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`, `small_file`;
 //! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`] (users, and who may do what), [`sequences`] (numbers that are given once);
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
@@ -53,6 +53,7 @@ pub mod scan;
 mod scrub;
 pub mod sequences;
 pub mod settings;
+mod small_file;
 pub mod snapshot;
 pub mod split;
 pub mod standing;

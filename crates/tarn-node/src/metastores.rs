@@ -19,8 +19,9 @@ use tarn_types::Clock;
 use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::replace;
+use crate::folder::io_error;
 use crate::settings::Settings;
+use crate::small_file::replace;
 
 /// The value of the setting that stands for the folder `meta` of the data folder.
 pub const EMBEDDED: &str = "embedded";
@@ -255,10 +256,6 @@ pub fn refuse_move(before: &str, settings: &Settings, n_tablets: usize) -> Error
     Error::new(ErrorKind::WrongState, message).with_hint(format!(
         "copy it first (`tarn metastore copy --from {from} --to …`), or set `metastore` to what it was"
     ))
-}
-
-fn io_error(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{what} {}: {error}", path.display()))
 }
 
 #[cfg(test)]
