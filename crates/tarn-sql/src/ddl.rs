@@ -665,7 +665,7 @@ mod tests {
             ("CREATE TABLE t (a int, PRIMARY KEY (b))", state::UNDEFINED_COLUMN),
             ("CREATE TABLE t (a int PRIMARY KEY, b serial DEFAULT 1)", state::SYNTAX_ERROR),
             ("CREATE TABLE t (a int PRIMARY KEY, b text GENERATED ALWAYS AS IDENTITY)", state::INVALID_PARAMETER_VALUE),
-            ("CREATE TABLE t (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 2))", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 2))", state::SYNTAX_ERROR),
             ("CREATE TABLE t (a int PRIMARY KEY, b varchar(0))", state::INVALID_PARAMETER_VALUE),
             ("CREATE TABLE t (a int PRIMARY KEY, b varchar(2) DEFAULT 'abc')", state::TEXT_TOO_LONG),
             ("CREATE TABLE t (a int PRIMARY KEY, CHECK (c > 0))", state::UNDEFINED_COLUMN),
