@@ -74,6 +74,7 @@ pub(crate) enum Path {
 struct Candidate {
     path: Path,
     cost_us: f64,
+    rows: u64,
     why: String,
 }
 
@@ -83,6 +84,8 @@ pub(crate) struct Choice {
     pub path: Path,
     pub why: String,
     pub cost_us: u64,
+    /// Rows that it reads, as far as anybody counts them.
+    pub rows: u64,
     /// The others, each with the reason.
     pub not_taken: String,
 }
@@ -105,8 +108,8 @@ pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
         Err(why) => Some(format!("{}: {why}", facts.name(*path))),
     };
     let not_taken = weighed.iter().filter_map(other).collect::<Vec<_>>().join("; ");
-    let Candidate { path, cost_us, why } = best.clone();
-    Ok(Choice { path, why, cost_us: cost_us.round() as u64, not_taken })
+    let Candidate { path, cost_us, rows, why } = best.clone();
+    Ok(Choice { path, why, cost_us: cost_us.round() as u64, rows, not_taken })
 }
 
 impl Facts {
@@ -143,26 +146,31 @@ impl Facts {
             _ if !by_key => return Err("the table has no rows by key".to_owned()),
             _ => {}
         }
-        let (cost_us, why) = match path {
+        let of_all = |cost_us, row_us, why| (cost_us + self.n_rows() as f64 * row_us, self.n_rows(), why);
+        let (cost_us, rows, why) = match path {
             Path::Keys => self.by_keys()?,
             Path::Ranges => self.by_ranges()?,
             Path::Rows if self.is_evicted => return Err("rows were evicted".to_owned()),
-            Path::Rows => (RANGE_US + self.n_rows() as f64 * ROW_US, "forced by tarn.access_path".to_owned()),
-            Path::Lake => (LAKE_US + self.n_rows() as f64 * LAKE_ROW_US, self.why_lake()),
+            Path::Rows => of_all(RANGE_US, ROW_US, "forced by tarn.access_path".to_owned()),
+            Path::Lake => of_all(LAKE_US, LAKE_ROW_US, self.why_lake()),
         };
-        Ok(Candidate { path, cost_us, why })
+        Ok(Candidate { path, cost_us, rows, why })
     }
 
-    fn by_keys(&self) -> Result<(f64, String), String> {
+    fn by_keys(&self) -> Result<(f64, u64, String), String> {
         let n = self.n_keys.ok_or("not every key column has a value")?;
         let keys = if n == 1 { "full key".to_owned() } else { format!("{n} full keys") };
         Ok(match self.is_evicted {
-            false => (n as f64 * KEY_US, keys),
-            true => (n as f64 * ADDRESS_US, format!("{keys}, an evicted row is read from the lake by its address")),
+            false => (n as f64 * KEY_US, n as u64, keys),
+            true => (
+                n as f64 * ADDRESS_US,
+                n as u64,
+                format!("{keys}, an evicted row is read from the lake by its address"),
+            ),
         })
     }
 
-    fn by_ranges(&self) -> Result<(f64, String), String> {
+    fn by_ranges(&self) -> Result<(f64, u64, String), String> {
         let Some(n) = self.n_ranges else {
             return Err(match self.n_keys {
                 Some(_) => "the keys are known".to_owned(),
@@ -177,7 +185,8 @@ impl Facts {
         let n_rows = self.rows_of_a_range().min(self.first_rows.unwrap_or(u64::MAX));
         let first = self.first_rows.map_or_else(String::new, |n| format!(", the first {n} rows"));
         let keys = if n == 1 { "one partition key".to_owned() } else { format!("{n} partition keys") };
-        Ok((n as f64 * (RANGE_US + n_rows as f64 * row_us), format!("{keys}{first}, {evicted}")))
+        let cost_us = n as f64 * (RANGE_US + n_rows as f64 * row_us);
+        Ok((cost_us, n as u64 * n_rows, format!("{keys}{first}, {evicted}")))
     }
 
     fn rows_of_a_range(&self) -> u64 {
@@ -264,6 +273,17 @@ mod tests {
         let forced = |facts| choose(&Facts { forced: AccessPath::Rows, ..facts }).unwrap_err();
         assert!(forced(Facts { is_evicted: true, ..facts() }).contains("only in the lake"));
         assert!(forced(Facts { is_append_only: true, ..Facts::default() }).contains("append-only"));
+    }
+
+    #[test]
+    fn the_planner_is_told_how_many_rows_a_path_reads() {
+        let rows = |facts| choose(&facts).unwrap().rows;
+        let ranges = |n, facts| Facts { n_ranges: Some(n), ..facts };
+        assert_eq!(rows(facts()), 6_000_000);
+        assert_eq!(rows(Facts { n_keys: Some(3), ..facts() }), 3);
+        assert_eq!(rows(ranges(3, facts())), 3 * RANGE_ROWS);
+        assert_eq!(rows(ranges(3, Facts { first_rows: Some(10), ..facts() })), 30);
+        assert_eq!(rows(ranges(1, Facts { lake_rows: Some(0), recent_rows: 20, ..facts() })), 20);
     }
 
     #[test]

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{SortOptions, concat_batches, interleave_record_batch};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -39,6 +42,8 @@ pub(crate) struct RowsExec {
     ranges: Vec<Vec<KeyRange>>,
     direction: Direction,
     batch_rows: usize,
+    /// Rows of all ranges, by estimate.
+    n_rows: usize,
     /// Enough rows of each partition.
     limit: Option<usize>,
     /// The full SQL schema.
@@ -62,6 +67,7 @@ impl RowsExec {
             direction: Direction::Ascending,
             limit: spec.limit,
             batch_rows: read.batch_rows,
+            n_rows: usize::try_from(read.rows).unwrap_or(usize::MAX),
             ranges,
             spec,
             full,
@@ -185,6 +191,14 @@ impl ExecutionPlan for RowsExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+
+    /// Partitions have as many ranges, or nearly. Of the columns nothing is known.
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let n_partitions = self.ranges.len();
+        let of_each = self.n_rows.div_ceil(n_partitions).min(self.limit.unwrap_or(usize::MAX));
+        let n_rows = if args.partition().is_some() { of_each } else { of_each.saturating_mul(n_partitions) };
+        Ok(Arc::new(Statistics { num_rows: Precision::Inexact(n_rows), ..Statistics::new_unknown(&self.schema) }))
     }
 
     fn fetch(&self) -> Option<usize> {

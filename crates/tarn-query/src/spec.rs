@@ -67,6 +67,8 @@ pub(crate) struct RangeRead {
     pub n_fixed: usize,
     /// Rows that are read at first: few when the reader may stop early.
     pub batch_rows: usize,
+    /// Rows of all of them, by the estimate that chose them.
+    pub rows: u64,
 }
 
 /// Blocks of files, and rows that are not read of them.

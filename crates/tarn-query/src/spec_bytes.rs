@@ -58,7 +58,7 @@ impl ScanSpec {
                 put_len(&mut out, keys.len());
                 keys.iter().for_each(|key| put_bytes(&mut out, key));
             }
-            How::Ranges(RangeRead { ranges, n_fixed, batch_rows }) => {
+            How::Ranges(RangeRead { ranges, n_fixed, batch_rows, rows }) => {
                 out.push(RANGES);
                 put_len(&mut out, ranges.len());
                 for KeyRange { start, end } in ranges {
@@ -67,6 +67,7 @@ impl ScanSpec {
                 }
                 put_len(&mut out, *n_fixed);
                 put_len(&mut out, *batch_rows);
+                put_u64(&mut out, *rows);
             }
             How::Lake(lake) => {
                 out.push(LAKE);
@@ -162,7 +163,7 @@ fn ranges(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<RangeRead> {
     if n_fixed > table.key.len() {
         return malformed(format!("{n_fixed} columns of a key of {} are fixed", table.key.len()));
     }
-    Ok(RangeRead { ranges, n_fixed, batch_rows: number(reader)? })
+    Ok(RangeRead { ranges, n_fixed, batch_rows: number(reader)?, rows: reader.u64()? })
 }
 
 fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
@@ -303,7 +304,7 @@ mod tests {
         let range = KeyRange { start: vec![1, 2], end: vec![1, 3] };
         for how in [
             How::Keys(vec![vec![1, 2, 3], vec![]]),
-            How::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9 }),
+            How::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9, rows: 7 }),
         ] {
             let bytes = spec(how).encode();
             let back = ScanSpec::decode(&bytes).unwrap();
@@ -327,7 +328,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(at in 0..200_usize, byte in any::<u8>(), tail in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut bytes = spec(How::Ranges(RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9 })).encode();
+            let mut bytes = spec(How::Ranges(RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9, rows: 7 })).encode();
             let at = at % bytes.len();
             bytes[at] = byte;
             drop(ScanSpec::decode(&bytes));

@@ -181,8 +181,8 @@ impl Scan<'_> {
                 return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
             Path::Keys => How::Keys(set.keys.unwrap_or_default()),
-            Path::Ranges => How::Ranges(self.range_read(set.ranges)),
-            Path::Rows => How::Ranges(self.range_read(None)),
+            Path::Ranges => How::Ranges(self.range_read(set.ranges, choice.rows)),
+            Path::Rows => How::Ranges(self.range_read(None, choice.rows)),
         };
         let spec = self.spec(view.version(), Some(view.position().clone()), chosen, how);
         reading::plan(spec, None, None, &self.opener)
@@ -265,12 +265,12 @@ impl Scan<'_> {
     }
 
     /// Of the whole table, when there are no ranges.
-    fn range_read(&self, ranges: Option<Ranges>) -> RangeRead {
+    fn range_read(&self, ranges: Option<Ranges>, rows: u64) -> RangeRead {
         let enough = ranges.as_ref().map_or(self.limit, |ranges| self.first_rows(ranges));
         let some = if self.is_limited() { FIRST_BATCH_ROWS } else { SCAN_BATCH_ROWS };
         let batch_rows = enough.map_or(some, |n| n.clamp(1, SCAN_BATCH_ROWS));
         let Ranges { ranges, n_fixed } = ranges.unwrap_or_else(|| self.everything());
-        RangeRead { ranges, n_fixed, batch_rows }
+        RangeRead { ranges, n_fixed, batch_rows, rows }
     }
 
     /// Whether no filter looks at another column than those of the key.
