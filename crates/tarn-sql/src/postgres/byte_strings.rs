@@ -23,6 +23,7 @@ use tarn_query::sqlparser::ast::BinaryOperator;
 
 use super::averages::undefined;
 use super::format::similar_to_escape;
+use super::like_patterns::like;
 use super::regular_expressions::by_pattern;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
@@ -214,7 +215,7 @@ impl ScalarUDFImpl for OfStrings {
                 Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
             }
             What::Like => {
-                let of = |row: usize| like(bytes(0, row), bytes(1, row));
+                let of = |row: usize| like(bytes(0, row), bytes(1, row), |_| 1);
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<BooleanArray, SqlError>>()?)
             }
@@ -285,41 +286,6 @@ fn overlaid(bytes: &[u8], others: &[u8], from: i64, count: Option<i64>) -> Resul
     Ok([before, others, rest].concat())
 }
 
-/// Whether bytes are of a pattern, in which `%` is any bytes, `_` one, and `\` makes the next one its own.
-///
-/// Errors: `22025`, the pattern ends with `\`. Cost: the product of both lengths at most.
-fn like(bytes: &[u8], pattern: &[u8]) -> Result<bool, SqlError> {
-    // Where the pattern goes on if it fails: behind the last `%`, one byte further.
-    let (mut at, mut of, mut retry) = (0, 0, None);
-    loop {
-        let matched = match pattern.get(of) {
-            Some(b'%') => {
-                (of, retry) = (of + 1, Some((at, of + 1)));
-                continue;
-            }
-            Some(b'\\') => match pattern.get(of + 1) {
-                Some(own) => (bytes.get(at) == Some(own)).then_some(2),
-                None if at < bytes.len() => {
-                    let message = "LIKE pattern must not end with escape character";
-                    return Err(SqlError::new(state::INVALID_ESCAPE, message));
-                }
-                None => None,
-            },
-            Some(b'_') => (at < bytes.len()).then_some(1),
-            Some(own) => (bytes.get(at) == Some(own)).then_some(1),
-            None if at == bytes.len() => return Ok(true),
-            None => None,
-        };
-        match (matched, retry) {
-            (Some(n), _) => (at, of) = (at + 1, of + n),
-            (None, Some((begun, behind))) if begun < bytes.len() => {
-                (at, of, retry) = (begun + 1, behind, Some((begun + 1, behind)));
-            }
-            (None, _) => return Ok(false),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,13 +303,5 @@ mod tests {
         assert_eq!(overlaid(b"abc", b"X", 2, Some(1)).unwrap(), b"aXc");
         assert_eq!(overlaid(b"abc", b"XY", 9, None).unwrap(), b"abcXY");
         assert!(overlaid(b"abc", b"X", 0, None).is_err());
-    }
-
-    #[test]
-    fn bytes_are_like_patterns() {
-        let of = |bytes: &[u8], pattern: &[u8]| like(bytes, pattern).unwrap();
-        assert!(of(b"abc", b"a%") && of(b"abc", b"%c") && of(b"abc", b"a_c") && of(b"", b"%") && of(b"aab", b"%ab"));
-        assert!(!of(b"abc", b"a") && !of(b"", b"_") && !of(b"abc", b"b%") && of(b"%", b"\\%") && !of(b"a", b"\\%"));
-        assert!(like(b"A", b"\\").is_err());
     }
 }

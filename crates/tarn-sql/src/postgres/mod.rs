@@ -31,6 +31,7 @@
 //! | `SELECT to_char(now(), 'YYYY-MM-DD')` | 2026-11-24 | YYYY-MM-DD | `to_char` |
 //! | `SELECT regexp_replace('abc', 'b', '[\&]')`, `regexp_matches('ab', 'b', 'g')` | a[b]c, rows | a[\&]c, not known | `regular_expressions` |
 //! | `SELECT regexp_match('xyz', '.|...')` | {xyz} | {x} | `longest` |
+//! | `SELECT 'a' LIKE '\'` | 22025 | false | `like_patterns` |
 //! | `SELECT 'a' ~ '{'`, `'a' ~ '('` | f, 2201B | errors of the engine | `pattern_operators` |
 //! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
@@ -146,6 +147,7 @@ mod joined_alias;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
+mod like_patterns;
 mod longest;
 mod made_times;
 mod moments;

@@ -1,5 +1,5 @@
 //! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and long products (`products`), shifts (`shifts`),
-//! `~` (`pattern_operators`), and `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
+//! `~` (`pattern_operators`), LIKE of some patterns (`like_patterns`), and `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, ScalarUD
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{datafusion, each_expression};
 
+use super::like_patterns::LikePatterns;
 use super::pattern_operators::PatternOperators;
 use super::shifts::OfBits;
 use super::{division, in_array, products};
@@ -23,6 +24,7 @@ pub(super) struct TypedOperators {
     product: Arc<ScalarUDF>,
     bits: OfBits,
     patterns: PatternOperators,
+    likes: LikePatterns,
     in_array: Arc<ScalarUDF>,
 }
 
@@ -30,7 +32,7 @@ impl TypedOperators {
     pub(super) fn new() -> TypedOperators {
         let (quotient, product) = (division::function(), products::function());
         let (bits, patterns) = (OfBits::new(), PatternOperators::new());
-        TypedOperators { quotient, product, bits, patterns, in_array: in_array::function() }
+        TypedOperators { quotient, product, bits, patterns, likes: LikePatterns::new(), in_array: in_array::function() }
     }
 
     fn rewritten(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -57,6 +59,7 @@ impl TypedOperators {
                 let call = ScalarFunction::new_udf(Arc::clone(&self.in_array), call.args);
                 Transformed::yes(Expr::ScalarFunction(call))
             }
+            Expr::Like(like) => self.likes.rewritten(like, schema)?,
             other => Transformed::no(other),
         })
     }
