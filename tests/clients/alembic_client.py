@@ -168,9 +168,11 @@ def alter():
         assert c.execute(version).scalar() == "3"
         assert c.execute(sa.text("SELECT count(*) FROM account WHERE level = id")).scalar() == 2 and columns("kept") == ["id", "why", "at"]
         assert c.execute(sa.text("SELECT why, at FROM kept")).all() == [("first", 1)]
+    change(lambda op: op.create_unique_constraint("one", "account", ["name"]))
+    assert [unique["name"] for unique in sa.inspect(ENGINE).get_unique_constraints("account")] == ["one"]
+    change(lambda op: op.drop_constraint("one", "account"))
     waiting = [
         ("CREATE INDEX", lambda op: op.create_index("by_name", "account", ["name"])),
-        ("UNIQUE", lambda op: op.create_unique_constraint("one", "account", ["name"])),
         ("FOREIGN KEY", lambda op: op.create_foreign_key("of", "remark", "account", ["id"], ["id"])),
     ]
     for what, does in waiting:

@@ -251,7 +251,8 @@ def migrate():
         change(migrations.AddField("Shop", "tags", ArrayField(models.CharField(max_length=20), null=True)))
     with waits_for("CREATE INDEX", "0A000"):
         change(migrations.AddIndex("Visit", models.Index(fields=["at"], name="visit_at")))
-    with waits_for("UNIQUE", "0A000"):
+    # A text that is UNIQUE has an index for LIKE beside its constraint.
+    with waits_for("CREATE INDEX", "0A000"):
         change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), ("email", models.EmailField(unique=True))]))
     with waits_for("FOREIGN KEY", "42601"):
         change(migrations.AddField("Visit", "owner", models.ForeignKey("shop.Shop", models.CASCADE, null=True, related_name="+")))

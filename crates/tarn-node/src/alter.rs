@@ -16,11 +16,12 @@ use std::sync::Arc;
 use tarn_feed::HotTable;
 use tarn_metastore::Alteration;
 use tarn_replica::Replicas;
-use tarn_types::{ColumnId, TableSchema};
+use tarn_types::{ColumnId, TableId, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::catalog::{Entry, Gate, TableHandle};
+use crate::entries::Index;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::renames::end_worker;
@@ -39,6 +40,8 @@ pub struct Altering {
     is_over: bool,
     /// Whether there is a table beside it (`rekey.rs`), which goes if it is given up.
     has_beside: bool,
+    /// Indexes that it does not name yet, which go then, too.
+    indexes: Vec<TableId>,
     _one: OwnedMutexGuard<()>,
 }
 
@@ -52,7 +55,8 @@ impl Node {
         let handle = self.catalog().require(table)?;
         handle.check_whole()?;
         let (node, replicas) = (Arc::clone(self), Arc::clone(handle.replicas()?));
-        let altering = Altering { node, handle, replicas, is_over: false, has_beside: false, _one: one };
+        let altering =
+            Altering { node, handle, replicas, is_over: false, has_beside: false, indexes: vec![], _one: one };
         keep_writers_out(&altering.handle).await?;
         Ok(altering)
     }
@@ -137,6 +141,20 @@ impl Altering {
         self.has_beside = false;
     }
 
+    /// Makes the empty index of a constraint of the table as it is to be, or of the one beside it.
+    ///
+    /// Errors: as of CREATE TABLE.
+    pub async fn make_index(&mut self, to: &TableSchema, at: usize) -> Result<Index> {
+        let index = self.node.make_index(to, at).await?;
+        self.indexes.push(index.unique.index);
+        Ok(index)
+    }
+
+    /// The table names its indexes, or it is not known whether it does.
+    pub(crate) fn end_indexes(&mut self) {
+        self.indexes.clear();
+    }
+
     /// Nobody writes through the handle any more: another one is there, or it is not known what the metastore did.
     pub(crate) fn stay_shut(&mut self) {
         self.is_over = true;
@@ -160,6 +178,7 @@ impl Altering {
         if !is_delivered(&self.handle) && !to.stores_as(&from) {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
+        self.node.check_index_names(Some(&from), &to)?;
         let readers = readers_of(&self.node.catalog().views(), &[(&from, &to)], rewrites)?;
         self.node.know_columns(&from, &to).await?;
         fail::fail_point!("alter::shut");
@@ -168,8 +187,12 @@ impl Altering {
         let defined = self.node.define_all(changes).await;
         if let Err(error) = &defined {
             self.is_over = error.kind() == ErrorKind::Indeterminate;
+            if self.is_over {
+                self.end_indexes();
+            }
         }
         defined?;
+        self.end_indexes();
         fail::fail_point!("alter::defined");
         let schema = Arc::new(to);
         self.handle.table.alter(Arc::clone(&schema))?;
@@ -179,6 +202,7 @@ impl Altering {
             self.node.sequences().forget_owners();
         }
         self.node.forget_columns(&from, &schema).await;
+        self.node.drop_indexes_of(&from, Some(&schema)).await;
         Ok(())
     }
 
@@ -206,12 +230,20 @@ impl Drop for Altering {
         if !self.is_over {
             self.open(Arc::clone(self.handle.schema()), vec![]);
         }
-        if self.has_beside
+        let (has_beside, indexes) = (self.has_beside, std::mem::take(&mut self.indexes));
+        if (has_beside || !indexes.is_empty())
             && let Ok(runtime) = Handle::try_current()
         {
             // Behind this one, which has the catalog still.
             let node = Arc::clone(&self.node);
-            runtime.spawn(async move { node.drop_all_beside().await });
+            runtime.spawn(async move {
+                if has_beside {
+                    node.drop_all_beside().await;
+                }
+                for index in indexes {
+                    node.drop_unnamed_index(index).await;
+                }
+            });
         }
     }
 }

@@ -111,6 +111,9 @@ impl Node {
                 self.deliver_all(handle).await?;
             }
         }
+        for (_, table) in &shut.tables {
+            self.check_index_names(Some(&table.from), &table.to)?;
+        }
         let changes: Vec<(&TableSchema, &TableSchema)> =
             shut.tables.iter().map(|(_, table)| (&*table.from, &*table.to)).collect();
         let readers = readers_of(&self.catalog().views(), &changes, rewrites)?;
@@ -128,6 +131,7 @@ impl Node {
                 for (_, table) in &shut.tables {
                     self.forget_columns(&table.from, &table.to).await;
                     self.metrics().set_delivery_failing(&table.from.name, false);
+                    self.drop_indexes_of(&table.from, Some(&table.to)).await;
                 }
                 self.metrics().rows_written.inc_by(rows);
                 Ok(rows)
@@ -267,7 +271,7 @@ impl Moment {
         }
         for (handle, batch) in &self.writes {
             if let Err(error) = check(handle.schema(), &handle.table, batch) {
-                return Ended::Refused(error);
+                return Ended::Refused(self.node.parts().of_constraint(error));
             }
         }
         let noted = match self.note() {

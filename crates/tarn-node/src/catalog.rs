@@ -1,6 +1,7 @@
 //! Which tables are open on this node?
 //!
 //! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write; a view is its definition.
+//! The entries of an index are a table that only this crate finds.
 //! The [`Catalog`] finds all three by name; its generation moves whenever one is made, dropped or changes its columns or its query, so that
 //! prepared statements know when to be planned anew.
 
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_replica::Replicas;
 use tarn_rows::{RecentBytes, Table};
-use tarn_types::{Cursor, TableSchema};
+use tarn_types::{Cursor, TableId, TableSchema, Unique};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -193,6 +194,8 @@ pub(crate) fn altered(table: &str) -> Error {
 #[derive(Default)]
 pub struct Catalog {
     tables: RwLock<BTreeMap<String, Entry>>,
+    /// The entries of indexes: nobody finds them by a name.
+    indexes: RwLock<BTreeMap<TableId, Arc<TableHandle>>>,
     /// Those whose delivery fails, by name.
     stuck: RwLock<BTreeMap<String, Arc<TableHandle>>>,
     /// What the recent rows of all take.
@@ -278,8 +281,38 @@ impl Catalog {
         self.tables.read().values().map(Entry::schema).collect()
     }
 
+    /// Whether a name is taken: by a table, a view or an index.
     pub fn contains(&self, name: &str) -> bool {
-        self.tables.read().contains_key(name)
+        self.tables.read().contains_key(name) || self.is_index(name)
+    }
+
+    /// Whether an index is called so.
+    pub fn is_index(&self, name: &str) -> bool {
+        let tables = self.tables.read();
+        let is_its = |entry: &Entry| match entry {
+            Entry::Table(handle) => handle.schema().options.rules.uniques.iter().any(|unique| unique.name == name),
+            Entry::External(_) | Entry::View(_) => false,
+        };
+        tables.values().any(is_its)
+    }
+
+    /// The entries of an index.
+    pub(crate) fn index(&self, id: TableId) -> Option<Arc<TableHandle>> {
+        self.indexes.read().get(&id).cloned()
+    }
+
+    /// The entries of all indexes.
+    pub(crate) fn indexes(&self) -> Vec<Arc<TableHandle>> {
+        self.indexes.read().values().cloned().collect()
+    }
+
+    /// The table whose constraint is kept by these entries, and the constraint.
+    pub(crate) fn table_of_index(&self, id: TableId) -> Option<(Arc<TableSchema>, Unique)> {
+        let tables = self.schemas().into_iter();
+        tables.filter(|table| table.has_indexes()).find_map(|table| {
+            let unique = table.options.rules.uniques.iter().find(|unique| unique.index == id)?.clone();
+            Some((table, unique))
+        })
     }
 
     /// The names of all tables and views, in order.
@@ -287,18 +320,19 @@ impl Catalog {
         self.tables.read().keys().cloned().collect()
     }
 
-    /// All tables that are written here, by name.
+    /// All tables that are written here, by name, and behind them the entries of indexes.
     pub fn all(&self) -> Vec<Arc<TableHandle>> {
-        let tables = self.tables.read();
-        tables
-            .values()
-            .filter_map(|entry| if let Entry::Table(handle) = entry { Some(handle.clone()) } else { None })
-            .collect()
+        let handle = |entry: &Entry| if let Entry::Table(handle) = entry { Some(handle.clone()) } else { None };
+        let mut all: Vec<_> = self.tables.read().values().filter_map(handle).collect();
+        all.extend(self.indexes());
+        all
     }
 
-    /// Whatever there is, by name.
+    /// Whatever there is, by name, and behind it the entries of indexes.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.tables.read().values().cloned().collect()
+        let mut entries: Vec<Entry> = self.tables.read().values().cloned().collect();
+        entries.extend(self.indexes().into_iter().map(Entry::Table));
+        entries
     }
 
     /// All tables that others write, by name.
@@ -315,7 +349,11 @@ impl Catalog {
     }
 
     pub(crate) fn insert(&self, handle: Arc<TableHandle>) {
-        self.tables.write().insert(handle.schema().name.clone(), Entry::Table(handle));
+        let name = handle.schema().name.clone();
+        match handle.schema().options.is_index {
+            true => drop(self.indexes.write().insert(handle.schema().id, handle)),
+            false => drop(self.tables.write().insert(name, Entry::Table(handle))),
+        }
         self.changed();
     }
 
@@ -333,6 +371,7 @@ impl Catalog {
 
     pub(crate) fn remove(&self, name: &str) {
         self.tables.write().remove(name);
+        self.indexes.write().retain(|_, handle| handle.schema().name != name);
         self.stuck.write().remove(name);
         self.changed();
     }
@@ -373,10 +412,14 @@ impl Catalog {
 
     /// A delivery of a table failed, or went well.
     pub(crate) fn note_delivery(&self, handle: &Arc<TableHandle>, failed: Option<Stuck>) {
-        let tables = self.tables.read();
+        let (tables, indexes) = (self.tables.read(), self.indexes.read());
         let name = &handle.schema().name;
+        let ours = match tables.get(name) {
+            Some(Entry::Table(ours)) => Some(ours),
+            _ => indexes.get(&handle.schema().id),
+        };
         // Not one that was dropped meanwhile, nor another of its name.
-        if matches!(tables.get(name), Some(Entry::Table(ours)) if Arc::ptr_eq(ours, handle)) {
+        if ours.is_some_and(|ours| Arc::ptr_eq(ours, handle)) {
             let mut stuck = self.stuck.write();
             match &failed {
                 Some(_) => stuck.insert(name.clone(), Arc::clone(handle)),

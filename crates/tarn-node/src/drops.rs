@@ -45,7 +45,7 @@ impl Node {
             return Err(Error::new(ErrorKind::TableExists, format!("table \"{name}\" already exists"))
                 .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
         }
-        self.create_alone(schema).await?;
+        self.create_with_indexes(schema).await?;
         Ok(true)
     }
 
@@ -73,8 +73,10 @@ impl Node {
         fail::fail_point!("drops::made");
         match self.take_in(&schema).await {
             Ok(handle) => {
+                if !handle.schema().options.is_index {
+                    self.metrics().tables.inc();
+                }
                 self.catalog().insert(handle);
-                self.metrics().tables.inc();
                 Ok(())
             }
             Err(error) => Err(self.undo_create(&schema, error).await),
@@ -148,12 +150,22 @@ impl Node {
             self.parts().metastore.drop_table(name).await?;
             return Ok(true);
         }
-        self.drop_in_metastore(&schema).await?;
+        self.drop_rows(handle.as_ref(), &schema).await?;
+        self.drop_indexes_of(&schema, None).await;
+        Ok(true)
+    }
+
+    /// A table that has rows, or the entries of an index. The caller holds the catalog. `handle`: unless it is not served.
+    pub(crate) async fn drop_rows(&self, handle: Option<&Arc<TableHandle>>, schema: &Arc<TableSchema>) -> Result<()> {
+        let name = &schema.name;
+        self.drop_in_metastore(schema).await?;
         fail::fail_point!("drops::dropped");
         // Not cancelled from here on: a connection that goes away must not leave half a drop.
         self.catalog().remove(name);
-        if let Some(handle) = &handle {
-            self.metrics().tables.dec();
+        if let Some(handle) = handle {
+            if !schema.options.is_index {
+                self.metrics().tables.dec();
+            }
             self.metrics().set_delivery_failing(name, false);
             handle.stop.cancel();
             let worker = handle.worker.lock().take();
@@ -165,12 +177,12 @@ impl Node {
         self.parts().note(move |kept| kept.finish_drop(id)).await?;
         fail::fail_point!("drops::noted");
         self.parts().drops.left.lock().push(Left {
-            entry: Entry::of(&schema),
-            table: handle.as_ref().map(|handle| Arc::clone(&handle.table)),
+            entry: Entry::of(schema),
+            table: handle.map(|handle| Arc::clone(&handle.table)),
             is_purged: false,
             not_before_ms: i64::MIN,
         });
-        if let Some(handle) = handle {
+        if let Some(handle) = handle.cloned() {
             blocking(move || {
                 *handle.gate.write() = Gate::Dropped;
                 Ok(handle.table.drop_data()?)
@@ -183,12 +195,12 @@ impl Node {
             tracing::warn!(table = %name, %error, "sequences of a table that was dropped are left: DROP SEQUENCE them");
         }
         self.parts().sweep_dropped().await;
-        Ok(true)
+        Ok(())
     }
 
     /// Errors: there is no such table, served or not.
     pub async fn check_droppable(&self, name: &str) -> Result<()> {
-        if self.catalog().contains(name) || self.unserved(name).await?.is_some() {
+        if self.catalog().entry(name).is_some() || self.unserved(name).await?.is_some() {
             return Ok(());
         }
         Err(Error::no_table(name))
@@ -197,7 +209,7 @@ impl Node {
     /// A table or archive that the metastore has and that is not open here: too damaged, or left half-made.
     async fn unserved(&self, name: &str) -> Result<Option<Arc<TableSchema>>> {
         let tables = self.parts().metastore.tables().await?;
-        Ok(tables.into_iter().find(|schema| schema.name == name && !is_document(schema)))
+        Ok(tables.into_iter().find(|schema| schema.name == name && !is_document(schema) && !schema.options.is_index))
     }
 
     async fn drop_in_metastore(&self, schema: &TableSchema) -> Result<()> {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, Unique};
 
 /// What a caller can do about it, and whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +95,10 @@ struct Parts {
 #[derive(Debug, Clone)]
 pub struct Existing {
     pub table: Arc<TableSchema>,
-    /// The engine key ([`tarn_types::decode_key`]).
+    /// The engine key ([`tarn_types::decode_key`]): of the row, or of the entry that another row has.
     pub key: Vec<u8>,
+    /// `None`: it is the primary key.
+    pub unique: Option<Unique>,
 }
 
 impl Error {
@@ -117,7 +119,15 @@ impl Error {
     pub fn key_exists(table: &Arc<TableSchema>, key: Vec<u8>) -> Error {
         let message = format!("a row of this key is there in table \"{}\"", table.name);
         let mut error = Error::new(ErrorKind::KeyExists, message);
-        error.0.existing = Some(Existing { table: Arc::clone(table), key });
+        error.0.existing = Some(Existing { table: Arc::clone(table), key, unique: None });
+        error
+    }
+
+    /// `KeyExists`: another row has the values of the entry with this key.
+    pub fn entry_exists(table: &Arc<TableSchema>, unique: Unique, key: Vec<u8>) -> Error {
+        let message = format!("a row of these values is there in table \"{}\"", table.name);
+        let mut error = Error::new(ErrorKind::KeyExists, message);
+        error.0.existing = Some(Existing { table: Arc::clone(table), key, unique: Some(unique) });
         error
     }
 

@@ -111,6 +111,10 @@ impl Node {
             node.end_tasks().await;
             return Err(error);
         }
+        if let Err(error) = node.drop_unnamed_indexes().await {
+            node.end_tasks().await;
+            return Err(error);
+        }
         node.drop_all_beside().await;
         node.start_maintenance();
         node.follow_users();

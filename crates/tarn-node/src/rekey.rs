@@ -58,6 +58,7 @@ impl Altering {
         to.options.rules = rules;
         to.options.rules.ids_mut().for_each(|id| *id = ids(*id).unwrap_or(*id));
         to.validate().map_err(|source| Error::new(ErrorKind::Definition, source.to_string()))?;
+        node.check_index_names(Some(&old), &to)?;
         let gone = old.renamed(&name);
         let mut changes = vec![
             Alteration { from: Arc::clone(&old), to: Box::new(gone.clone()) },
@@ -71,6 +72,7 @@ impl Altering {
         if let Err(error) = node.define_all(changes).await {
             node.catalog().insert(node.served_anew(&handle, handle.replicas()?, made, Arc::clone(&handle.gate)));
             if error.kind() == ErrorKind::Indeterminate {
+                self.end_indexes();
                 self.end_beside();
                 self.stay_shut();
             }
@@ -82,6 +84,7 @@ impl Altering {
             there.push(Entry::Table(served(&node, handle, schema)?));
         }
         self.end_beside();
+        self.end_indexes();
         self.stay_shut();
         node.catalog().replace(&[old.name.clone(), name.clone()], there);
         node.metrics().set_delivery_failing(&old.name, false);

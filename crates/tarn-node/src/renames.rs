@@ -84,7 +84,11 @@ impl Node {
         for Rename { from, to } in renames {
             check_name(to)?;
             let id = by_name.remove(from).ok_or_else(|| Error::no_table(from))?;
-            if by_name.contains_key(to) || from == to || sequences.iter().any(|(name, _)| name == to) {
+            if by_name.contains_key(to)
+                || self.catalog().is_index(to)
+                || from == to
+                || sequences.iter().any(|(name, _)| name == to)
+            {
                 return Err(Error::new(ErrorKind::TableExists, format!("relation \"{to}\" already exists")).with_hint(
                     "tables, views and sequences share their names: choose another, or rename that one first",
                 ));

@@ -12,8 +12,10 @@ use tarn_types::{MutationBatch, TableId, TableSchema, decode_row};
 
 use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle, WayIn};
+use crate::entries::are_there;
 use crate::error::{Error, ErrorKind, Result};
 use crate::own::OwnWrites;
+use crate::parts::Parts;
 use crate::snapshot::{Opened, TableSnapshot};
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
@@ -67,17 +69,26 @@ impl TableService {
             blocking(move || span.in_scope(|| propose(&asked))).await?
         };
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
-        let mut rows = 0;
+        let (mut rows, mut exists) = (0, None);
         for Decided { of, outcome, .. } in decided {
             let table = asked[of].0.schema();
             match outcome {
+                Outcome::Applied { .. } if table.options.is_index => {}
                 Outcome::Applied { affected } => rows += affected,
+                // Whoever tries again may find another row there, or none.
                 Outcome::Conflict { .. } => return Err(conflict(&table.name)),
-                Outcome::Exists { key } => return Err(Error::key_exists(table, key)),
+                Outcome::Exists { key } => {
+                    let error = self.parts.of_constraint(Error::key_exists(table, key));
+                    // The primary key speaks first.
+                    exists = exists.filter(|_| table.options.is_index).or(Some(error));
+                }
                 Outcome::NeedsBase { .. } => {
                     return Err(Error::new(ErrorKind::Internal, "a transaction writes whole rows"));
                 }
             }
+        }
+        if let Some(exists) = exists {
+            return Err(exists);
         }
         submitted.decided(rows);
         self.parts.metrics.rows_written.inc_by(rows);
@@ -90,13 +101,7 @@ impl TableService {
     /// Errors: `Denied`. Not for append-only tables, whose keys are not unique.
     pub async fn are_there(&self, who: &Principal, table: &Arc<TableHandle>, keys: Vec<Vec<u8>>) -> Result<Vec<bool>> {
         self.may(who, table.schema(), Privilege::Insert)?;
-        let table = Arc::clone(table);
-        blocking(move || {
-            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let found = table.table.multi_get(&keys)?;
-            Ok(found.into_iter().map(|found| found != Lookup::Absent).collect())
-        })
-        .await
+        are_there(table, keys).await
     }
 
     /// The row of an engine key as a snapshot shows it, wherever it lies.
@@ -157,6 +162,18 @@ impl TableService {
             }
         }
         Err(last.map_or_else(Error::stopping, Error::from))
+    }
+}
+
+impl Parts {
+    /// `KeyExists` of an entry as one of the table that it is an entry of.
+    pub(crate) fn of_constraint(&self, error: Error) -> Error {
+        let Some(existing) = error.existing().filter(|existing| existing.table.options.is_index) else { return error };
+        match self.catalog.table_of_index(existing.table.id) {
+            Some((table, unique)) => Error::entry_exists(&table, unique, existing.key.clone()),
+            // The table was dropped meanwhile.
+            None => conflict(&existing.table.name),
+        }
     }
 }
 

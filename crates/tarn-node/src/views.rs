@@ -37,6 +37,10 @@ impl Node {
         let name = schema.name.clone();
         check_name(&name)?;
         let parts = self.parts();
+        if self.catalog().is_index(&name) {
+            return Err(Error::new(ErrorKind::TableExists, format!("relation \"{name}\" already exists"))
+                .with_hint("an index is called so: choose another name"));
+        }
         let made = match self.catalog().entry(&name) {
             None => parts.metastore.create_table(schema).await.map_err(|error| half_made(error.into()))?,
             Some(Entry::View(before)) if or_replace => {

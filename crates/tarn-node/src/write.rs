@@ -1,6 +1,7 @@
 //! How does a mutation get in? Room first, then the log, then the rows; the answer when it is durable and visible.
 //!
-//! All batches of one call are submitted before the first is waited for: one group commit. The commit runs on a blocking
+//! All batches of one call are submitted before the first is waited for: one group commit. Where rows are held to constraints, each batch is one
+//! commit with the entries of its rows (`entries.rs`), whatever tablets they are in. The commit runs on a blocking
 //! thread and is not stopped half-way: a caller that goes away leaves it to finish.
 
 use std::collections::HashSet;
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use tarn_replica::{Decided, commit_together};
 use tarn_rows::Outcome;
-use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns, encode_cells, patch_cells};
+use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableId, batch_from_columns, encode_cells, patch_cells};
 
 use crate::auth::Principal;
 use crate::auth::access::Privilege;
-use crate::catalog::{TableHandle, WayIn};
+use crate::catalog::{TableHandle, WayIn, altered};
+use crate::entries::{Committed, Known, WithEntries, touches};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
 use crate::tables::{MAX_TRIES, TableService};
@@ -39,6 +41,20 @@ pub enum Written {
         /// Its engine key.
         key: Vec<u8>,
     },
+    /// Another row has values that no two rows may have: nothing of the batch happened.
+    Taken {
+        /// The index of the constraint.
+        index: TableId,
+        /// The engine key of its entry.
+        key: Vec<u8>,
+    },
+}
+
+/// What became of a batch with its entries.
+enum Settled {
+    Written(Written),
+    /// What was read of its rows is not so any more.
+    Again,
 }
 
 impl TableService {
@@ -56,6 +72,26 @@ impl TableService {
     ) -> Result<Vec<Written>> {
         self.may(who, table.schema(), privilege)?;
         self.parts.wait_for_room(table).await?;
+        if !table.schema().has_indexes() {
+            return self.write_rows_alone(table, batches, waiter).await;
+        }
+        let mut written = Vec::with_capacity(batches.len());
+        for batch in batches {
+            written.push(match touches(table.schema(), &batch)? {
+                true => self.write_with_entries(table, batch, waiter).await?,
+                false => self.write_rows_alone(table, vec![batch], waiter).await?.swap_remove(0),
+            });
+        }
+        Ok(written)
+    }
+
+    /// Batches that change no entries.
+    async fn write_rows_alone(
+        &self,
+        table: &Arc<TableHandle>,
+        batches: Vec<MutationBatch>,
+        waiter: &dyn Waiter,
+    ) -> Result<Vec<Written>> {
         let mut written = vec![Written::Rows(0); batches.len()];
         for Decided { of, part, outcome } in self.commit(table, waiter, batches).await? {
             let of_part = match outcome {
@@ -85,6 +121,9 @@ impl TableService {
         self.parts.wait_for_room(table).await?;
         let schema = Arc::clone(table.schema());
         let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
+        if table.schema().has_indexes() {
+            return all_written(table, &[self.write_with_entries(table, batch, waiter).await?]);
+        }
         let decided = self.commit_whole(table, waiter, batch).await?;
         match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
             None => Ok(0),
@@ -108,6 +147,9 @@ impl TableService {
     ) -> Result<Written> {
         self.may(who, table.schema(), privilege)?;
         self.parts.wait_for_room(table).await?;
+        if table.schema().has_indexes() && touches(table.schema(), &batch)? {
+            return self.write_with_entries(table, batch, waiter).await;
+        }
         let mut written = Written::Rows(0);
         for Decided { outcome, .. } in self.commit_whole(table, waiter, batch).await? {
             written = written.and(match outcome {
@@ -123,13 +165,33 @@ impl TableService {
         Ok(written)
     }
 
+    /// One batch and the entries of its rows, as one commit. Where rows are not any more what was read of them, all is read anew.
+    async fn write_with_entries(
+        &self,
+        table: &Arc<TableHandle>,
+        batch: MutationBatch,
+        waiter: &dyn Waiter,
+    ) -> Result<Written> {
+        let indexes = self.indexes(table.schema())?;
+        for _ in 0..MAX_TRIES {
+            let committed = Committed { parts: &self.parts, table };
+            let known = Known::read(table.schema(), indexes.clone(), batch.clone(), &committed).await?;
+            let settled = self.committed(table, waiter, move |table| table.propose_with_entries(known));
+            match settled.await? {
+                Settled::Written(written) => return Ok(written),
+                Settled::Again => {}
+            }
+        }
+        Ok(Written::Conflict)
+    }
+
     async fn commit(
         &self,
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
         batches: Vec<MutationBatch>,
     ) -> Result<Vec<Decided>> {
-        self.committed(table, waiter, move |table| table.propose(&batches)).await
+        self.committed(table, waiter, move |table| table.propose(&batches).map(counted)).await
     }
 
     async fn commit_whole(
@@ -138,15 +200,16 @@ impl TableService {
         waiter: &dyn Waiter,
         batch: MutationBatch,
     ) -> Result<Vec<Decided>> {
-        self.committed(table, waiter, move |table| table.propose_whole(batch)).await
+        self.committed(table, waiter, move |table| table.propose_whole(batch).map(counted)).await
     }
 
-    async fn committed(
+    /// What `propose` did, which says how many rows it wrote.
+    async fn committed<T: Send + 'static>(
         &self,
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
-        propose: impl FnOnce(&TableHandle) -> Result<Vec<Decided>> + Send + 'static,
-    ) -> Result<Vec<Decided>> {
+        propose: impl FnOnce(&TableHandle) -> Result<(T, u64)> + Send + 'static,
+    ) -> Result<T> {
         self.parts.check_writable()?;
         let Some(submitted) = Submitted::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
@@ -154,9 +217,8 @@ impl TableService {
         let span = tracing::debug_span!("commit", table = %table.schema().name, id = %table.schema().id);
         let began_us = self.parts.clock.monotonic_us();
         let table = Arc::clone(table);
-        let decided = blocking(move || span.in_scope(|| propose(&table))).await?;
+        let (decided, rows) = blocking(move || span.in_scope(|| propose(&table))).await?;
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
-        let rows = applied(&decided);
         submitted.decided(rows);
         self.parts.metrics.rows_written.inc_by(rows);
         Ok(decided)
@@ -264,12 +326,67 @@ impl TableHandle {
         }
     }
 
+    /// Rows and their entries: all of them, or none.
+    fn propose_with_entries(&self, known: Known) -> Result<(Settled, u64)> {
+        let Some(asked) = known.with_entries()? else { return Ok((Settled::Written(Written::Conflict), 0)) };
+        let mut in_use: Vec<&TableHandle> = asked.entries.iter().map(|(index, _)| &*index.entries).collect();
+        in_use.push(self);
+        // In the order of ids, as all who hold several.
+        in_use.sort_by_key(|handle| handle.schema().id);
+        let _in_use = in_use.into_iter().map(TableHandle::enter).collect::<Result<Vec<_>>>()?;
+        let mut batches = vec![(&**self.replicas()?, asked.rows.clone())];
+        for (index, batch) in &asked.entries {
+            batches.push((&**index.entries.replicas()?, batch.clone()));
+        }
+        let decided = commit_together(&batches)?;
+        tracing::debug!(parts = decided.len(), "committed");
+        asked.settled(decided)
+    }
+
     fn proposed(&self, propose: impl FnOnce() -> Result<Vec<Decided>>) -> Result<Vec<Decided>> {
         let _in_use = self.enter()?;
         let decided = propose()?;
         tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
         Ok(decided)
     }
+}
+
+impl WithEntries {
+    /// What became of it, and how many rows were written.
+    fn settled(&self, decided: Vec<Decided>) -> Result<(Settled, u64)> {
+        let (mut rows, mut refused) = (0, None);
+        for Decided { of, outcome, .. } in decided {
+            let index = of.checked_sub(1).and_then(|of| self.entries.get(of)).map(|(index, _)| index);
+            let was_read = |key: &Vec<u8>| index.is_none() && self.read.contains(key);
+            match (outcome, index) {
+                (Outcome::Applied { affected }, None) => rows += affected,
+                (Outcome::Applied { .. }, Some(_)) => {}
+                (Outcome::Conflict { key } | Outcome::Exists { key }, _) if was_read(&key) => {
+                    return Ok((Settled::Again, 0));
+                }
+                (Outcome::Exists { .. }, Some(_)) if self.gives_way => return Ok((Settled::Again, 0)),
+                (Outcome::Conflict { .. }, _) => refused = Some(Written::Conflict),
+                // A row that was changed meanwhile speaks first, then the primary key.
+                (Outcome::Exists { key }, None) => {
+                    refused = refused.filter(is_conflict).or(Some(Written::Exists { key }))
+                }
+                (Outcome::Exists { key }, Some(index)) => {
+                    refused = refused.or(Some(Written::Taken { index: index.unique.index, key }));
+                }
+                (Outcome::NeedsBase { .. }, _) => {
+                    return Err(Error::new(
+                        ErrorKind::Internal,
+                        "a change of cells was to be written with its entries",
+                    ));
+                }
+            }
+        }
+        Ok((Settled::Written(refused.unwrap_or(Written::Rows(rows))), rows))
+    }
+}
+
+fn is_conflict(written: &Written) -> bool {
+    *written == Written::Conflict
 }
 
 impl Written {
@@ -291,6 +408,12 @@ fn join(one: Outcome, other: Outcome) -> Outcome {
     }
 }
 
+/// What was decided, and how many rows were written.
+fn counted(decided: Vec<Decided>) -> (Vec<Decided>, u64) {
+    let rows = applied(&decided);
+    (decided, rows)
+}
+
 /// Rows written in all, whatever became of the rest.
 fn applied(decided: &[Decided]) -> u64 {
     let affected = |decided: &Decided| if let Outcome::Applied { affected } = decided.outcome { affected } else { 0 };
@@ -303,8 +426,17 @@ pub fn all_written(table: &TableHandle, written: &[Written]) -> Result<u64> {
         Written::Rows(rows) => Ok(*rows),
         Written::Conflict => Err(conflict(&table.schema().name)),
         Written::Exists { key } => Err(Error::key_exists(table.schema(), key.clone())),
+        Written::Taken { index, key } => Err(taken(table, *index, key.clone())),
     });
     rows.sum()
+}
+
+/// `KeyExists`: another row of the table has the values of this entry.
+pub fn taken(table: &TableHandle, index: TableId, key: Vec<u8>) -> Error {
+    match table.schema().options.rules.uniques.iter().find(|unique| unique.index == index) {
+        Some(unique) => Error::entry_exists(table.schema(), unique.clone(), key),
+        None => altered(&table.schema().name),
+    }
 }
 
 /// `Conflict`: somebody changed a row between reading and writing it.

@@ -2,11 +2,13 @@
 //!
 //! Pure: from the parsed statement and the table's schema to an [`OnKey`].
 
+use std::collections::BTreeSet;
+
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflict, OnConflictAction, OnInsert,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
-use tarn_types::TableSchema;
+use tarn_types::{ColumnId, TableSchema, Unique};
 
 use crate::parser::{ParseError, fold};
 use crate::{Error, Result};
@@ -33,6 +35,17 @@ pub enum OnKey {
     Change,
 }
 
+/// By what a row that is there is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arbiter {
+    /// By the primary key.
+    Key,
+    /// By the values of a unique constraint: its place among those of the table.
+    Unique(usize),
+    /// By any of them: nothing is named.
+    Any,
+}
+
 /// What an `INSERT` into `table` does about keys that are there.
 ///
 /// Errors: [`Error::ConflictTarget`] and [`Error::NoConstraint`] for what is not the key; `Sql` for `DO UPDATE` without a target;
@@ -55,19 +68,31 @@ pub(crate) fn on_key(insert: &Insert, table: &TableSchema) -> Result<OnKey> {
     if table.options.append_only {
         return Err(no_keys("ON CONFLICT on", table));
     }
-    check_target(on, table)?;
+    let arbiter = target(on, table)?;
     match &on.action {
         // No row is refused for its key.
-        OnConflictAction::DoNothing if table.is_keyless() => Ok(OnKey::Replace),
+        OnConflictAction::DoNothing if table.is_keyless() && !table.has_indexes() => Ok(OnKey::Replace),
         OnConflictAction::DoNothing => Ok(OnKey::Keep),
         OnConflictAction::DoUpdate(_) if on.conflict_target.is_none() => {
             let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
             Err(ParseError::Syntax(ParserError::ParserError(message.to_owned())).into())
         }
-        OnConflictAction::DoUpdate(update) if called(insert, table) != EXCLUDED && replaces_all(update, table) => {
+        OnConflictAction::DoUpdate(update)
+            if arbiter == Arbiter::Key && called(insert, table) != EXCLUDED && replaces_all(update, table) =>
+        {
             Ok(OnKey::ReplaceOnce)
         }
         OnConflictAction::DoUpdate(_) => Ok(OnKey::Change),
+    }
+}
+
+/// By what an `INSERT` into `table` finds rows that are there.
+///
+/// Errors: as of [`on_key`].
+pub(crate) fn arbiter(insert: &Insert, table: &TableSchema) -> Result<Arbiter> {
+    match &insert.on {
+        Some(OnInsert::OnConflict(on)) => target(on, table),
+        _ => Ok(Arbiter::Key),
     }
 }
 
@@ -104,21 +129,27 @@ fn no_keys(what: &str, table: &TableSchema) -> Error {
     Error::Unsupported { what, remedy }
 }
 
-fn check_target(on: &OnConflict, table: &TableSchema) -> Result<()> {
+fn target(on: &OnConflict, table: &TableSchema) -> Result<Arbiter> {
     match &on.conflict_target {
-        None => Ok(()),
-        Some(ConflictTarget::Columns(columns)) => check_columns(columns, table),
+        None if !table.has_indexes() => Ok(Arbiter::Key),
+        None => Ok(Arbiter::Any),
+        Some(ConflictTarget::Columns(columns)) => of_columns(columns, table),
         Some(ConflictTarget::OnConstraint(name)) => {
             let name = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
+            if let Some(at) =
+                table.options.rules.uniques.iter().position(|unique| unique.name == name && !unique.by_index)
+            {
+                return Ok(Arbiter::Unique(at));
+            }
             match !table.is_keyless() && name.strip_suffix(KEY_SUFFIX) == Some(&table.name) {
-                true => Ok(()),
+                true => Ok(Arbiter::Key),
                 false => Err(Error::NoConstraint { table: table.name.clone(), name }),
             }
         }
     }
 }
 
-fn check_columns(columns: &[Ident], table: &TableSchema) -> Result<()> {
+fn of_columns(columns: &[Ident], table: &TableSchema) -> Result<Arbiter> {
     let mut named = Vec::with_capacity(columns.len());
     for column in columns.iter().map(fold) {
         let place = table.shown().iter().position(|known| known.name == column);
@@ -126,9 +157,14 @@ fn check_columns(columns: &[Ident], table: &TableSchema) -> Result<()> {
         named.push(place.ok_or_else(|| Error::types(&table.name)(unknown()))?);
     }
     let is_key = |idx: &usize| table.key.iter().any(|part| part.column_idx == *idx);
-    match named.iter().all(is_key) && table.key.iter().all(|part| named.contains(&part.column_idx)) {
-        true => Ok(()),
-        false => Err(Error::ConflictTarget { table: table.name.clone(), key: key_names(table) }),
+    if named.iter().all(is_key) && table.key.iter().all(|part| named.contains(&part.column_idx)) {
+        return Ok(Arbiter::Key);
+    }
+    let named: BTreeSet<ColumnId> = named.into_iter().map(|at| table.columns[at].id).collect();
+    let is_named = |unique: &Unique| unique.columns.iter().copied().collect::<BTreeSet<_>>() == named;
+    match table.options.rules.uniques.iter().position(is_named) {
+        Some(at) => Ok(Arbiter::Unique(at)),
+        None => Err(Error::ConflictTarget { table: table.name.clone(), key: key_names(table) }),
     }
 }
 
@@ -229,5 +265,29 @@ mod tests {
         for sql in ["UPSERT INTO t VALUES (1, 2, 3, 4)", "INSERT INTO t VALUES (1, 2, 3, 4) ON CONFLICT DO NOTHING"] {
             assert!(matches!(of(sql, true), Err(Error::Unsupported { .. })), "{sql}");
         }
+    }
+
+    #[test]
+    fn rows_are_found_by_what_is_named() {
+        let mut table = table(false);
+        let unique = |name: &str, columns: &[u32]| Unique {
+            name: name.into(),
+            columns: columns.iter().map(|id| ColumnId(*id)).collect(),
+            ..Unique::default()
+        };
+        table.options.rules.uniques = vec![unique("t_v_key", &[3]), unique("both", &[4, 3])];
+        let of = |on: &str| {
+            let sql = format!("INSERT INTO t VALUES (1, 2, 3, 4) ON CONFLICT {on}");
+            let Statement::Insert(insert) = crate::parser::statements(&sql).unwrap().remove(0) else { panic!("{sql}") };
+            (arbiter(&insert, &table).unwrap(), on_key(&insert, &table).unwrap())
+        };
+        assert_eq!(of("DO NOTHING"), (Arbiter::Any, OnKey::Keep));
+        assert_eq!(of("(a, b) DO NOTHING"), (Arbiter::Key, OnKey::Keep));
+        assert_eq!(of("(v) DO NOTHING"), (Arbiter::Unique(0), OnKey::Keep));
+        assert_eq!(of("(v, w) DO NOTHING"), (Arbiter::Unique(1), OnKey::Keep));
+        assert_eq!(of("ON CONSTRAINT both DO NOTHING"), (Arbiter::Unique(1), OnKey::Keep));
+        let all = "DO UPDATE SET v = excluded.v, w = excluded.w";
+        assert_eq!(of(&format!("(v) {all}")), (Arbiter::Unique(0), OnKey::Change));
+        assert_eq!(of(&format!("(a, b) {all}")), (Arbiter::Key, OnKey::ReplaceOnce));
     }
 }

@@ -45,7 +45,7 @@ use futures::{FutureExt, TryStreamExt};
 use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform};
 
 use crate::catalog::WITH_SEQNO;
-use crate::conflict::{EXCLUDED, OnKey, called, is_its_own, on_key, update_of};
+use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_key, update_of};
 use crate::engine::Session;
 use crate::keyed::{from_of, is_default, object_name, relation};
 use crate::parser::ParseError;
@@ -77,6 +77,8 @@ pub struct Dml {
     pub source: LogicalPlan,
     /// What `DO UPDATE` makes of rows that are there ([`Session::changed`]).
     pub change: Option<LogicalPlan>,
+    /// By what an `INSERT` finds rows that are there.
+    pub arbiter: Arbiter,
     /// Whether a row may be met several times, of which the first counts.
     pub may_repeat: bool,
     /// Whether the rows of a `DELETE` are whole.
@@ -99,6 +101,7 @@ impl Session {
             kind,
             source,
             change: None,
+            arbiter: Arbiter::Key,
             may_repeat: false,
             is_whole: false,
         };
@@ -106,11 +109,12 @@ impl Session {
             Statement::Insert(insert) => {
                 let on_key = on_key(insert, table)?;
                 let source = self.insert(insert, table).boxed().await?;
+                let arbiter = arbiter(insert, table)?;
                 let change = match (on_key, update_of(insert)) {
-                    (OnKey::Change, Some(update)) => Some(self.conflict(insert, update, table).await?),
+                    (OnKey::Change, Some(update)) => Some(self.conflict(insert, update, arbiter, table).await?),
                     _ => None,
                 };
-                Ok(Dml { change, ..of(DmlKind::Insert { on_key }, source) })
+                Ok(Dml { change, arbiter, ..of(DmlKind::Insert { on_key }, source) })
             }
             Statement::Update(update) => {
                 let source = self.update(update, table).await?;
@@ -177,7 +181,13 @@ impl Session {
     }
 
     /// `DO UPDATE`: an `UPDATE` of the table beside the rows that were to be inserted, which are called `excluded` and have its columns.
-    async fn conflict(&self, insert: &Insert, update: &DoUpdate, table: &TableSchema) -> Result<LogicalPlan> {
+    async fn conflict(
+        &self,
+        insert: &Insert,
+        update: &DoUpdate,
+        arbiter: Arbiter,
+        table: &TableSchema,
+    ) -> Result<LogicalPlan> {
         let name = ObjectName::from(vec![Ident::with_quote('"', &table.name)]);
         let (mut target, mut given) = (table_of(name.clone()), table_of(name));
         let called = called(insert, table);
@@ -191,10 +201,12 @@ impl Session {
         call(&mut given, EXCLUDED);
         let mut target = with_seqno(&target, table)?;
         target.joins.push(beside_it(given));
-        let own_name = [EXCLUDED, called.as_str()];
+        // Where the key is what a row was found by, both rows have the same.
+        let own_names = [called.as_str(), EXCLUDED];
+        let own_names = if arbiter == Arbiter::Key { &own_names[..] } else { &own_names[..1] };
         let update = Update {
             table: target,
-            assignments: assignments(&update.assignments, table, &own_name)?,
+            assignments: assignments(&update.assignments, table, own_names)?,
             selection: update.selection.clone(),
             ..plain_update()
         };

@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableObject,
     TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal, WildcardAdditionalOptions,
 };
-use tarn_types::{DataType, Identity, TableSchema, Value, Zone};
+use tarn_types::{ColumnId, DataType, Identity, Length, TableSchema, Value, Zone};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -50,7 +50,7 @@ pub struct OutputColumn {
     pub column_idx: usize,
 }
 
-/// A statement that is answered by key. Keys have one slot per key column, in key order.
+/// A statement that is answered by key. Keys have one slot per key column, in key order; those of a unique constraint one per column of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyedPlan {
     /// At most one row.
@@ -59,6 +59,8 @@ pub enum KeyedPlan {
         columns: Vec<OutputColumn>,
         /// Whose.
         key: Vec<Slot>,
+        /// By which unique constraint of the table the row is found; `None`: by the primary key.
+        unique: Option<usize>,
     },
     /// Whole rows.
     Insert {
@@ -86,7 +88,7 @@ pub enum KeyedPlan {
 pub enum Bound {
     /// Read this key, give the plan's columns.
     Select {
-        /// Key values in key order, none NULL.
+        /// Key values in key order, or those of the plan's constraint; none NULL.
         key: Vec<Value>,
     },
     /// Write these rows.
@@ -138,11 +140,9 @@ impl Keyed {
 
     /// As [`Keyed::analyse`], but times without an offset are those that the clocks of `zone` show.
     pub fn analyse_in(statement: &Statement, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
-        if table.is_keyless() {
-            return None;
-        }
         match statement {
             Statement::Query(query) => select(query, table, zone),
+            _ if table.is_keyless() => None,
             Statement::Insert(statement) => insert(statement, table, zone),
             Statement::Update(statement) => update(statement, table, zone),
             Statement::Delete(statement) => delete(statement, table, zone),
@@ -164,7 +164,8 @@ impl KeyedPlan {
     /// The type of each parameter: that of the column it is for. `None` for a number that is skipped.
     pub fn parameter_types(&self, table: &TableSchema) -> Vec<Option<DataType>> {
         let mut types = vec![None; self.n_parameters()];
-        let key_column = |part: usize| table.key[part].column_idx;
+        let key = self.key_columns(table);
+        let key_column = |part: usize| key[part];
         for (place, slot) in self.slots() {
             if let Slot::Parameter(idx) = slot {
                 let column = match place {
@@ -206,12 +207,10 @@ impl KeyedPlan {
             }
         };
         // NULL equals nothing.
+        let columns = self.key_columns(table);
         let whose = |key: &[Slot]| {
-            let values = key
-                .iter()
-                .zip(&table.key)
-                .map(|(slot, part)| value(part.column_idx, slot))
-                .collect::<Result<Vec<_>>>()?;
+            let values =
+                key.iter().zip(&columns).map(|(slot, column)| value(*column, slot)).collect::<Result<Vec<_>>>()?;
             Ok::<_, Error>((!values.contains(&Value::Null)).then_some(values))
         };
         Ok(match self {
@@ -233,6 +232,14 @@ impl KeyedPlan {
         })
     }
 
+    /// The columns by which the row is found.
+    fn key_columns(&self, table: &TableSchema) -> Vec<usize> {
+        match self {
+            KeyedPlan::Select { unique: Some(at), .. } => unique_columns(table, *at),
+            _ => table.key.iter().map(|part| part.column_idx).collect(),
+        }
+    }
+
     fn slots(&self) -> Vec<(SlotUse, &Slot)> {
         fn of_key(key: &[Slot]) -> impl Iterator<Item = (SlotUse, &Slot)> {
             key.iter().enumerate().map(|(part, slot)| (SlotUse::Key(part), slot))
@@ -248,6 +255,13 @@ impl KeyedPlan {
                 .collect(),
         }
     }
+}
+
+/// The columns of a unique constraint.
+fn unique_columns(table: &TableSchema, at: usize) -> Vec<usize> {
+    let unique = table.options.rules.uniques.get(at);
+    let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
+    unique.into_iter().flat_map(|unique| &unique.columns).filter_map(place).collect()
 }
 
 /// What a slot is for.
@@ -306,7 +320,7 @@ fn select(query: &Query, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> 
             SelectItem::Wildcard(options) if is_plain(options) => {
                 columns.extend(
                     table
-                        .columns
+                        .shown()
                         .iter()
                         .enumerate()
                         .map(|(column_idx, c)| OutputColumn { name: c.name.clone(), column_idx }),
@@ -322,7 +336,12 @@ fn select(query: &Query, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> 
             _ => return None,
         }
     }
-    Some(KeyedPlan::Select { columns, key: scope.full_key(selection)? })
+    if let Some(key) = scope.full_key(selection) {
+        return Some(KeyedPlan::Select { columns, key, unique: None });
+    }
+    let by = |at: usize| Some((at, scope.full_unique(selection, at)?));
+    let (unique, key) = (0..table.options.rules.uniques.len()).find_map(by)?;
+    Some(KeyedPlan::Select { columns, key, unique: Some(unique) })
 }
 
 /// A `SELECT` without anything around it.
@@ -409,6 +428,10 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         || !multi_table_into_clauses.is_empty()
         || !multi_table_when_clauses.is_empty();
     if has_lists || object_name(name)? != table.name {
+        return None;
+    }
+    // Rows that are there may have other keys.
+    if statement.on.is_some() && table.has_indexes() {
         return None;
     }
     // What is wrong with it the planner's way says.
@@ -613,22 +636,40 @@ impl Scope<'_> {
             },
             _ => return None,
         };
-        self.table.column(&fold(name)).map(|(idx, _)| idx)
+        let name = fold(name);
+        self.table.shown().iter().position(|column| column.name == name)
     }
 
     /// One slot per key column, when the condition is exactly an equality for each.
     fn full_key(&self, selection: &Expr) -> Option<Vec<Slot>> {
-        let mut found: Vec<Option<Slot>> = vec![None; self.table.key.len()];
-        self.equalities(selection, &mut found)?;
+        if self.table.is_keyless() {
+            return None;
+        }
+        let columns: Vec<usize> = self.table.key.iter().map(|part| part.column_idx).collect();
+        self.full(selection, &columns)
+    }
+
+    /// The same of a unique constraint.
+    fn full_unique(&self, selection: &Expr, at: usize) -> Option<Vec<Slot>> {
+        let columns = unique_columns(self.table, at);
+        let length = |at: usize| self.table.rules_of(at).and_then(|rules| rules.length);
+        // Blanks at the end of a `char(n)` are no difference, which the planner knows.
+        let is_padded = |at: &usize| matches!(length(*at), Some(Length::Fixed(_)));
+        if columns.iter().any(is_padded) { None } else { self.full(selection, &columns) }
+    }
+
+    fn full(&self, selection: &Expr, columns: &[usize]) -> Option<Vec<Slot>> {
+        let mut found: Vec<Option<Slot>> = vec![None; columns.len()];
+        self.equalities(selection, columns, &mut found)?;
         found.into_iter().collect()
     }
 
-    fn equalities(&self, expr: &Expr, found: &mut [Option<Slot>]) -> Option<()> {
+    fn equalities(&self, expr: &Expr, columns: &[usize], found: &mut [Option<Slot>]) -> Option<()> {
         match expr {
-            Expr::Nested(inner) => self.equalities(inner, found),
+            Expr::Nested(inner) => self.equalities(inner, columns, found),
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-                self.equalities(left, found)?;
-                self.equalities(right, found)
+                self.equalities(left, columns, found)?;
+                self.equalities(right, columns, found)
             }
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
                 let (column, value) = match (self.column(left), self.column(right)) {
@@ -636,7 +677,7 @@ impl Scope<'_> {
                     (None, Some(column)) => (column, left),
                     _ => return None,
                 };
-                let part = self.table.key.iter().position(|part| part.column_idx == column)?;
+                let part = columns.iter().position(|of| *of == column)?;
                 let data_type = &self.table.columns[column].data_type;
                 let slot = slot(value, data_type, self.zone).filter(|_| compares_exactly(value, data_type))?;
                 let literal_null = slot == Slot::Literal(Value::Null);

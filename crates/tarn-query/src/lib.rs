@@ -134,7 +134,7 @@ pub mod parser;
 pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
 pub use compiled::Compiled;
-pub use conflict::OnKey;
+pub use conflict::{Arbiter, OnKey};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{

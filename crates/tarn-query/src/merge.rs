@@ -27,7 +27,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_types::{SEQNO_COLUMN, TableSchema};
 
-use crate::conflict::on_key;
+use crate::conflict::{Arbiter, on_key};
 use crate::dml::{
     Dml, DmlKind, assignments, beside, beside_it, deleted, inserted_rows, key_schema, plain_update, query_of,
     refuse_append_only, rows_of, stored_rows, unsupported, with_seqno,
@@ -240,7 +240,15 @@ impl Session {
             list.push(value.cast_to(schema.field(place).data_type(), given.schema())?.alias(&column.name));
         }
         let source = LogicalPlanBuilder::from(given).project(list)?.build()?;
-        Ok(Dml { table: Arc::clone(table), kind, source, change: None, may_repeat: false, is_whole: false })
+        Ok(Dml {
+            table: Arc::clone(table),
+            kind,
+            source,
+            change: None,
+            arbiter: Arbiter::Key,
+            may_repeat: false,
+            is_whole: false,
+        })
     }
 
     /// What a clause makes of its pairs ([`Merge::of_clause`]): the table's columns, of storage types, and of an `UPDATE` `__seqno` behind

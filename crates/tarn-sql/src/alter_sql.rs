@@ -19,6 +19,7 @@ use crate::column_rules::SaidCheck;
 use crate::ddl::key_of;
 use crate::error::{Result, SqlError};
 use crate::names::{check_name, fold, is_word, near, table_name, take};
+use crate::unique_rules::SaidUnique;
 
 /// A change of something that is there.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +67,12 @@ pub enum Action {
         if_exists: bool,
     },
     AddCheck(SaidCheck),
+    /// Its index is made, and filled with the rows that are there.
+    AddUnique(SaidUnique),
+    /// `DROP INDEX`, of one that is no constraint.
+    DropIndex {
+        name: String,
+    },
     DropConstraint {
         name: String,
         if_exists: bool,
@@ -237,7 +244,7 @@ fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
 }
 
 /// What to do instead of an action that begins with these words, where the parser may not even know it.
-const REFUSED: [(&[&str], &str); 27] = [
+const REFUSED: [(&[&str], &str); 26] = [
     (&["owner"], "ALTER TABLE t OWNER TO u, without IF EXISTS and by itself"),
     (&["set", "schema"], "all tables are in schema public"),
     (&["set", "tablespace"], "leave it out: there are no tablespaces"),
@@ -262,7 +269,6 @@ const REFUSED: [(&[&str], &str); 27] = [
     (&["validate", "constraint"], "leave it out: ADD CONSTRAINT looks at all rows"),
     (&["alter", "constraint"], "leave it out: constraints are checked by each statement"),
     (&["add", "foreign"], "check it in the client"),
-    (&["add", "unique"], "make it the primary key of a table"),
     (&["add", "exclude"], "check it in the client"),
     (&["drop", "primary"], "CREATE TABLE … AS makes a table without a key"),
 ];
@@ -307,8 +313,11 @@ fn action(operation: AlterTableOperation) -> Result<Action> {
         AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(primary), .. } => {
             Ok(Action::AddPrimaryKey(key_of(&primary)?))
         }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::Unique(unique), .. } => {
+            Ok(Action::AddUnique(SaidUnique::of(&unique)?))
+        }
         AlterTableOperation::AddConstraint { .. } => {
-            Err(unsupported("TABLE … ADD CONSTRAINT of this kind", "CHECK is what can be added"))
+            Err(unsupported("TABLE … ADD CONSTRAINT of this kind", "CHECK and UNIQUE are what can be added"))
         }
         AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
             no_cascade("TABLE … DROP CONSTRAINT", drop_behavior)?;
@@ -415,7 +424,6 @@ mod tests {
             ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE … ENABLE"),
             ("ALTER TABLE t ALTER a SET STATISTICS 100", "ALTER TABLE … ALTER COLUMN … SET STATISTICS"),
             ("ALTER TABLE t ALTER a DROP IDENTITY", "ALTER TABLE … ALTER COLUMN … DROP IDENTITY"),
-            ("ALTER TABLE t ADD UNIQUE (a)", "ALTER TABLE … ADD UNIQUE"),
             ("ALTER TABLE t ADD CONSTRAINT c CHECK (a > 0) NOT VALID", "ALTER TABLE … ADD CONSTRAINT … NOT VALID"),
             ("ALTER VIEW v SET (security_barrier)", "ALTER VIEW … SET"),
             ("ALTER TABLE t RENAME CONSTRAINT a TO b", "ALTER TABLE … RENAME CONSTRAINT"),

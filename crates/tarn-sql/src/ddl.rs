@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat, Ident,
-    IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
+    ColumnDef, ColumnOption, ColumnOptionDef, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat,
+    Ident, IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
 };
 use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
     Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions,
-    TableSchema, TabletId, Zone,
+    TableSchema, TabletId, Unique, Zone,
 };
 
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
@@ -22,6 +22,7 @@ use crate::like_sql::Including;
 use crate::names::{check_name, fold, table_name};
 use crate::settings::Settings;
 use crate::spelled::{data_type, literal};
+use crate::unique_rules::{self, SaidUnique};
 use crate::view_sql::Change;
 
 /// A change of the catalog.
@@ -55,6 +56,8 @@ const NOT_YET: [(&str, &str); 2] = [
 pub struct Defined {
     pub schema: TableSchema,
     pub sequences: Vec<ColumnSequence>,
+    /// Which of its unique constraints have names that are made up, which may be taken.
+    pub unnamed: Vec<usize>,
 }
 
 /// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be taken. Defaults
@@ -64,6 +67,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     let (mut rules, mut sequences, mut checks, mut generated) = (Rules::default(), vec![], vec![], vec![]);
+    let mut said_uniques = vec![];
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
@@ -77,6 +81,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
         generated.extend(said.generated.map(|expr| (column_idx, expr)));
         sequences.extend(said.sequence.map(|sequence| ColumnSequence { column_idx, sequence }));
         checks.extend(said.checks);
+        said_uniques.extend(column_uniques(def, &column.name)?);
         columns.push(column);
     }
     for constraint in &create.constraints {
@@ -85,10 +90,11 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
                 set_key(&mut key, key_of(primary)?, &name)?;
             }
             TableConstraint::Check(check) => checks.push(SaidCheck::of(check, None)?),
+            TableConstraint::Unique(unique) => said_uniques.push(SaidUnique::of(unique)?),
             other => {
                 return Err(SqlError::unsupported(
                     format!("constraint {other} of table \"{name}\""),
-                    "PRIMARY KEY, NOT NULL and CHECK are the constraints Tarn enforces",
+                    "PRIMARY KEY, UNIQUE, NOT NULL and CHECK are the constraints Tarn enforces",
                 ));
             }
         }
@@ -101,8 +107,19 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
         schema.options.rules.entry(id).generated = Some(generated);
     }
     schema.options.rules.checks = column_rules::checks(checks, &schema)?;
+    let (uniques, unnamed) = unique_rules::uniques(unique_rules::once(said_uniques, &schema), &schema)?;
+    schema.options.rules.uniques = uniques;
     schema.validate().map_err(|e| invalid(&schema, &e))?;
-    Ok(Defined { schema, sequences })
+    Ok(Defined { schema, sequences, unnamed })
+}
+
+/// What a column says of its own values.
+pub fn column_uniques(def: &ColumnDef, column: &str) -> Result<Vec<SaidUnique>> {
+    let of = |def: &ColumnOptionDef| match &def.option {
+        ColumnOption::Unique(unique) => Some(SaidUnique::of_column(unique, def.name.as_ref(), column)),
+        _ => None,
+    };
+    def.options.iter().filter_map(of).collect()
 }
 
 /// The table of a `CREATE TABLE … AS`, with these columns.
@@ -165,6 +182,14 @@ pub fn table_like(
             ..check.clone()
         };
         rules.checks = of.options.rules.checks.iter().map(of_new).collect();
+    }
+    if including.indexes {
+        let of_new = |unique: &Unique| Unique {
+            columns: unique.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
+            index: unique_rules::NOT_MADE,
+            ..unique.clone()
+        };
+        rules.uniques = of.options.rules.uniques.iter().map(of_new).collect();
     }
     let key = (including.indexes && has_primary_key(of))
         .then(|| of.key.iter().map(|part| (of.columns[part.column_idx].name.clone(), part.descending)).collect());
@@ -487,10 +512,12 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
             ColumnOption::Comment(_) => {}
             ColumnOption::Default(_) | ColumnOption::Check(_) => {}
             ColumnOption::Generated { .. } => {}
+            // Said of the table.
+            ColumnOption::Unique(_) => {}
             other => {
                 return Err(SqlError::unsupported(
                     format!("column option {other} of column \"{}\"", column.name),
-                    "NOT NULL, DEFAULT, GENERATED … AS IDENTITY, CHECK and PRIMARY KEY are supported",
+                    "NOT NULL, DEFAULT, GENERATED … AS IDENTITY, CHECK, UNIQUE and PRIMARY KEY are supported",
                 ));
             }
         }
@@ -658,6 +685,21 @@ mod tests {
     }
 
     #[test]
+    fn unique_constraints_have_names_as_in_postgres_and_hold_once() {
+        let schema = create(
+            "CREATE TABLE t (id int PRIMARY KEY UNIQUE, email text UNIQUE, a int CONSTRAINT own UNIQUE, UNIQUE (a, email), UNIQUE (email), \
+             UNIQUE (id))",
+        )
+        .unwrap();
+        let names: Vec<&str> = schema.options.rules.uniques.iter().map(|unique| unique.name.as_str()).collect();
+        assert_eq!(names, ["t_email_key", "own", "t_a_email_key"]);
+        assert_eq!(schema.options.rules.uniques[2].columns, [ColumnId(3), ColumnId(2)]);
+        let text = create_statement(&schema);
+        assert!(text.contains("CONSTRAINT t_a_email_key UNIQUE (a, email)"), "{text}");
+        assert_eq!(create(&text).unwrap(), schema);
+    }
+
+    #[test]
     fn mistakes_have_states_and_remedies() {
         let cases = [
             ("CREATE TABLE t ()", state::FEATURE_NOT_SUPPORTED),
@@ -690,7 +732,14 @@ mod tests {
                 state::FEATURE_NOT_SUPPORTED,
             ),
             ("CREATE TABLE t (a int PRIMARY KEY, b numeric(50, 2))", state::INVALID_PARAMETER_VALUE),
-            ("CREATE TABLE t (a int PRIMARY KEY, UNIQUE (a))", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, UNIQUE (b))", state::UNDEFINED_COLUMN),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int, UNIQUE (b, b))", state::DUPLICATE_COLUMN),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int, UNIQUE NULLS NOT DISTINCT (b))", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE DEFERRABLE)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b int, UNIQUE (b) DEFERRABLE)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int PRIMARY KEY, b jsonb UNIQUE)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int UNIQUE) WITH (append_only = true)", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TABLE t (a int, b int, CONSTRAINT u UNIQUE (a), CONSTRAINT u UNIQUE (b))", state::DUPLICATE_TABLE),
             ("CREATE TABLE tarn.t (a int PRIMARY KEY)", state::WRONG_OBJECT_TYPE),
         ];
         for (sql, want) in cases {

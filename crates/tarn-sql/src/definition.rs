@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use tarn_types::{
-    Archive, ColumnId, DataType, Identity, Indexing, Length, TableSchema, TokenColumns, Value, arrow_field,
+    Archive, ColumnId, DataType, Identity, Indexing, Length, TableSchema, TokenColumns, Unique, Value, arrow_field,
 };
 
 use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
 use crate::view_text;
 
-/// The statement that makes this table or view again.
+/// The statement that makes this table or view again; more than one where it has indexes that are no constraints.
 pub fn create_statement(schema: &TableSchema) -> String {
     if let Some(view) = &schema.options.view {
         return view_text::create_statement(schema, view);
@@ -43,12 +43,19 @@ pub fn create_statement(schema: &TableSchema) -> String {
     if !schema.is_keyless() {
         let _ = write!(sql, ",\n  PRIMARY KEY ({})", key_text(schema));
     }
+    for unique in schema.options.rules.uniques.iter().filter(|unique| !unique.by_index) {
+        let _ = write!(sql, ",\n  CONSTRAINT {} UNIQUE ({})", quote(&unique.name), unique_text(schema, unique));
+    }
     for check in &schema.options.rules.checks {
         let _ = write!(sql, ",\n  CONSTRAINT {} CHECK ({})", quote(&check.name), check.expr);
     }
     sql.push_str("\n)");
     if !schema.id.is_temporary() {
         let _ = write!(sql, " WITH ({})", options_text(schema));
+    }
+    for unique in schema.options.rules.uniques.iter().filter(|unique| unique.by_index) {
+        let (name, table) = (quote(&unique.name), quote(&schema.name));
+        let _ = write!(sql, ";\nCREATE UNIQUE INDEX {name} ON {table} ({})", unique_text(schema, unique));
     }
     sql
 }
@@ -121,6 +128,12 @@ pub fn key_text(schema: &TableSchema) -> String {
         })
         .collect();
     parts.join(", ")
+}
+
+/// `a, b`: the columns of a constraint.
+pub fn unique_text(schema: &TableSchema, unique: &Unique) -> String {
+    let columns = unique.columns.iter().filter_map(|id| schema.column_by_id(*id));
+    columns.map(|column| quote(&column.name)).collect::<Vec<_>>().join(", ")
 }
 
 fn options_text(schema: &TableSchema) -> String {

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use tarn_node::error::Existing;
-use tarn_types::{DataType, TableSchema, Value, Zone, decode_key};
+use tarn_types::{Column, DataType, TableSchema, Unique, Value, Zone, decode_key, index_table};
 
 use crate::error::{SqlError, state};
 use crate::names::{KEY_SUFFIX, quote};
@@ -10,19 +10,33 @@ use crate::text;
 
 /// `23505`, with the key in its detail: moments as the clocks of `zone` show them.
 pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
-    let name = format!("{}{KEY_SUFFIX}", existing.table.name);
+    let Existing { table, key, unique } = existing;
+    let name = match unique {
+        None => format!("{}{KEY_SUFFIX}", table.name),
+        Some(unique) => unique.name.clone(),
+    };
     let message = format!("duplicate key value violates unique constraint \"{name}\"");
-    let error = SqlError::new(state::UNIQUE_VIOLATION, message).with_constraint(&existing.table.name, name);
-    match decode_key(&existing.table, &existing.key) {
-        Ok(values) => error.with_detail(format!("{} already exists.", key_text(&existing.table, &values, zone))),
+    let error = SqlError::new(state::UNIQUE_VIOLATION, message).with_constraint(&table.name, name);
+    match told(table, unique.as_ref(), key, zone) {
+        Some(told) => error.with_detail(format!("{told} already exists.")),
         // A key that was read or encoded a moment ago; without its values the error is the same.
-        Err(_) => error,
+        None => error,
     }
+}
+
+fn told(table: &TableSchema, unique: Option<&Unique>, key: &[u8], zone: &Zone) -> Option<String> {
+    let Some(unique) = unique else { return Some(key_text(table, &decode_key(table, key).ok()?, zone)) };
+    let values = decode_key(&index_table(table, unique).ok()?, key).ok()?;
+    let columns = unique.columns.iter().filter_map(|id| table.column_by_id(*id)).collect();
+    Some(values_text(columns, &values, zone))
 }
 
 /// `Key (a, b)=(1, x)`: the columns of the key and their values.
 pub(crate) fn key_text(table: &TableSchema, values: &[Value], zone: &Zone) -> String {
-    let columns: Vec<_> = table.key.iter().map(|part| &table.columns[part.column_idx]).collect();
+    values_text(table.key_columns().collect(), values, zone)
+}
+
+fn values_text(columns: Vec<&Column>, values: &[Value], zone: &Zone) -> String {
     let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
     let values: Vec<String> =
         columns.iter().zip(values).map(|(column, value)| value_text(value, &column.data_type, zone)).collect();
@@ -44,7 +58,7 @@ fn value_text(value: &Value, data_type: &DataType, zone: &Zone) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use tarn_types::{Column, ColumnId, KeyPart, TableId, TableOptions, TabletId, encode_key};
+    use tarn_types::{ColumnId, KeyPart, TableId, TableOptions, TabletId, encode_key, entry_key};
 
     use super::*;
 
@@ -70,11 +84,17 @@ mod tests {
         let values = [Value::Text("Bern, CH".into()), Value::Timestamp(1_593_561_600_000_000)];
         let key = encode_key(&table, &values).unwrap();
         let zone = Zone::parse("America/New_York").unwrap();
-        let error = duplicate(&Existing { table, key }, &zone);
+        let error = duplicate(&Existing { table: Arc::clone(&table), key, unique: None }, &zone);
         assert_eq!(error.state(), "23505");
         assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
         let detail = "Key (\"City\", at)=(Bern, CH, 2020-06-30 20:00:00-04) already exists.";
         assert_eq!(error.detail(), Some(detail));
         assert_eq!(error.constraint(), Some(("t", "t_pkey")));
+        let unique = Unique { name: "t_at_key".into(), columns: vec![ColumnId(2)], ..Unique::default() };
+        let key = entry_key(&table, &unique, &index_table(&table, &unique).unwrap(), &values).unwrap().unwrap();
+        let error = duplicate(&Existing { table, key, unique: Some(unique) }, &zone);
+        assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_at_key\"");
+        assert_eq!(error.detail(), Some("Key (at)=(2020-06-30 20:00:00-04) already exists."));
+        assert_eq!(error.constraint(), Some(("t", "t_at_key")));
     }
 }

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::Expr;
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
-use tarn_types::{Check, DataType, Identity, Length, TableSchema, data_type_of};
+use tarn_types::{Check, DataType, Identity, Length, TableSchema, Unique, data_type_of};
 
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
@@ -242,6 +242,11 @@ impl SystemTables for Relations {
                         place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(kind).chain(more()),
                     );
                 });
+                self.each_unique(|table, unique| {
+                    let kind = [("constraint_type", text("UNIQUE"))];
+                    let of = place(PUBLIC, &table.name).into_iter().chain(named(&unique.name));
+                    rows.push(of.chain(kind).chain(more()).chain([("nulls_distinct", yes(true))]));
+                });
                 self.each_check(|table, check| {
                     let kind = [("constraint_type", text("CHECK"))];
                     let of = place(PUBLIC, &table.name).into_iter().chain(check_place(check));
@@ -254,6 +259,15 @@ impl SystemTables for Relations {
                         let column =
                             [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
                         rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(column));
+                    }
+                });
+                self.each_unique(|table, unique| {
+                    let columns = unique.columns.iter().filter_map(|id| table.column_by_id(*id));
+                    for (at, column) in columns.enumerate() {
+                        let column =
+                            [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
+                        let of = place(PUBLIC, &table.name).into_iter().chain(named(&unique.name));
+                        rows.push(of.chain(column));
                     }
                 });
                 if name == "constraint_column_usage" {
@@ -272,11 +286,11 @@ impl SystemTables for Relations {
 }
 
 fn check_place(check: &Check) -> [(&'static str, Cell); 3] {
-    [
-        ("constraint_catalog", text(DATABASE)),
-        ("constraint_schema", text(PUBLIC)),
-        ("constraint_name", text(&check.name)),
-    ]
+    named(&check.name)
+}
+
+fn named(constraint: &str) -> [(&'static str, Cell); 3] {
+    [("constraint_catalog", text(DATABASE)), ("constraint_schema", text(PUBLIC)), ("constraint_name", text(constraint))]
 }
 
 fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
@@ -284,11 +298,7 @@ fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
 }
 
 fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
-    [
-        ("constraint_catalog", text(DATABASE)),
-        ("constraint_schema", text(PUBLIC)),
-        ("constraint_name", Cell::Text(format!("{}{KEY_SUFFIX}", table.name))),
-    ]
+    named(&format!("{}{KEY_SUFFIX}", table.name))
 }
 
 impl Relations {
@@ -304,6 +314,13 @@ impl Relations {
             if has_primary_key(&table) {
                 each(&table);
             }
+        }
+    }
+
+    fn each_unique(&self, mut each: impl FnMut(&TableSchema, &Unique)) {
+        for table in self.public() {
+            let uniques = table.options.rules.uniques.iter().filter(|unique| !unique.by_index);
+            uniques.for_each(|unique| each(&table, unique));
         }
     }
 

@@ -293,10 +293,13 @@ pub fn substitute(statement: Statement) -> Result<Statement> {
         return Ok(statement);
     }
     const INDEXES: &str = "SELECT current_database() AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
-         false AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", table_name || '_pkey' AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
+         false AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", index_name AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
          position AS \"ORDINAL_POSITION\", column_name AS \"COLUMN_NAME\", CASE WHEN descending THEN 'D' ELSE 'A' END AS \"ASC_OR_DESC\", \
          NULL::bigint AS \"CARDINALITY\", NULL::bigint AS \"PAGES\", NULL::text AS \"FILTER_CONDITION\", NULL::text AS \"REMARKS\" \
-         FROM tarn.keys ORDER BY table_name, position";
+         FROM (SELECT table_name, column_name, position, descending, table_name || '_pkey' AS index_name FROM tarn.keys UNION ALL \
+         SELECT k.table_name, k.column_name, k.ordinal_position::bigint, false, k.constraint_name FROM information_schema.key_column_usage k \
+         JOIN information_schema.table_constraints c ON c.table_name = k.table_name AND c.constraint_name = k.constraint_name \
+         WHERE c.constraint_type = 'UNIQUE') indexes ORDER BY table_name, index_name, position";
     const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
          column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
          FROM tarn.keys ORDER BY table_name, position";

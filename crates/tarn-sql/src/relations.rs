@@ -2,7 +2,7 @@
 //! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`.
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
-//! that clients are told, their defaults and their primary keys, whose indexes are relations, too; and system tables are views.
+//! that clients are told, their defaults and their primary keys and unique constraints, whose indexes are relations, too; and system tables are views.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use tarn_types::{ColumnId, Identity, TableId, TableSchema};
 
 use crate::catalog_dependencies;
 use crate::catalog_sequences;
-use crate::definition::{default_text, has_primary_key, key_text};
+use crate::definition::{default_text, has_primary_key};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::rows::{pg_type, size_and_modifier};
 use crate::temporary::OwnSchema;
@@ -44,7 +44,7 @@ const RELATIONS: [&str; 11] = [
     "pg_views",
 ];
 
-/// Numbers of tables and views, of the indexes of primary keys, and of their constraints: the table's id behind. Those of other relations are
+/// Numbers of tables and views, of the indexes of primary and unique keys, and of their constraints: the id of the table, or of that of the entries, behind. Those of other relations are
 /// smaller.
 const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
@@ -141,21 +141,22 @@ impl Relation {
         let of = |table: &TableSchema| if table.id.is_temporary() { own_namespace } else { public };
         let classes = self.read("pg_class", state).await?;
         let (tables, numbers) = self.tables(&classes, public, own_namespace)?;
-        let keyed = || tables.iter().filter(|(_, table)| has_primary_key(table));
+        let indexes = || tables.iter().flat_map(|(oid, table)| indexes(table).into_iter().map(|of| (*oid, of)));
         let sequences = match self.name {
             "pg_class" | "pg_depend" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
             _ => vec![],
         };
         let own: Vec<Cells> = match self.name {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
-            "pg_index" => keyed().map(|(oid, table)| index(*oid, table)).collect(),
+            "pg_index" => indexes().map(|(oid, of)| index(oid, &of)).collect(),
             "pg_constraint" => {
                 let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, of(table)));
-                keyed().map(|(oid, table)| constraint(*oid, table, of(table))).chain(checks).collect()
+                let keys = indexes().filter(|(_, index)| index.is_constraint);
+                keys.map(|(oid, index)| constraint(oid, &index, of(index.table))).chain(checks).collect()
             }
             "pg_class" => {
                 let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, public));
-                keyed().map(|(_, table)| index_relation(table, of(table))).chain(numbers).collect()
+                indexes().map(|(_, index)| index_relation(&index, of(index.table))).chain(numbers).collect()
             }
             "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
             "pg_description" => self.descriptions(&tables, class_of("pg_class", &classes, &namespaces)?),
@@ -166,7 +167,7 @@ impl Relation {
             }
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
-            _ => keyed().flat_map(|(_, table)| index_columns(table)).collect(),
+            _ => indexes().flat_map(|(_, index)| index_columns(&index)).collect(),
         };
         let own = batch(&self.schema, &own)?;
         let theirs = match self.name {
@@ -264,7 +265,7 @@ impl Relation {
         let is_view = |of: i32, oid: i32| system.contains(&Some(of)) || views.contains(&oid);
         let kinds = kinds.map(|(of, oid)| ScalarValue::from(if is_view(of, oid) { "v" } else { "r" }));
         let keyed: HashSet<i32> =
-            tables.iter().filter(|(_, table)| has_primary_key(table)).map(|(oid, _)| *oid).collect();
+            tables.iter().filter(|(_, table)| !indexes(table).is_empty()).map(|(oid, _)| *oid).collect();
         let indexed = numbers(theirs, "oid")?.into_iter().map(|oid| ScalarValue::from(keyed.contains(&oid)));
         let checks: HashMap<i32, usize> =
             tables.iter().map(|(oid, table)| (*oid, table.options.rules.checks.len())).collect();
@@ -363,17 +364,50 @@ fn place_of(id: TableId) -> i32 {
     }
 }
 
-fn number_of_index(table: &TableSchema) -> i32 {
-    INDEXES.saturating_add(place_of(table.id))
+/// An index of a table: that of its primary key, or of a unique constraint.
+struct Index<'a> {
+    table: &'a TableSchema,
+    /// What its numbers are counted by.
+    place: i32,
+    name: String,
+    /// Of the table, in order; whether they descend.
+    columns: Vec<(usize, bool)>,
+    is_primary: bool,
+    is_constraint: bool,
 }
 
-fn index_name(table: &TableSchema) -> String {
-    format!("{}{KEY_SUFFIX}", table.name)
+impl Index<'_> {
+    fn number(&self) -> i32 {
+        INDEXES.saturating_add(self.place)
+    }
+
+    /// Numbers of its columns, from 1.
+    fn places(&self) -> ScalarValue {
+        list(self.columns.iter().map(|(at, _)| ScalarValue::from(*at as i16 + 1)).collect(), &DataType::Int16)
+    }
 }
 
-/// Numbers of the key's columns, from 1.
-fn key_places(table: &TableSchema) -> ScalarValue {
-    list(table.key.iter().map(|part| ScalarValue::from(part.column_idx as i16 + 1)).collect(), &DataType::Int16)
+/// The indexes of a table, that of its primary key first.
+fn indexes(table: &TableSchema) -> Vec<Index<'_>> {
+    let primary = has_primary_key(table).then(|| Index {
+        table,
+        place: place_of(table.id),
+        name: format!("{}{KEY_SUFFIX}", table.name),
+        columns: table.key.iter().map(|part| (part.column_idx, part.descending)).collect(),
+        is_primary: true,
+        is_constraint: true,
+    });
+    let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
+    let uniques = table.options.rules.uniques.iter().map(|unique| Index {
+        table,
+        // The entries are a table, which has this number to itself.
+        place: place_of(unique.index),
+        name: unique.name.clone(),
+        columns: unique.columns.iter().filter_map(place).map(|at| (at, false)).collect(),
+        is_primary: false,
+        is_constraint: !unique.by_index,
+    });
+    primary.into_iter().chain(uniques).collect()
 }
 
 fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
@@ -395,39 +429,40 @@ fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
     rows.collect()
 }
 
-fn index(oid: i32, table: &TableSchema) -> Cells<'static> {
-    let n_columns = ScalarValue::from(table.key.len() as i16);
-    let zeros = || list(table.key.iter().map(|_| ScalarValue::from(0_i32)).collect(), &DataType::Int32);
+fn index(oid: i32, of: &Index<'_>) -> Cells<'static> {
+    let n_columns = ScalarValue::from(of.columns.len() as i16);
+    let zeros = || list(of.columns.iter().map(|_| ScalarValue::from(0_i32)).collect(), &DataType::Int32);
     // 1: descending, 2: NULL first, which descending columns have.
-    let options = table.key.iter().map(|part| ScalarValue::from(if part.descending { 3_i16 } else { 0 }));
+    let options = of.columns.iter().map(|(_, descending)| ScalarValue::from(if *descending { 3_i16 } else { 0 }));
     let mut cells = vec![
-        ("indexrelid", ScalarValue::from(number_of_index(table))),
+        ("indexrelid", ScalarValue::from(of.number())),
         ("indrelid", ScalarValue::from(oid)),
         ("indnatts", n_columns.clone()),
         ("indnkeyatts", n_columns),
-        ("indkey", key_places(table)),
+        ("indkey", of.places()),
         ("indcollation", zeros()),
         ("indclass", zeros()),
         ("indoption", list(options.collect(), &DataType::Int16)),
+        ("indisprimary", ScalarValue::from(of.is_primary)),
     ];
-    let is = ["indisunique", "indisprimary", "indimmediate", "indisvalid", "indisready", "indislive"];
+    let is = ["indisunique", "indimmediate", "indisvalid", "indisready", "indislive"];
     cells.extend(is.map(|name| (name, ScalarValue::from(true))));
     cells
 }
 
-fn constraint(oid: i32, table: &TableSchema, namespace: i32) -> Cells<'static> {
-    let number = number_of_index(table);
+fn constraint(oid: i32, of: &Index<'_>, namespace: i32) -> Cells<'static> {
+    let number = of.number();
     vec![
         ("oid", ScalarValue::from(number - INDEXES + CONSTRAINTS)),
-        ("conname", ScalarValue::from(index_name(table))),
+        ("conname", ScalarValue::from(of.name.clone())),
         ("connamespace", ScalarValue::from(namespace)),
-        ("contype", ScalarValue::from("p")),
+        ("contype", ScalarValue::from(if of.is_primary { "p" } else { "u" })),
         ("convalidated", ScalarValue::from(true)),
         ("conrelid", ScalarValue::from(oid)),
         ("conindid", ScalarValue::from(number)),
         ("conislocal", ScalarValue::from(true)),
         ("connoinherit", ScalarValue::from(true)),
-        ("conkey", key_places(table)),
+        ("conkey", of.places()),
     ]
 }
 
@@ -466,37 +501,37 @@ fn check_of(tables: &[Arc<TableSchema>], oid: i32) -> Option<String> {
     found.next()
 }
 
-fn index_relation(table: &TableSchema, namespace: i32) -> Cells<'static> {
-    let number = number_of_index(table);
+fn index_relation(of: &Index<'_>, namespace: i32) -> Cells<'static> {
+    let number = of.number();
     vec![
         ("oid", ScalarValue::from(number)),
-        ("relname", ScalarValue::from(index_name(table))),
+        ("relname", ScalarValue::from(of.name.clone())),
         ("relnamespace", ScalarValue::from(namespace)),
         ("relam", ScalarValue::from(BTREE)),
         ("relfilenode", ScalarValue::from(number)),
-        ("relpersistence", ScalarValue::from(if table.id.is_temporary() { "t" } else { "p" })),
+        ("relpersistence", ScalarValue::from(if of.table.id.is_temporary() { "t" } else { "p" })),
         ("relkind", ScalarValue::from("i")),
-        ("relnatts", ScalarValue::from(table.key.len() as i16)),
+        ("relnatts", ScalarValue::from(of.columns.len() as i16)),
         ("relispopulated", ScalarValue::from(true)),
         ("relreplident", ScalarValue::from("n")),
     ]
 }
 
-fn index_columns(table: &TableSchema) -> Vec<Cells<'static>> {
-    let of_key = table.key.iter().enumerate().filter_map(|(at, part)| {
-        let (data_type, modifier) = type_of(table, part.column_idx)?;
+fn index_columns(of: &Index<'_>) -> Vec<Cells<'static>> {
+    let columns = of.columns.iter().enumerate().filter_map(|(place, (at, _))| {
+        let (data_type, modifier) = type_of(of.table, *at)?;
         Some(vec![
-            ("attrelid", ScalarValue::from(number_of_index(table))),
-            ("attname", ScalarValue::from(table.columns[part.column_idx].name.clone())),
+            ("attrelid", ScalarValue::from(of.number())),
+            ("attname", ScalarValue::from(of.table.columns[*at].name.clone())),
             ("atttypid", ScalarValue::from(data_type)),
             ("attstattarget", ScalarValue::from(-1_i32)),
-            ("attnum", ScalarValue::from(at as i16 + 1)),
+            ("attnum", ScalarValue::from(place as i16 + 1)),
             ("attcacheoff", ScalarValue::from(-1_i32)),
             ("atttypmod", ScalarValue::from(modifier)),
             ("attislocal", ScalarValue::from(true)),
         ])
     });
-    of_key.collect()
+    columns.collect()
 }
 
 /// Rows by names of columns; what a row does not say is NULL, or nothing where it may not be.
@@ -538,7 +573,7 @@ fn with(batch: &RecordBatch, name: &str, values: ArrayRef) -> Result<RecordBatch
 
 /// `pg_get_indexdef` and `pg_get_constraintdef`.
 pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
-    let told = |name: &str, first: i32, tell: fn(&TableSchema) -> String| {
+    let told = |name: &str, first: i32, tell: fn(&Index<'_>) -> String| {
         let (node, own) = (Arc::clone(node), Arc::clone(&own.temporary));
         let kinds = [1, 2, 3].map(TypeSignature::Any).to_vec();
         let signature = Signature::one_of(kinds, Volatility::Stable);
@@ -557,11 +592,11 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
                     return check_of(&tables, oid?);
                 }
                 let place = oid?.checked_sub(first)?;
-                let table = tables.iter().find(|table| place_of(table.id) == place)?;
+                let index = tables.iter().flat_map(|table| indexes(table)).find(|index| index.place == place)?;
                 let place = places.as_ref().map_or(0, |places| places.as_primitive::<Int32Type>().value(row));
                 match usize::try_from(place).ok()?.checked_sub(1) {
-                    None => Some(tell(table)),
-                    Some(at) => Some(quote(&table.columns[table.key.get(at)?.column_idx].name)),
+                    None => Some(tell(&index)),
+                    Some(at) => Some(quote(&index.table.columns[index.columns.get(at)?.0].name)),
                 }
             });
             let texts: StringArray = texts.collect();
@@ -570,14 +605,22 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
         SimpleScalarUDF::new_with_signature(name, signature, DataType::Utf8, Arc::new(answer)).into()
     };
     [
-        told("pg_get_indexdef", INDEXES, |table| {
-            let (index, name) = (quote(&index_name(table)), quote(&table.name));
-            let schema = if table.id.is_temporary() { "pg_temp" } else { "public" };
-            format!("CREATE UNIQUE INDEX {index} ON {schema}.{name} USING btree ({})", key_text(table))
+        told("pg_get_indexdef", INDEXES, |of| {
+            let (index, name) = (quote(&of.name), quote(&of.table.name));
+            let schema = if of.table.id.is_temporary() { "pg_temp" } else { "public" };
+            let columns = columns_text(of, |descending| if descending { " DESC" } else { "" });
+            format!("CREATE UNIQUE INDEX {index} ON {schema}.{name} USING btree ({columns})")
         }),
-        told("pg_get_constraintdef", CONSTRAINTS, |table| {
-            let names: Vec<String> = table.key_columns().map(|column| quote(&column.name)).collect();
-            format!("PRIMARY KEY ({})", names.join(", "))
+        told("pg_get_constraintdef", CONSTRAINTS, |of| {
+            let kind = if of.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
+            format!("{kind} ({})", columns_text(of, |_| ""))
         }),
     ]
+}
+
+/// `a, b DESC`
+fn columns_text(of: &Index<'_>, order: fn(bool) -> &'static str) -> String {
+    let column =
+        |(at, descending): &(usize, bool)| format!("{}{}", quote(&of.table.columns[*at].name), order(*descending));
+    of.columns.iter().map(column).collect::<Vec<_>>().join(", ")
 }

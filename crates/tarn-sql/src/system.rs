@@ -258,7 +258,7 @@ impl System {
         let mut rows = Columns::new(&["table_name", "column_name", "position", "descending", "partition_key"]);
         for handle in self.node.catalog().all() {
             let schema = handle.schema();
-            if schema.is_keyless() {
+            if schema.is_keyless() || schema.options.is_index {
                 continue;
             }
             for (idx, part) in schema.key.iter().enumerate() {

@@ -126,9 +126,10 @@ struct Held {
     batch: MutationBatch,
 }
 
-/// A table that a transaction made.
+/// A table that a transaction made, or an index that a table is to name when it commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
+    /// Of an index nothing.
     pub name: String,
     /// Another may have its name by now.
     pub id: TableId,
@@ -367,8 +368,11 @@ impl Transaction {
         let place = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept)?;
         // Written only since it was made, so no savepoint counts these.
         let id = made.remove(place).id;
-        writes.retain(|held| held.table.schema().id != id);
-        own.remove(&id);
+        let is_its = |held: &&Held| held.table.schema().id == id;
+        let uniques = writes.iter().filter(is_its).flat_map(|held| &held.table.schema().options.rules.uniques);
+        let ids: BTreeSet<TableId> = uniques.map(|unique| unique.index).chain([id]).collect();
+        writes.retain(|held| !ids.contains(&held.table.schema().id));
+        own.retain(|table, _| !ids.contains(table));
         Some(id)
     }
 
@@ -578,10 +582,12 @@ impl Transaction {
     }
 }
 
-/// Drops the tables that a transaction made, unless somebody else did.
+/// Drops the tables that a transaction made, unless somebody else did, and indexes that no table names.
 pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
     for Made { name, id } in made.into_iter().rev() {
-        if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
+        if name.is_empty() {
+            node.drop_unnamed_index(id).await;
+        } else if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
             node.drop_table(&name, true).await.map_err(|error| {
                 let error = SqlError::from(error);
                 SqlError::new(

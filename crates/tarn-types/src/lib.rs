@@ -6,7 +6,7 @@
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
 //! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
-//!   a [`tablet`]'s log
+//!   a [`tablet`]'s log; and the entries by which a constraint is kept: [`unique`]
 //!
 //! ```
 //! use tarn_types::*;
@@ -74,6 +74,7 @@ pub mod tablet;
 mod text;
 mod time_text;
 pub mod token;
+pub mod unique;
 pub mod value;
 mod wire;
 pub mod zone;
@@ -103,12 +104,13 @@ pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns
 pub use opaque::Opaque;
 pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View};
 pub use row::{
-    Cells, RowKind, StoredRow, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
+    Cells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, Length, Rules};
+pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, Length, Rules, Unique};
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use tablet::TabletMap;
 pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
+pub use unique::{entry_cells, entry_key, index_table, row_of_entry};
 pub use value::Value;
 pub use zone::Zone;

@@ -79,6 +79,9 @@ pub struct TableOptions {
     /// Set for a view: it has no key, no tablets and no rows, but those that its query gives when it is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
+    /// Set for the entries of an index ([`crate::index_table`]): nobody names it, and what is written to it goes with the rows of its table.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_index: bool,
     /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<Uuid>,
@@ -186,6 +189,7 @@ impl Default for TableOptions {
             indexing: Indexing::default(),
             archive: None,
             view: None,
+            is_index: false,
             home: None,
             made_as: None,
             rules: Rules::default(),

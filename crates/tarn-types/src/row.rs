@@ -16,7 +16,7 @@ use arrow::array::RecordBatch;
 use crate::cell::{Cell, ColumnReader};
 use crate::data_type::DataType;
 use crate::error::{Error, Result};
-use crate::ids::SeqNo;
+use crate::ids::{ColumnId, SeqNo};
 use crate::schema::{Column, TableSchema};
 use crate::value::Value;
 use crate::wire::{Reader, put_varint};
@@ -337,6 +337,19 @@ pub fn patch_cells(base: &[u8], patch: &[u8]) -> Result<Vec<u8>> {
     put_varint(&mut out, n);
     out.extend_from_slice(&merged);
     Ok(out)
+}
+
+/// The columns that cells are of, ascending.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn cell_ids(cells: &[u8]) -> Result<Vec<ColumnId>> {
+    let mut reader = CellReader::new(cells)?;
+    let mut ids = Vec::new();
+    while let Some(cell) = reader.next_cell()? {
+        ids.push(ColumnId(cell.id));
+    }
+    Ok(ids)
 }
 
 /// Are these well-formed cells? Looks at every cell's frame, not at its type.

@@ -12,7 +12,7 @@ use arrow::datatypes::Field;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::ids::ColumnId;
+use crate::ids::{ColumnId, TableId};
 use crate::value::Value;
 
 /// The key of the field metadata that tells the length of a text: `varying 3`, `fixed 3`.
@@ -28,6 +28,9 @@ pub struct Rules {
     /// What every row has to fulfil, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// Of which columns no two rows have the same values, in the order in which it was said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uniques: Vec<Unique>,
     /// Columns that the table had, in the order in which they went.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedColumn>,
@@ -110,11 +113,25 @@ pub struct Check {
     pub columns: Vec<ColumnId>,
 }
 
+/// `UNIQUE (…)`: no two rows have the same values in these columns. Rows that have NULL in one of them are not compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unique {
+    /// What the constraint and its index are called. It shares the names of tables.
+    pub name: String,
+    /// The columns, in the order in which they were said.
+    pub columns: Vec<ColumnId>,
+    /// The table that has its entries ([`crate::index_table`]).
+    pub index: TableId,
+    /// `CREATE UNIQUE INDEX` made it: who asks for constraints is not told of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_index: bool,
+}
+
 impl Rules {
     /// Is nothing said?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.columns.is_empty() && self.checks.is_empty() && self.dropped.is_empty()
+        self.columns.is_empty() && self.checks.is_empty() && self.uniques.is_empty() && self.dropped.is_empty()
     }
 
     /// What is said of a column.
@@ -146,10 +163,11 @@ impl Rules {
     /// Every id of a column that is named.
     pub fn ids_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
         let of_checks = self.checks.iter_mut().flat_map(|check| &mut check.columns);
+        let of_uniques = self.uniques.iter_mut().flat_map(|unique| &mut unique.columns);
         let of_columns = self.columns.iter_mut().flat_map(|rules| {
             [&mut rules.id].into_iter().chain(rules.generated.iter_mut().flat_map(|generated| &mut generated.columns))
         });
-        of_columns.chain(of_checks)
+        of_columns.chain(of_checks).chain(of_uniques)
     }
 }
 

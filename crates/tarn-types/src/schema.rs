@@ -224,6 +224,21 @@ impl TableSchema {
             }
         }
         let mut names = HashSet::new();
+        for unique in &rules.uniques {
+            if !names.insert(unique.name.as_str()) {
+                return Err(format!("unique {} is there twice", unique.name));
+            }
+            if unique.columns.is_empty() || self.options.append_only || !self.has_rows() {
+                return Err(format!("unique {}: rows are not held to it", unique.name));
+            }
+            let ids: HashSet<ColumnId> = unique.columns.iter().copied().collect();
+            if ids.len() < unique.columns.len() {
+                return Err(format!("unique {} names a column twice", unique.name));
+            }
+            if let Some(id) = ids.iter().find(|id| self.column_by_id(**id).is_none()) {
+                return Err(format!("unique {}: no column with id {id}", unique.name));
+            }
+        }
         for check in &rules.checks {
             if !names.insert(check.name.as_str()) {
                 return Err(format!("check {} is there twice", check.name));
@@ -392,7 +407,7 @@ impl TableSchema {
         wider
     }
 
-    /// The same table without the column at this place, and without the checks that name it. Rows and files stay as they are. What else needs
+    /// The same table without the column at this place, and without the checks and unique constraints that name it. Rows and files stay as they are. What else needs
     /// the column is the caller's: it is not in the key, and no view reads it. Panics for a place beyond the last.
     #[must_use]
     pub fn with_column_dropped(&self, column_idx: usize) -> TableSchema {
@@ -404,6 +419,7 @@ impl TableSchema {
         let rules = &mut narrower.options.rules;
         rules.columns.retain(|of| of.id != id);
         rules.checks.retain(|check| !check.columns.contains(&id));
+        rules.uniques.retain(|unique| !unique.columns.contains(&id));
         rules.dropped.push(DroppedColumn { id, stored });
         let indexing = &mut narrower.options.indexing;
         indexing.bloom.retain(|of| *of != id);
@@ -487,6 +503,12 @@ impl TableSchema {
     #[must_use]
     pub fn is_view(&self) -> bool {
         self.options.view.is_some()
+    }
+
+    /// Whether rows are held to constraints that are kept by tables of their own.
+    #[must_use]
+    pub fn has_indexes(&self) -> bool {
+        !self.options.rules.uniques.is_empty()
     }
 
     /// The columns of `SELECT *`.

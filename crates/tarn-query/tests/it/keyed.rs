@@ -24,11 +24,11 @@ fn selects_of_a_full_key() {
         "select N, t.name from T where (b = 2) and 1 = a",
         "SELECT x.n, x.name FROM public.t AS x WHERE x.a = 1 AND x.b = '2'",
     ] {
-        let Some(KeyedPlan::Select { columns, key }) = analyse(sql, &table) else { panic!("{sql}") };
+        let Some(KeyedPlan::Select { columns, key, unique: None }) = analyse(sql, &table) else { panic!("{sql}") };
         let columns: Vec<(&str, usize)> = columns.iter().map(|c| (c.name.as_str(), c.column_idx)).collect();
         assert_eq!((columns, key), (vec![("n", 2), ("name", 4)], vec![lit(1), lit(2)]), "{sql}");
     }
-    let Some(KeyedPlan::Select { columns, key }) =
+    let Some(KeyedPlan::Select { columns, key, unique: None }) =
         analyse("SELECT *, a AS again FROM t WHERE a = $2 AND b = $1::bigint", &table)
     else {
         panic!("parameters")

@@ -341,7 +341,9 @@ impl Session {
             | Statement::UNLISTEN { .. }
             | Statement::NOTIFY { .. }
             | Statement::Truncate(_)
-            | Statement::CreateIndex(_) => Ok(()),
+            // Asked for when it is known whose table it is.
+            | Statement::CreateIndex(_)
+            | Statement::Drop { object_type: ObjectType::Index, .. } => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
         }
     }

@@ -29,12 +29,13 @@ use super::sequences::taken;
 use super::{Answer, Session};
 use crate::alter_sql::{Action, Alter, Change, DropColumn, Kind};
 use crate::column_rules::{SaidCheck, checks, default_of, generated, length};
-use crate::ddl::{Ddl, check_column_name, keyed};
+use crate::ddl::{Ddl, check_column_name, column_uniques, keyed};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, kept, with_column_renamed};
-use crate::names::{KEY_SUFFIX, quote};
+use crate::names::{KEY_SUFFIX, fold, quote};
 use crate::seen_schemas::REWRITES;
 use crate::spelled::data_type;
+use crate::unique_rules::{SaidUnique, name_anew, uniques};
 use crate::view_rename::rewrite;
 
 impl Session {
@@ -132,6 +133,8 @@ impl Session {
         if !to.stores_as(altering.schema()) {
             altering.deliver().await?;
         }
+        let before = Arc::clone(altering.schema());
+        let (altering, to) = self.with_indexes(altering, &before, to, &added).await?;
         let finished = to_its_end(async move { altering.finish(to, REWRITES).await });
         self.interrupt.submit(finished, |()| 0).await
     }
@@ -180,6 +183,7 @@ impl Session {
                 added: vec![],
                 computed: vec![],
                 said: vec![],
+                uniques: vec![],
                 dropped: vec![],
                 retyped: vec![],
                 anew: vec![],
@@ -191,6 +195,7 @@ impl Session {
             // They may be of columns that come behind theirs.
             let said = std::mem::take(&mut changed.said);
             changed.add_checks(said)?;
+            self.add_uniques(&mut changed).await?;
             let to = &changed.to;
             to.validate().map_err(|error| {
                 SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", to.name))
@@ -230,6 +235,22 @@ impl Session {
         .boxed()
     }
 
+    /// The constraints that come, under names that are free.
+    async fn add_uniques(&self, changed: &mut Changed) -> Result<()> {
+        let said = std::mem::take(&mut changed.uniques);
+        if said.is_empty() {
+            return Ok(());
+        }
+        let (come, unnamed) = uniques(said, &changed.to)?;
+        let n_before = changed.to.options.rules.uniques.len();
+        changed.to.options.rules.uniques.extend(come);
+        let sequences = self.node.sequences().all().await?;
+        let is_taken =
+            |name: &str| self.node.catalog().contains(name) || sequences.iter().any(|(other, _)| other == name);
+        unnamed.into_iter().for_each(|at| name_anew(&mut changed.to, n_before + at, is_taken));
+        Ok(())
+    }
+
     /// Whether no row of a FROM is there that must not be.
     pub(super) fn look<'a>(&'a self, rows: &'a str, look: Look) -> BoxFuture<'a, Result<()>> {
         async move {
@@ -253,12 +274,13 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
     let pass = |action: &&Action| match action {
         Action::DropColumn(_)
         | Action::DropConstraint { .. }
+        | Action::DropIndex { .. }
         | Action::DropNotNull { .. }
         | Action::DropDefault { .. }
         | Action::DropExpression { .. } => 0,
         Action::SetType { .. } => 1,
         Action::AddColumn { .. } => 2,
-        Action::AddCheck(_) => 3,
+        Action::AddCheck(_) | Action::AddUnique(_) => 3,
         Action::SetNotNull { .. } => 4,
         Action::SetDefault { .. } => 5,
         // By themselves.
@@ -308,6 +330,8 @@ pub(super) struct Changed {
     computed: Vec<(ColumnId, String)>,
     /// Checks that were said with them.
     said: Vec<SaidCheck>,
+    /// Constraints that come; their indexes are still to be made.
+    uniques: Vec<SaidUnique>,
     pub dropped: Vec<DropColumn>,
     /// Columns of other types, whose values are others for that.
     retyped: Vec<Retyped>,
@@ -349,6 +373,8 @@ impl Changed {
             }
             Action::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
             Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
+            Action::AddUnique(said) => self.uniques.push(said.clone()),
+            Action::DropIndex { name } => self.to.options.rules.uniques.retain(|unique| unique.name != *name),
             Action::AddPrimaryKey(_) => {
                 return Err(SqlError::unsupported(
                     "ALTER TABLE … ADD PRIMARY KEY beside other actions",
@@ -367,6 +393,7 @@ impl Changed {
                     }
                     self.computed.extend(computed.map(|default| (id, default)));
                     self.said.extend(checks);
+                    self.uniques.extend(column_uniques(def, &fold(&def.name))?);
                 }
             }
             Action::DropColumn(dropped) => {
@@ -570,6 +597,11 @@ impl Changed {
         let checks = &mut self.to.options.rules.checks;
         if let Some(at) = checks.iter().position(|check| check.name == name) {
             checks.remove(at);
+            return Ok(());
+        }
+        let uniques = &mut self.to.options.rules.uniques;
+        if let Some(at) = uniques.iter().position(|unique| unique.name == name && !unique.by_index) {
+            uniques.remove(at);
             return Ok(());
         }
         if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", self.to.name) {

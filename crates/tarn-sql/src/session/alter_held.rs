@@ -2,7 +2,7 @@
 //! together with what the transaction writes.
 //!
 //! What a change demands of the rows (`SET NOT NULL`, `ADD CHECK`) is looked for when the statement runs, among those of the transaction and those
-//! that are committed, and COMMIT is 40001 if somebody wrote the table since. It is 40001, too, if somebody else altered the table; a transaction
+//! that are committed, and COMMIT is 40001 if somebody wrote the table since. So is the index of a constraint that comes filled with both (`indexes.rs`). It is 40001, too, if somebody else altered the table; a transaction
 //! that wrote it by the definition of before is 40001 at its own COMMIT, if it comes later.
 //!
 //! A key is not added inside a transaction: all rows would be written into another table, by another key.
@@ -25,6 +25,7 @@ use crate::alter_sql::{Action, Alter, DropColumn};
 use crate::altered::{Altered, AlteredTables, Called};
 use crate::error::{Result, SqlError, state};
 use crate::seen_schemas::{REWRITES, with_views};
+use crate::unique_rules::NOT_MADE;
 
 impl Session {
     /// The table as everybody sees it, and as the transaction does so far.
@@ -90,11 +91,12 @@ impl Session {
         }
         // Most of the rows are in the lake by then, so that others are kept out for a moment only; and what is delivered now moves the table no
         // more once it was looked at.
-        let is_due = !to.stores_as(&altered.from) || !looks.is_empty();
+        let has_new_indexes = to.options.rules.uniques.iter().any(|unique| unique.index == NOT_MADE);
+        let is_due = !to.stores_as(&altered.from) || !looks.is_empty() || has_new_indexes;
         if is_due && altered.looked_at.is_none() && altered.handle.has_recent_rows() {
             self.admin(Work::Deliver, &altered.from.name).await?;
         }
-        if !looks.is_empty() && altered.looked_at.is_none() {
+        if (!looks.is_empty() || has_new_indexes) && altered.looked_at.is_none() {
             // Before the first look: what comes between the two counts.
             altered.looked_at = Some(altered.handle.position());
         }
@@ -102,6 +104,7 @@ impl Session {
         for look in looks {
             self.look(&rows, look).await?;
         }
+        let to = self.with_indexes_held(&before, to, &added).await?;
         self.see(Altered { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
     }
 

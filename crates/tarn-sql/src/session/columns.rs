@@ -95,7 +95,7 @@ pub(super) fn exists(table: &TableSchema, column: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_COLUMN, message)
 }
 
-/// `DROP COLUMN`, with the checks that name it, as in PostgreSQL. `None`: it is not there, and need not be.
+/// `DROP COLUMN`, with the checks and unique constraints that name it, as in PostgreSQL. `None`: it is not there, and need not be.
 ///
 /// Errors: `42703`; `0A000` for a column of the key, and for the only one.
 pub(super) fn with_dropped(table: &TableSchema, dropped: &DropColumn) -> Result<Option<TableSchema>> {

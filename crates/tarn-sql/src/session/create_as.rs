@@ -41,7 +41,7 @@ impl Session {
             )),
         });
         let schema = table_of_columns(create, columns.collect::<Result<_>>()?, self.sql.settings())?;
-        let defined = Defined { schema, sequences: vec![] };
+        let defined = Defined { schema, sequences: vec![], unnamed: vec![] };
         match own {
             Some(_) => drop(self.make_temporary(create, defined).await?),
             None => drop(self.create(defined, false).await?),

@@ -38,7 +38,8 @@ impl Session {
         let made: Vec<usize> = sequences.iter().map(|made| made.column_idx).collect();
         let is_own = |name: &str| own.is_some() && self.temporary.sequence(name).is_some();
         self.check_sequences(&schema, &made, is_own).await?;
-        let (name, defined) = (schema.name.clone(), Defined { schema, sequences });
+        let unnamed = (0..schema.options.rules.uniques.len()).collect();
+        let (name, defined) = (schema.name.clone(), Defined { schema, sequences, unnamed });
         if own.is_some() {
             self.make_temporary(create, defined).await?;
             return Ok(Answer::done("CREATE TABLE"));

@@ -2,8 +2,8 @@
 //!
 //! `INSERT … SELECT` streams: every `copy_batch_rows` rows, or 16 MiB of them, are one commit (a smaller result is one
 //! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
-//! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times. Where `RETURNING` asks for the rows, they are one
-//! write. What an `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
+//! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times. Where `RETURNING` asks for the rows, or they are held to
+//! unique constraints, they are one write. What an `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use futures::StreamExt;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
-use tarn_node::write::{Written, conflict};
+use tarn_node::write::{Written, conflict, taken};
 use tarn_query::OnKey;
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_types::{
@@ -49,6 +49,9 @@ impl Session {
         let (n_rows, answers) = match (dml.kind, returning) {
             (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
             | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {
+                self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
+            }
+            (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, None) if handle.schema().has_indexes() => {
                 self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
             }
             (DmlKind::Insert { on_key }, Some(returning)) => {
@@ -128,7 +131,9 @@ impl Session {
             let n_rows = self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await?;
             return Ok((n_rows, answers));
         }
-        let max_rows = if returning.is_some() { usize::MAX } else { MAX_BATCH_ROWS };
+        // Rows of one statement may take each other's values.
+        let is_whole = returning.is_some() || handle.schema().has_indexes();
+        let max_rows = if is_whole { usize::MAX } else { MAX_BATCH_ROWS };
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
@@ -144,6 +149,9 @@ impl Session {
                 let wrote = tables.write_whole(&who, handle, privilege, batch.clone(), &*self.interrupt).await;
                 match wrote.map_err(|error| partial(error.into(), written))? {
                     Written::Rows(rows) => written += rows,
+                    Written::Taken { index, key } => {
+                        return Err(partial(self.told(taken(handle, index, key)), written));
+                    }
                     _ => failed.extend(batch.iter().map(|mutation| mutation.key.to_vec())),
                 }
             }

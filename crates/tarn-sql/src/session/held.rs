@@ -1,20 +1,29 @@
 //! How does a write wait for COMMIT, and how do the statements of a transaction find rows that it wrote?
 //!
 //! What depends on a key's being there is decided when the statement runs, by what the transaction wrote and by what is committed: a row that
-//! is to be inserted is held as one whose key was not there, which has to be so still at COMMIT.
+//! is to be inserted is held as one whose key was not there, which has to be so still at COMMIT. So are the entries of its unique constraints,
+//! which are held like rows of other tables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
+use tarn_node::entries::{Index, Known, Reads, WithEntries};
+use tarn_node::error::Error;
 use tarn_node::own::{OWN_SEQNO, OwnWrites};
 use tarn_node::snapshot::Opened;
-use tarn_node::tables::Row;
+use tarn_node::tables::{Row, TableService};
+use tarn_node::threads::blocking;
 use tarn_node::transaction::TableWrites;
-use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, decode_row};
+use tarn_node::write::conflict;
+use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, decode_row};
 
 use super::{PendingChanges, Session};
 use crate::error::{Result, SqlError, state};
+use crate::transaction::Seen;
 
 impl Session {
     /// Before a write. True: hold it; false: commit it at once.
@@ -35,18 +44,59 @@ impl Session {
     pub(super) async fn hold(&self, changes: PendingChanges) -> Result<u64> {
         let PendingChanges { table, privilege, batches } = changes;
         self.transaction.lock().check_table(table.schema())?;
+        let indexes = self.node.tables().indexes(table.schema())?;
         let mut n_rows = 0;
         for batch in batches {
-            let batch = self.decided(&table, batch).await?;
-            n_rows += batch.len() as u64;
-            let changes = PendingChanges { table: Arc::clone(&table), privilege, batches: vec![batch] };
-            self.transaction.lock().hold(changes, self.sql.settings().transaction_bytes, self.sql.held())?;
+            let held = match indexes.is_empty() {
+                true => WithEntries::none(batch),
+                false => self.with_entries(&table, indexes.clone(), batch).await?,
+            };
+            let WithEntries { rows, entries, read, .. } = held;
+            let of_key = |key: Vec<u8>| match read.contains(&key) {
+                // It was absent when it was looked for, and the statement did not ask for that.
+                true => conflict(&table.schema().name),
+                false => Error::key_exists(table.schema(), key),
+            };
+            let rows = self.decided(&table, rows, of_key).await?;
+            // All is decided before the first is held: a statement that is refused left nothing.
+            let mut changes = vec![(Arc::clone(&table), rows)];
+            for (Index { unique, entries }, batch) in entries {
+                let of_key = |key| Error::entry_exists(table.schema(), unique.clone(), key);
+                let batch = self.decided(&entries, batch, of_key).await?;
+                changes.push((entries, batch));
+            }
+            n_rows += changes[0].1.len() as u64;
+            for (table, batch) in changes {
+                let changes = PendingChanges { table, privilege, batches: vec![batch] };
+                self.transaction.lock().hold(changes, self.sql.settings().transaction_bytes, self.sql.held())?;
+            }
         }
         Ok(n_rows)
     }
 
-    /// A batch in which nothing depends on what is there any more.
-    async fn decided(&self, table: &Arc<TableHandle>, batch: MutationBatch) -> Result<MutationBatch> {
+    /// A batch with what it does to the entries of indexes, by what the transaction sees of its rows.
+    ///
+    /// Errors: `40001` for a row that somebody else changed since the statement read it.
+    async fn with_entries(
+        &self,
+        table: &Arc<TableHandle>,
+        indexes: Vec<Index>,
+        batch: MutationBatch,
+    ) -> Result<WithEntries> {
+        let (who, seen) = (self.principal(), self.transaction.lock().sees(&self.node)?);
+        let sees = Sees { tables: self.node.tables(), who: &who, table, seen: &seen };
+        let known = Known::read(table.schema(), indexes, batch, &sees).await?;
+        let held = blocking(move || known.with_entries()).await?;
+        held.ok_or_else(|| conflict(&table.schema().name).into())
+    }
+
+    /// A batch in which nothing depends on what is there any more. `exists` says what it means that a key is there.
+    pub(super) async fn decided(
+        &self,
+        table: &Arc<TableHandle>,
+        batch: MutationBatch,
+        exists: impl Fn(Vec<u8>) -> Error,
+    ) -> Result<MutationBatch> {
         let schema = table.schema();
         let depends = |mutation: &Mutation<'_>| matches!(mutation.op, Op::Insert | Op::Create);
         if schema.options.append_only || !batch.iter().any(|mutation| depends(&mutation)) {
@@ -64,7 +114,7 @@ impl Session {
             match mutation.op {
                 Op::Insert if is_there => continue,
                 Op::Create if is_there => {
-                    return Err(self.told(tarn_node::error::Error::key_exists(schema, mutation.key.to_vec())));
+                    return Err(self.told(exists(mutation.key.to_vec())));
                 }
                 Op::Insert | Op::Create => decided.create(mutation.key, mutation.cells),
                 _ => decided.push(&mutation),
@@ -107,7 +157,8 @@ impl Session {
         if writes.is_empty() {
             return Ok(());
         }
-        for of_table in writes.iter().filter(|of_table| !of_table.table.schema().id.is_temporary()) {
+        let is_named = |schema: &TableSchema| !schema.id.is_temporary() && !schema.options.is_index;
+        for of_table in writes.iter().filter(|of_table| is_named(of_table.table.schema())) {
             let schema = of_table.table.schema();
             let there = self.node.catalog().require(&schema.name)?;
             if there.schema().id != schema.id {
@@ -124,5 +175,71 @@ impl Session {
                 _ => error,
             }
         })
+    }
+}
+
+/// What a transaction sees of a table and its entries.
+struct Sees<'a> {
+    tables: &'a TableService,
+    who: &'a Principal,
+    table: &'a Arc<TableHandle>,
+    seen: &'a Seen,
+}
+
+impl Sees<'_> {
+    fn own(&self, table: &TableHandle) -> Option<&OwnWrites> {
+        self.seen.own.get(&table.schema().id).map(|own| &**own)
+    }
+
+    async fn rows_of(&self, keys: &[&[u8]]) -> tarn_node::error::Result<Vec<Option<Row>>> {
+        let own = self.own(self.table);
+        let moment = self.seen.moment.as_ref().and_then(|moment| moment.of(&Opened::Table(Arc::clone(self.table))));
+        let mut rows: Vec<Option<Row>> = Vec::with_capacity(keys.len());
+        let (mut asked, mut places) = (vec![], vec![]);
+        for (place, key) in keys.iter().enumerate() {
+            rows.push(match (own.and_then(|own| own.get(key)), &moment) {
+                (Some(Some(cells)), _) => {
+                    let values = decode_row(self.table.schema(), key, cells)?;
+                    Some(Row { values, seqno: OWN_SEQNO })
+                }
+                (Some(None), _) => None,
+                (None, Some(moment)) => self.tables.get_in(self.who, self.table.schema(), moment, key).await?,
+                (None, None) => {
+                    asked.push(*key);
+                    places.push(place);
+                    None
+                }
+            });
+        }
+        if !asked.is_empty() {
+            let found = self.tables.multi_get(self.who, self.table, &asked).await?;
+            places.into_iter().zip(found).for_each(|(place, row)| rows[place] = row);
+        }
+        Ok(rows)
+    }
+
+    async fn entries_of(&self, index: &Index, keys: Vec<Vec<u8>>) -> tarn_node::error::Result<Vec<bool>> {
+        // What others committed meanwhile counts, whatever the transaction sees of it: as in PostgreSQL.
+        let mut there = self.tables.are_there(self.who, &index.entries, keys.clone()).await?;
+        if let Some(own) = self.own(&index.entries) {
+            for (key, is_there) in keys.iter().zip(&mut there) {
+                *is_there = own.get(key).map_or(*is_there, |entry| entry.is_some());
+            }
+        }
+        Ok(there)
+    }
+}
+
+impl Reads for Sees<'_> {
+    fn rows<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, tarn_node::error::Result<Vec<Option<Row>>>> {
+        self.rows_of(keys).boxed()
+    }
+
+    fn are_there<'a>(
+        &'a self,
+        index: &'a Index,
+        keys: Vec<Vec<u8>>,
+    ) -> BoxFuture<'a, tarn_node::error::Result<Vec<bool>>> {
+        self.entries_of(index, keys).boxed()
     }
 }

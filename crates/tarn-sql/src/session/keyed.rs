@@ -9,9 +9,13 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::tables::Row;
+use tarn_node::write::conflict;
 use tarn_query::keyed::{Bound, KeyedPlan};
-use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, Value, encode_cells, encode_key, encode_patch};
+use tarn_types::{
+    BatchBuilder, Mutation, MutationBatch, Op, Value, encode_cells, encode_key, encode_patch, row_of_entry,
+};
 
+use super::in_parts::MAX_ROUNDS;
 use super::on_key::op_of;
 use super::{Answer, PendingChanges, Session};
 use crate::encoding;
@@ -35,8 +39,11 @@ impl Session {
             return Box::pin(self.hold_keyed(plan, handle, bound)).await;
         }
         match (bound, plan) {
-            (Bound::Select { key }, KeyedPlan::Select { columns: output, .. }) => {
-                let found = self.find(handle, &encode_key(handle.schema(), &key)?).await?;
+            (Bound::Select { key }, KeyedPlan::Select { columns: output, unique, .. }) => {
+                let found = match unique {
+                    None => self.find(handle, &encode_key(handle.schema(), &key)?).await?,
+                    Some(at) => Box::pin(self.find_by_values(handle, *at, &key)).await?,
+                };
                 let rows =
                     found.map(|found| output.iter().map(|column| found.values[column.column_idx].clone()).collect());
                 one_row(handle, output, columns, rows)
@@ -64,6 +71,28 @@ impl Session {
             }
             (bound, plan) => Err(SqlError::new(state::INTERNAL, format!("{bound:?} is no binding of {plan:?}"))),
         }
+    }
+
+    /// The row that has these values, which a unique constraint is of: by its entry.
+    ///
+    /// Cost: two reads by key.
+    async fn find_by_values(&self, handle: &Arc<TableHandle>, at: usize, values: &[Value]) -> Result<Option<Row>> {
+        let table = handle.schema();
+        let Some(index) = self.node.tables().indexes(table)?.into_iter().nth(at) else {
+            return Err(SqlError::new(state::INTERNAL, "a statement names a constraint that is not there"));
+        };
+        let key = encode_key(index.entries.schema(), values)?;
+        for _ in 0..MAX_ROUNDS {
+            let Some(entry) = self.find(&index.entries, &key).await? else { return Ok(None) };
+            let Some(row_key) = row_of_entry(&entry.values) else { break };
+            // The entry was read a moment before: the row may have other values by now, and another row these.
+            let row = self.find(handle, row_key).await?;
+            let now = row.as_ref().map(|row| index.key(table, &row.values)).transpose()?.flatten();
+            if now.as_ref() == Some(&key) {
+                return Ok(row);
+            }
+        }
+        Err(conflict(&table.name).into())
     }
 
     /// Inside BEGIN: rows are computed now, written at COMMIT, guarded by what was read.

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -30,6 +30,7 @@ mod generated;
 mod held;
 mod implicit;
 mod in_parts;
+mod indexes;
 pub mod interrupt;
 mod keyed;
 mod literals;

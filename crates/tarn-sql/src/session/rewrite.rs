@@ -11,6 +11,7 @@ use super::create_as::written;
 use super::execute::to_its_end;
 use crate::error::{Result, SqlError, state};
 use crate::names::{KEY_SUFFIX, quote};
+use crate::unique_rules::NOT_MADE;
 
 /// A table that has all rows, and is not in its place yet. Given up, it is dropped.
 pub(super) struct Filled {
@@ -50,7 +51,11 @@ impl Session {
             let names: Vec<String> = to.shown().iter().map(|column| quote(&column.name)).collect();
             let names = names.join(", ");
             let fill = written(&format!("INSERT INTO {} ({names}) SELECT {names} FROM {rows}", quote(&name)))?;
-            self.change_rows(fill).await.map_err(|error| not_unique(error, &to.name))?;
+            self.change_rows(fill).await.map_err(|error| not_unique(error, &format!("{}{KEY_SUFFIX}", to.name)))?;
+            // The rows lie elsewhere, so all entries are others.
+            to.options.rules.uniques.iter_mut().for_each(|unique| unique.index = NOT_MADE);
+            let beside = self.node.catalog().schema(&name)?;
+            let (altering, to) = self.with_indexes_beside(altering, &beside, to).await?;
             Ok(Filled { altering, to, name })
         }
         .boxed()
@@ -65,11 +70,11 @@ impl Session {
 }
 
 /// As PostgreSQL says of a key that is made what it says of a row.
-fn not_unique(error: SqlError, table: &str) -> SqlError {
+pub(super) fn not_unique(error: SqlError, index: &str) -> SqlError {
     if error.state() != state::UNIQUE_VIOLATION {
         return error;
     }
-    let message = format!("could not create unique index \"{table}{KEY_SUFFIX}\"");
+    let message = format!("could not create unique index \"{index}\"");
     let detail = error.detail().unwrap_or_default().replace("already exists", "is duplicated");
     SqlError::new(state::UNIQUE_VIOLATION, message)
         .with_detail(detail)

@@ -22,6 +22,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expressions::{next_of, read, sequence_of};
 use crate::sequence_functions::may_change;
 use crate::sequence_sql::{Clauses, SequenceSql, width_of};
+use crate::unique_rules::name_anew;
 
 /// How often a name is looked for that nobody else takes meanwhile.
 const TRIES: usize = 16;
@@ -33,10 +34,15 @@ pub(super) async fn create_defined(
     defined: Defined,
     if_not_exists: bool,
 ) -> Result<bool> {
-    let Defined { mut schema, sequences } = defined;
+    let Defined { mut schema, sequences, unnamed } = defined;
     let name = schema.name.clone();
     if !node.catalog().contains(&name) && node.sequences().get(&name).await.is_ok() {
         return Err(taken(&name));
+    }
+    if !unnamed.is_empty() {
+        let sequences = node.sequences().all().await?;
+        let is_taken = |name: &str| node.catalog().contains(name) || sequences.iter().any(|(other, _)| other == name);
+        unnamed.into_iter().for_each(|at| name_anew(&mut schema, at, is_taken));
     }
     let made = match node.catalog().contains(&name) {
         // What is said of that comes from below.

@@ -192,7 +192,13 @@ impl Session {
     /// Errors: `25006` in a transaction that only reads; `42P07`; `54000`.
     pub(super) async fn make_temporary(&self, create: &CreateTable, defined: Defined) -> Result<bool> {
         self.must_hold()?;
-        let Defined { mut schema, sequences } = defined;
+        let Defined { mut schema, sequences, unnamed: _ } = defined;
+        if schema.has_indexes() {
+            return Err(SqlError::unsupported(
+                format!("UNIQUE of temporary table \"{}\"", schema.name),
+                "make it the PRIMARY KEY, or leave it out",
+            ));
+        }
         if self.temporary.table(&schema.name).is_some() {
             return match create.if_not_exists {
                 true => Ok(false),

@@ -156,10 +156,10 @@ impl Session {
                 default_collate_spec: None,
                 clone: None,
             } => create_schema(name, *if_not_exists),
-            Statement::CreateIndex(_) => Err(SqlError::unsupported(
-                "CREATE INDEX",
-                "the primary key orders the rows; the lake prunes by statistics",
-            )),
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade, .. } => {
+                self.drop_indexes(names, *if_exists, *cascade).await
+            }
             other => {
                 let text = other.to_string();
                 let verb: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -250,10 +250,15 @@ impl Session {
             true => self.commit_held(writes).await,
             false => self.commit_altered(&own.altered, writes).await,
         };
+        let is_index = |made: &Made| made.name.is_empty();
         if let Err(error) = committed {
-            self.undo(made, before).await?;
+            // A table may name them all the same.
+            let is_known = error.state() != state::COMPLETION_UNKNOWN;
+            self.undo(made.into_iter().filter(|made| is_known || !is_index(made)).collect(), before).await?;
             return Err(error);
         }
+        // Of constraints that came and went.
+        self.unmake(made.into_iter().filter(is_index).collect()).await?;
         self.temporary.altered_committed();
         self.temporary.commit(&self.node)?;
         for ddl in drops {

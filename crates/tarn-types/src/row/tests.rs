@@ -99,7 +99,7 @@ proptest! {
     fn columnar_cells_are_the_row_wise_ones((mut schema, rows) in table_and_rows(20), reversed: bool) {
         if reversed {
             let n = schema.columns.len() as u32;
-            schema.columns.iter_mut().zip(0..).for_each(|(column, i)| column.id = crate::ColumnId(500 * (n - i)));
+            schema.columns.iter_mut().zip(0..).for_each(|(column, i)| column.id = ColumnId(500 * (n - i)));
         }
         let cells = encode_cells_columnar(&schema, &batch_of(&schema, &rows)).unwrap();
         prop_assert_eq!(cells.len(), rows.len());

@@ -49,5 +49,6 @@ mod tls;
 mod together;
 mod transactions;
 mod types;
+mod unique;
 mod views;
 mod zones;

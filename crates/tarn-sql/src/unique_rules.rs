@@ -1,0 +1,177 @@
+//! What does `UNIQUE` say of a table's columns?
+//!
+//! Of what may be said of such a constraint only its name and its columns are understood; what else it says is refused by name.
+
+use std::collections::HashSet;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, IndexColumn, NullsDistinctOption, OrderByExpr, OrderByOptions, UniqueConstraint,
+};
+use tarn_types::{DataType, TableId, TableSchema, Unique};
+
+use crate::column_rules::made_up;
+use crate::error::{Result, SqlError, state};
+use crate::names::{check_name, fold};
+
+/// Of an index that is still to be made.
+pub const NOT_MADE: TableId = TableId(0);
+
+/// A constraint as it was said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SaidUnique {
+    pub name: Option<Ident>,
+    /// The names of its columns, as they are kept.
+    pub columns: Vec<String>,
+    /// By `CREATE UNIQUE INDEX`.
+    pub by_index: bool,
+}
+
+impl SaidUnique {
+    /// Of a table.
+    ///
+    /// Errors: `0A000` for what else is said of it.
+    pub fn of(said: &UniqueConstraint) -> Result<SaidUnique> {
+        check(said)?;
+        let columns = said.columns.iter().map(column).collect::<Result<_>>()?;
+        Ok(SaidUnique { name: said.name.clone(), columns, by_index: false })
+    }
+
+    /// Of one column. `name` is what stands before it.
+    ///
+    /// Errors: `0A000` for what else is said of it.
+    pub fn of_column(said: &UniqueConstraint, name: Option<&Ident>, column: &str) -> Result<SaidUnique> {
+        check(said)?;
+        let name = said.name.as_ref().or(name).cloned();
+        Ok(SaidUnique { name, columns: vec![column.to_owned()], by_index: false })
+    }
+}
+
+fn check(said: &UniqueConstraint) -> Result<()> {
+    let UniqueConstraint {
+        name: _,
+        index_name,
+        index_type_display: _,
+        index_type,
+        columns: _,
+        index_options,
+        characteristics,
+        nulls_distinct,
+    } = said;
+    if *nulls_distinct == NullsDistinctOption::NotDistinct {
+        return Err(SqlError::unsupported("UNIQUE NULLS NOT DISTINCT", "UNIQUE, and NOT NULL of its columns"));
+    }
+    if characteristics.is_some() {
+        return Err(SqlError::unsupported("UNIQUE … DEFERRABLE", "leave it out: it is checked by each statement"));
+    }
+    if index_name.is_some() || index_type.is_some() || !index_options.is_empty() {
+        return Err(SqlError::unsupported("UNIQUE … with options of an index", "UNIQUE (columns)"));
+    }
+    Ok(())
+}
+
+/// A column of an index.
+///
+/// Errors: `0A000` for an expression, and for what else is said of it.
+pub fn column(column: &IndexColumn) -> Result<String> {
+    let IndexColumn { column: OrderByExpr { expr, options, with_fill }, operator_class } = column;
+    let OrderByOptions { asc, nulls_first } = options;
+    match expr {
+        // Ascending is the order of an index that does not say it.
+        Expr::Identifier(ident)
+            if *asc != Some(false) && nulls_first.is_none() && with_fill.is_none() && operator_class.is_none() =>
+        {
+            Ok(fold(ident))
+        }
+        _ => Err(SqlError::unsupported(
+            "an index of anything but columns in their own order",
+            "name columns: (a, b); a GENERATED column keeps what an expression gives",
+        )),
+    }
+}
+
+/// Without what is said twice, or is the primary key: in `CREATE TABLE` it holds once, as in PostgreSQL.
+pub fn once(said: Vec<SaidUnique>, table: &TableSchema) -> Vec<SaidUnique> {
+    let is_key =
+        |columns: &[String]| !table.is_keyless() && table.key_columns().map(|column| &column.name).eq(columns.iter());
+    let mut kept: Vec<SaidUnique> = vec![];
+    for unique in said {
+        let is_said = is_key(&unique.columns) || kept.iter().any(|other| other.columns == unique.columns);
+        if unique.name.is_some() || !is_said {
+            kept.push(unique);
+        }
+    }
+    kept
+}
+
+/// More constraints of a table whose columns are all known, each with a name of its own, and which of them have names that are made up.
+///
+/// Errors: `42703` for a column that is not there, `42701` for one that is named twice; `42P07` for a name that is given twice; `0A000` for
+/// columns of which there are no keys, and for rows that are not held to keys.
+pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique>, Vec<usize>)> {
+    if !said.is_empty() && table.options.append_only {
+        return Err(SqlError::unsupported(
+            format!("UNIQUE of append-only table \"{}\"", table.name),
+            "create the table without append_only",
+        ));
+    }
+    let mut names: HashSet<String> = table.options.rules.uniques.iter().map(|unique| unique.name.clone()).collect();
+    for name in said.iter().filter_map(|unique| unique.name.as_ref()).map(fold) {
+        check_name("constraint", &name)?;
+        if !names.insert(name.clone()) {
+            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
+        }
+    }
+    let (mut uniques, mut unnamed): (Vec<Unique>, _) = (vec![], vec![]);
+    for SaidUnique { name, columns, by_index } in said {
+        let mut ids = Vec::with_capacity(columns.len());
+        for name in &columns {
+            let Some(column) = table.shown().iter().find(|column| column.name == *name) else {
+                let message = format!("column \"{name}\" named in key does not exist");
+                return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
+            };
+            if ids.contains(&column.id) {
+                let message = format!("column \"{name}\" appears twice in unique constraint");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            if column.data_type == DataType::Json {
+                let message = "data type json has no default operator class for access method \"btree\"";
+                return Err(SqlError::new(state::UNDEFINED_OBJECT, message)
+                    .with_hint("of json there are no keys: keep what identifies it in a column of its own"));
+            }
+            if column.data_type == DataType::Jsonb {
+                return Err(SqlError::unsupported(
+                    format!("UNIQUE of column \"{name}\", which is {}", column.data_type),
+                    "of json there are no keys: keep what identifies it in a column of its own",
+                ));
+            }
+            ids.push(column.id);
+        }
+        let name = match name {
+            Some(name) => fold(&name),
+            None => {
+                unnamed.push(uniques.len());
+                let name = made_up(&[&table.name, &columns.join("_")], label(by_index), |name| names.contains(name));
+                names.insert(name.clone());
+                name
+            }
+        };
+        uniques.push(Unique { name, columns: ids, index: NOT_MADE, by_index });
+    }
+    Ok((uniques, unnamed))
+}
+
+fn label(by_index: bool) -> &'static str {
+    if by_index { "idx" } else { "key" }
+}
+
+/// Gives a constraint whose name is made up one that is free.
+pub fn name_anew(table: &mut TableSchema, at: usize, is_taken: impl Fn(&str) -> bool) {
+    let unique = &table.options.rules.uniques[at];
+    let columns = unique.columns.iter().filter_map(|id| table.column_by_id(*id)).map(|column| column.name.as_str());
+    let columns = columns.collect::<Vec<_>>().join("_");
+    let others = table.options.rules.uniques.iter().enumerate().filter(|(other, _)| *other != at);
+    let others: HashSet<&str> = others.map(|(_, unique)| unique.name.as_str()).collect();
+    let is_taken = |name: &str| others.contains(name) || is_taken(name);
+    let name = made_up(&[&table.name, &columns], label(unique.by_index), is_taken);
+    table.options.rules.uniques[at].name = name;
+}
