@@ -80,6 +80,35 @@ async def arrays(c):
     assert [tuple(pair) for pair in pairs] == [("a", 1), (None, 2)]
     assert await c.fetchval("SELECT $1::int[]", [1, None]) == [1, None]
     assert await c.fetchval("SELECT array_agg(t ORDER BY id) FROM kinds WHERE id IN (7, 8)") == [None, "text 8"]
+    await array_columns(c)
+
+
+def arrays_of(n):
+    moment = kind(4)[12]
+    return (n, [f"tag {n}", None, "a,b"], [n, None, -n], [n / 4], [uuid.UUID(int=n)], [moment, None], [b"\x00", b""], [f"v{n}"], [])
+
+
+async def array_columns(c):
+    await c.execute("CREATE TABLE bags (id int PRIMARY KEY, t text[], i int[] NOT NULL DEFAULT '{}', f float8[], u uuid[], at timestamptz[], raw bytea[], v varchar(9)[], d date[])")
+    names = ["id", "t", "i", "f", "u", "at", "raw", "v", "d"]
+    await c.execute("INSERT INTO bags VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)", *arrays_of(1))
+    await c.executemany(f"INSERT INTO bags ({', '.join(names)}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)", [arrays_of(n) for n in range(2, 50)])
+    assert await c.copy_records_to_table("bags", records=[arrays_of(n) for n in range(50, 200)], columns=names) == "COPY 150"
+    assert [tuple(row) for row in await c.fetch("SELECT * FROM bags ORDER BY id")] == [arrays_of(n) for n in range(1, 200)]
+    assert tuple(await c.fetchrow("SELECT * FROM bags WHERE id = $1", 7)) == arrays_of(7)
+    assert await c.fetchval("SELECT id FROM bags WHERE t @> $1", ["tag 9"]) == 9
+    assert await c.fetchval("SELECT id FROM bags WHERE $1 = ANY(t)", "tag 8") == 8
+    assert await c.fetchval("SELECT count(*) FROM bags WHERE i && $1", [3, -5, 1000]) == 2
+    assert await c.fetchval("SELECT id FROM bags WHERE i = $1", [6, None, -6]) == 6
+    await c.execute("UPDATE bags SET t = $1, u = $2 WHERE id = $3", ["x"], None, 1)
+    await c.execute("UPDATE bags SET i = array_append(i, $1) WHERE id = $2", 5, 1)
+    assert tuple(await c.fetchrow("SELECT t, u, i FROM bags WHERE id = 1")) == (["x"], None, [1, None, -1, 5])
+    out = io.BytesIO()
+    await c.copy_from_table("bags", output=out, format="binary")
+    await c.execute("DELETE FROM bags")
+    out.seek(0)
+    assert await c.copy_to_table("bags", source=out, format="binary") == "COPY 199"
+    assert tuple(await c.fetchrow("SELECT * FROM bags WHERE id = 199")) == arrays_of(199)
 
 
 async def pages(c):

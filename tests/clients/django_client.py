@@ -247,8 +247,20 @@ def migrate():
         assert cursor.fetchall() in ([("walk",)], []), "older rows"
     with waits_for("columns of intervals", "0A000"):
         change(migrations.AddField("Visit", "took", models.DurationField(null=True)))
-    with waits_for("columns of arrays", "0A000"):
-        change(migrations.AddField("Shop", "tags", ArrayField(models.CharField(max_length=20), null=True)))
+    # A field of arrays: Django asks of it by <@, &&, @> and by its length.
+    tags = ArrayField(models.CharField(max_length=20), default=list)
+    change(migrations.CreateModel("Bag", [("id", models.AutoField(primary_key=True)), ("tags", tags), ("sizes", ArrayField(models.IntegerField(), null=True))]))
+    Bag = type("Bag", (models.Model,), {"tags": tags.clone(), "sizes": ArrayField(models.IntegerField(), null=True), "__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True)})
+    first = Bag.objects.create(tags=["red", "two words"], sizes=[1, 2])
+    Bag.objects.bulk_create([Bag(tags=[]), Bag(tags=["blue"], sizes=[3])])
+    of = lambda **asked: list(Bag.objects.filter(**asked).order_by("id").values_list("id", flat=True))  # noqa: E731
+    assert Bag.objects.get(id=first.id).tags == ["red", "two words"]
+    assert of(tags__contains=["red"]) == [first.id] and of(tags__overlap=["blue", "x"]) == [first.id + 2]
+    assert of(tags__contained_by=["red", "blue", "two words"]) == [first.id, first.id + 1, first.id + 2]
+    assert of(tags__len=2) == [first.id] and of(tags__0="blue") == [first.id + 2] and of(sizes=[1, 2]) == [first.id]
+    Bag.objects.filter(id=first.id).update(tags=["new"])
+    assert Bag.objects.get(id=first.id).tags == ["new"]
+    change(migrations.RunSQL("DROP TABLE shop_bag"))
     with waits_for("CREATE INDEX", "0A000"):
         change(migrations.AddIndex("Visit", models.Index(fields=["at"], name="visit_at")))
     # A text that is UNIQUE has an index for LIKE beside its constraint.

@@ -116,6 +116,40 @@ def documents():
     assert str(sa.inspect(ENGINE).get_columns("docs")[1]["type"]) == "JSONB"
 
 
+def arrays():
+    meta = sa.MetaData()
+    tags, sizes = sa.Column("tags", sa.ARRAY(sa.Text), nullable=False, server_default="{}"), sa.Column("sizes", sa.ARRAY(sa.Integer))
+    bags = sa.Table("bags", meta, sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), tags, sizes)
+    meta.create_all(ENGINE)
+    with ENGINE.begin() as c:
+        c.execute(sa.insert(bags), [{"id": 1, "tags": ["a", "b c"], "sizes": [1, None]}, {"id": 2, "tags": [], "sizes": None}])
+        c.execute(sa.insert(bags).values(id=3))
+    pg = sa.dialects.postgresql
+    by_id = sa.select(bags.c.id).order_by(bags.c.id)
+    has = sa.type_coerce(bags.c.tags, pg.ARRAY(sa.Text))
+    questions = [
+        (sa.select(bags.c.tags).order_by(bags.c.id), [["a", "b c"], [], []]),
+        (sa.select(bags.c.sizes).where(bags.c.id == 1), [[1, None]]),
+        (by_id.where(has.contains(["a"])), [1]),
+        (by_id.where(has.overlap(["b c", "x"])), [1]),
+        (by_id.where(bags.c.tags.any("a")), [1]),
+        (by_id.where(bags.c.tags[2] == "b c"), [1]),
+        (by_id.where(sa.func.cardinality(bags.c.tags) == 0), [2, 3]),
+        (sa.select(sa.func.unnest(bags.c.tags)).where(bags.c.id == 1), ["a", "b c"]),
+    ]
+    with ENGINE.connect() as c:
+        for question, wanted in questions:
+            found = c.execute(question).scalars().all()
+            assert found == wanted, f"{question}: {found}"
+    with ENGINE.begin() as c:
+        c.execute(sa.update(bags).where(bags.c.id == 2).values(tags=["n"]))
+    kinds = {column["name"]: str(column["type"]) for column in sa.inspect(ENGINE).get_columns("bags")}
+    assert kinds == {"id": "INTEGER", "tags": "TEXT[]", "sizes": "INTEGER[]"} or kinds["tags"] == "ARRAY", kinds
+    reflected = sa.Table("bags", sa.MetaData(), autoload_with=ENGINE)
+    with ENGINE.connect() as c:
+        assert c.execute(sa.select(reflected.c.tags).where(reflected.c.id == 2)).scalar() == ["n"]
+
+
 def frames():
     frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", None, "z"], "f": [1.5, 2.5, None], "d": pd.to_datetime(["2026-01-01"] * 3)})
     frame.to_sql("frame", ENGINE, index=False)
@@ -154,6 +188,7 @@ async def pool():
 core()
 reflection()
 documents()
+arrays()
 frames()
 asyncio.run(pool())
 print("SQLAlchemy, pandas and asyncpg: as expected")

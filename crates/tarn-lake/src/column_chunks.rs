@@ -1,6 +1,6 @@
 //! Where do the columns of a Parquet file lie, and of what shape are they? What a reader needs of the footer, column by column.
 //!
-//! A shape is Parquet's type of one leaf under the name `c`, in Parquet's schema language: it depends on nothing else in the file, so
+//! A shape is Parquet's type of one column under the name `c`, in Parquet's schema language: it depends on nothing else in the file, so
 //! many columns share one, and a reader makes a schema of the shapes it wants. Arrow types are taken from the shape alone, never from
 //! hints elsewhere in the footer: whoever reads with shapes sees the same types.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Field;
 use parquet::arrow::parquet_to_arrow_schema;
+use parquet::basic::{LogicalType, Repetition};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::printer::print_schema;
@@ -16,10 +17,10 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use tarn_metastore::ColumnChunk;
 
-/// The name of every leaf in its shape.
+/// The name of every column in its shape.
 const NAME: &str = "c";
 
-/// The type of a flat leaf.
+/// The type of a column that is one leaf: flat, or a list of such.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub text: Arc<str>,
@@ -34,6 +35,38 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
+    /// The shape of the column at the top of the file to which this leaf belongs, alone; `None` when Arrow has no type for it, or it has
+    /// other leaves.
+    pub fn of_column(&mut self, file: &SchemaDescriptor, leaf_idx: usize) -> Option<Arc<Shape>> {
+        let leaf = file.column(leaf_idx);
+        match file.get_column_root(leaf_idx) {
+            root if root.is_primitive() => self.of(&leaf),
+            root => self.of_list(root, &leaf),
+        }
+    }
+
+    fn of_list(&mut self, root: &Type, leaf: &ColumnDescriptor) -> Option<Arc<Shape>> {
+        let [lists] = root.get_fields() else { return None };
+        let [item] = (if lists.is_group() { lists.get_fields() } else { &[] }) else { return None };
+        let is_list = root.get_basic_info().logical_type_ref() == Some(&LogicalType::List);
+        if !is_list || !item.is_primitive() {
+            return None;
+        }
+        let item = Type::group_type_builder(lists.name())
+            .with_repetition(Repetition::REPEATED)
+            .with_fields(vec![Arc::new(named(leaf, item.name(), true)?)])
+            .build();
+        let whole = Type::group_type_builder(NAME)
+            .with_repetition(root.get_basic_info().repetition())
+            .with_logical_type(Some(LogicalType::List))
+            .with_fields(vec![Arc::new(item.ok()?)])
+            .build()
+            .ok()?;
+        let text = print(&whole);
+        let known = self.by_text.entry(text).or_insert_with_key(|text| shape(&whole, text));
+        known.clone()
+    }
+
     /// The shape of a flat leaf; `None` when Arrow has no type for it.
     pub fn of(&mut self, leaf: &ColumnDescriptor) -> Option<Arc<Shape>> {
         let whole = anonymous(leaf, true)?;
@@ -54,9 +87,14 @@ impl Shapes {
 /// If a reader of the text sees what a reader of the type does.
 fn shape(whole: &Type, text: &str) -> Option<Arc<Shape>> {
     let field = field(whole)?;
-    let message = parse_message_type(&format!("message m {{ {text}; }}")).ok()?;
+    let message = parse_message_type(&format!("message m {{ {}}}", ended(text))).ok()?;
     let again = message.get_fields().first().and_then(|leaf| self::field(leaf))?;
     (again == field).then(|| Arc::new(Shape { text: text.into(), field }))
+}
+
+/// As a field of something: a leaf ends with a semicolon, a group with its brace.
+fn ended(text: &str) -> String {
+    if text.ends_with('}') { format!("{text} ") } else { format!("{text}; ") }
 }
 
 fn field(leaf: &Type) -> Option<Field> {
@@ -67,9 +105,13 @@ fn field(leaf: &Type) -> Option<Field> {
 
 /// The leaf's type under [`NAME`] and without an id, annotated or not.
 fn anonymous(leaf: &ColumnDescriptor, annotated: bool) -> Option<Type> {
+    named(leaf, NAME, annotated)
+}
+
+fn named(leaf: &ColumnDescriptor, name: &str, annotated: bool) -> Option<Type> {
     let of = leaf.self_type();
     let repetition = of.get_basic_info().repetition();
-    let mut to = Type::primitive_type_builder(NAME, leaf.physical_type())
+    let mut to = Type::primitive_type_builder(name, leaf.physical_type())
         .with_repetition(repetition)
         .with_length(leaf.type_length());
     if annotated {
@@ -82,14 +124,21 @@ fn anonymous(leaf: &ColumnDescriptor, annotated: bool) -> Option<Type> {
     to.build().ok()
 }
 
-/// `optional int64 c (TIMESTAMP(MICROS,true))`
-fn print(leaf: &Type) -> String {
+/// `optional int64 c (TIMESTAMP(MICROS,true))`, `optional group c (LIST) { repeated group list { optional int32 item; } }`
+fn print(column: &Type) -> String {
+    let name = column.name();
+    if column.is_group() {
+        let list = if column.get_basic_info().logical_type_ref().is_some() { " (LIST)" } else { "" };
+        let repetition = column.get_basic_info().repetition().to_string().to_lowercase();
+        let fields: String = column.get_fields().iter().map(|field| ended(&print(field))).collect();
+        return format!("{repetition} group {name}{list} {{ {fields}}}");
+    }
     let mut printed = Vec::new();
-    print_schema(&mut printed, leaf);
+    print_schema(&mut printed, column);
     let printed = String::from_utf8_lossy(&printed);
     let printed = printed.trim().trim_end_matches(';');
-    match printed.split_once(" c") {
-        Some((kind, annotation)) => format!("{} c{annotation}", kind.to_lowercase()),
+    match printed.split_once(&format!(" {name}")) {
+        Some((kind, annotation)) => format!("{} {name}{annotation}", kind.to_lowercase()),
         None => printed.to_owned(),
     }
 }
@@ -161,6 +210,14 @@ mod tests {
         let texts: Vec<_> = many.columns().iter().map(|leaf| shapes.of(leaf).unwrap()).collect();
         assert!(Arc::ptr_eq(&texts[0], &texts[1]));
         assert!(!Arc::ptr_eq(&texts[0], &texts[2]));
+        let list = "optional group c (LIST) { repeated group list { optional byte_array item (STRING); } }";
+        let file = leaves(
+            "message m { optional group a (LIST) { repeated group list { optional binary item (STRING); } }
+             optional group b { optional int32 x; } }",
+        );
+        let shape = shapes.of_column(&file, 0).unwrap();
+        assert_eq!((&*shape.text, shape.field.data_type()), (list, &ArrowType::new_list(ArrowType::Utf8, true)));
+        assert!(shapes.of_column(&file, 1).is_none());
         assert_eq!(*texts[0].field.data_type(), ArrowType::Int32);
     }
 }

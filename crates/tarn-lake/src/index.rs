@@ -150,7 +150,7 @@ fn add_column(bloom: &mut BloomBuilder, key: &KeyColumn, column: &ArrayRef, scra
 
 /// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in `blocks`
 /// beside its place; of the change of each row, which is the file's last column, the place alone. The file's other columns are the
-/// table's, in order. All columns have a place, or none has: a reader takes a column without one for NULL.
+/// table's, in order, each of one leaf. All columns have a place, or none has: a reader takes a column without one for NULL.
 pub(crate) fn block_metadata(
     table: &TableSchema,
     metadata: &ParquetMetaData,
@@ -160,7 +160,7 @@ pub(crate) fn block_metadata(
     let descriptor = metadata.file_metadata().schema_descr();
     let mut shapes = Shapes::default();
     let n_columns = table.columns.len();
-    let shapes: Vec<_> = (0..=n_columns).map(|idx| shapes.of(&descriptor.column(idx))).collect();
+    let shapes: Vec<_> = (0..=n_columns).map(|idx| shapes.of_column(descriptor, idx)).collect();
     let change = |group: &RowGroupMetaData| {
         let place = column_chunk(group.column(n_columns), &shapes[n_columns].as_ref()?.text)?;
         let bytes = place.compressed_bytes;

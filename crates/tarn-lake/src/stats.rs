@@ -8,7 +8,7 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::ParquetMetaData;
 
 use tarn_metastore::{Block, ColumnStats};
-use tarn_types::{ColumnId, TableSchema, Value};
+use tarn_types::{ColumnId, DataType, TableSchema, Value};
 
 use crate::Result;
 use crate::error::{parquet_error, types_error};
@@ -18,6 +18,13 @@ use crate::error::{parquet_error, types_error};
 pub(crate) struct NanSpan {
     pub column_idx: usize,
     pub rows: Range<u64>,
+}
+
+/// How many arrays of some rows are NULL. Parquet counts the items that are not there, which is something else.
+pub(crate) struct NullArrays {
+    pub column_idx: usize,
+    pub first_row: u64,
+    pub n_rows: u64,
 }
 
 /// Tables of at most this many columns keep the bounds of all of them in memory.
@@ -35,13 +42,15 @@ pub(crate) fn inline_columns(table: &TableSchema) -> impl Fn(ColumnId) -> bool +
     move |column| all || some.contains(&column)
 }
 
-/// One block per row group, with the bounds of every column. `schema` is that of the written rows.
+/// One block per row group, with the bounds of every column that has some: an array has none, but its NULLs are counted. `schema` is that of the
+/// written rows, `null_arrays` are of stretches each of which lies in one row group.
 pub(crate) fn blocks(
     path: &str,
     table: &TableSchema,
     schema: &Schema,
     metadata: &ParquetMetaData,
     nans: &[NanSpan],
+    null_arrays: &[NullArrays],
 ) -> Result<Vec<Block>> {
     let mut first_row = 0;
     let mut blocks = Vec::with_capacity(metadata.num_row_groups());
@@ -51,6 +60,17 @@ pub(crate) fn blocks(
         first_row += n_rows;
     }
     for (column_idx, (column, stored)) in table.columns.iter().zip(table.stored_names()).enumerate() {
+        if matches!(column.data_type, DataType::Array(_)) {
+            for (at, block) in blocks.iter_mut().enumerate() {
+                let rows = block.first_row..block.first_row + block.n_rows;
+                let here = |of: &&NullArrays| of.column_idx == column_idx && rows.contains(&of.first_row);
+                let null_count = null_arrays.iter().filter(here).map(|of| of.n_rows).sum();
+                let bytes = metadata.row_group(at).column(column_idx).compressed_size() as u64;
+                let exact = null_count == block.n_rows;
+                block.columns.push(ColumnStats { column: column.id, min: None, max: None, exact, null_count, bytes });
+            }
+            continue;
+        }
         let read = || -> Result<_, parquet::errors::ParquetError> {
             let descriptor = metadata.file_metadata().schema_descr();
             let converter =

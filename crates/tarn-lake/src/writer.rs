@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::take_record_batch;
-use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
@@ -34,7 +34,7 @@ use crate::index::{Indexer, block_metadata};
 use crate::names::file_path;
 use crate::options::{Compression, Options};
 use crate::sort::key_columns;
-use crate::stats::{NanSpan, blocks, inline_columns};
+use crate::stats::{NanSpan, NullArrays, blocks, inline_columns};
 use crate::stored::called;
 use crate::upload::{Piece, Pipe};
 use crate::{Error, Result};
@@ -48,6 +48,9 @@ pub(crate) const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// What [`BATCH_ROWS`] rows of a row group take in memory, at most; a row that is longer has a row group of its own.
 const WINDOW_BYTES: usize = 16 << 20;
+
+/// What Parquet calls the group of a list's items.
+const LIST: &str = "list";
 
 /// Rows looked at to tell whether a column repeats its values.
 const SAMPLE_ROWS: usize = 4096;
@@ -141,6 +144,7 @@ struct Current {
     parquet: ArrowWriter<Pipe>,
     n_rows: u64,
     nans: Vec<NanSpan>,
+    null_arrays: Vec<NullArrays>,
     indexer: Indexer,
     window: Window,
 }
@@ -185,7 +189,17 @@ impl Window {
 
 /// What the rows themselves take: slices share buffers, which must not count for each of them.
 pub(crate) fn size_bytes(rows: &RecordBatch) -> usize {
-    rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+    rows.columns().iter().map(shown_bytes).sum()
+}
+
+fn shown_bytes(column: &ArrayRef) -> usize {
+    let Some(lists) = column.as_list_opt::<i32>() else {
+        return column.to_data().get_slice_memory_size().unwrap_or(0);
+    };
+    // A slice of lists has the items of all.
+    let ends = lists.value_offsets();
+    let (first, last) = (ends[0] as usize, ends[lists.len()] as usize);
+    shown_bytes(&lists.values().slice(first, last - first)) + size_of_val(ends)
 }
 
 impl Current {
@@ -240,7 +254,8 @@ impl Writer<'_> {
         let parquet = parquet.map_err(parquet_error("write", &path))?;
         let columns = spec.table.columns.iter().map(|column| (column.name.as_str(), column.data_type));
         let indexer = Indexer::new(&spec.table, columns);
-        Ok(Current { id, path, parquet, n_rows: 0, nans: Vec::new(), indexer, window: Window::default() })
+        let (nans, null_arrays, window) = (Vec::new(), Vec::new(), Window::default());
+        Ok(Current { id, path, parquet, n_rows: 0, nans, null_arrays, indexer, window })
     }
 
     fn add(&mut self, file: &mut Current, rows: &RecordBatch) -> Result<()> {
@@ -250,6 +265,11 @@ impl Writer<'_> {
         let end = file.n_rows + rows.num_rows() as u64;
         let nans = (0..self.spec.table.columns.len()).filter(|idx| has_nan(rows.column(*idx)));
         file.nans.extend(nans.map(|column_idx| NanSpan { column_idx, rows: file.n_rows..end }));
+        let arrays = (0..self.spec.table.columns.len()).filter(|idx| rows.column(*idx).data_type().is_list());
+        file.null_arrays.extend(arrays.filter_map(|column_idx| {
+            let n_rows = rows.column(column_idx).null_count() as u64;
+            (n_rows > 0).then_some(NullArrays { column_idx, first_row: file.n_rows, n_rows })
+        }));
         file.parquet.write(&called(rows, &self.spec.in_files)?).map_err(parquet_error("write", &file.path))?;
         file.indexer.add(rows)?;
         if self.spec.place {
@@ -269,7 +289,8 @@ impl Writer<'_> {
         let size_bytes = file.parquet.bytes_written() as u64;
         let path = file.path.to_string();
         let sums = file.parquet.inner_mut().finish(size_bytes).map_err(|e| parquet_error("write", &path)(e.into()))?;
-        let mut blocks = blocks(&path, &self.spec.table, &self.spec.in_files, &metadata, &file.nans)?;
+        let nulls = &file.null_arrays;
+        let mut blocks = blocks(&path, &self.spec.table, &self.spec.in_files, &metadata, &file.nans, nulls)?;
         let block_metadata = block_metadata(&self.spec.table, &metadata, &blocks, file.indexer.finish());
         self.written.block_metadata.insert(file.id, block_metadata);
         let is_inline = inline_columns(&self.spec.table);
@@ -328,25 +349,33 @@ fn properties(spec: &Spec, file: FileId, first: &RecordBatch) -> Result<WriterPr
             entry(TABLE_KEY, spec.table.id.to_string()),
             entry(FILE_KEY, file.to_string()),
         ]));
-    for name in distinct_columns(first)? {
-        properties = properties.set_column_dictionary_enabled(ColumnPath::new(vec![name]), false);
+    for path in distinct_columns(first)? {
+        properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);
     }
     Ok(properties.build())
 }
 
-/// The columns of which hardly a value comes twice.
-fn distinct_columns(rows: &RecordBatch) -> Result<Vec<String>> {
+/// Where the columns lie of which hardly a value comes twice; an array's values are its items.
+fn distinct_columns(rows: &RecordBatch) -> Result<Vec<Vec<String>>> {
     let stride = (rows.num_rows() / SAMPLE_ROWS).max(1);
     let picked: arrow::array::UInt32Array = (0..rows.num_rows() as u32).step_by(stride).take(SAMPLE_ROWS).collect();
     let sample = take_record_batch(rows, &picked).map_err(arrow_error("sample rows"))?;
     let mut distinct = Vec::new();
     for (field, column) in sample.schema().fields().iter().zip(sample.columns()) {
-        let converter = RowConverter::new(vec![SortField::new(field.data_type().clone())]);
-        let values = converter.and_then(|c| c.convert_columns(std::slice::from_ref(column)));
+        let (column, path) = match column.as_list_opt::<i32>() {
+            // As many of them as rows of another column.
+            Some(lists) => {
+                let items = lists.values().slice(0, lists.values().len().min(SAMPLE_ROWS));
+                (items, vec![field.name().clone(), LIST.to_owned(), Field::LIST_FIELD_DEFAULT_NAME.to_owned()])
+            }
+            None => (Arc::clone(column), vec![field.name().clone()]),
+        };
+        let converter = RowConverter::new(vec![SortField::new(column.data_type().clone())]);
+        let values = converter.and_then(|c| c.convert_columns(std::slice::from_ref(&column)));
         let values = values.map_err(arrow_error("sample rows"))?;
         let n_distinct = values.iter().map(|row| row.data().to_vec()).collect::<HashSet<_>>().len();
-        if n_distinct as f64 > DISTINCT * sample.num_rows() as f64 {
-            distinct.push(field.name().clone());
+        if n_distinct as f64 > DISTINCT * column.len() as f64 {
+            distinct.push(path);
         }
     }
     Ok(distinct)
@@ -449,6 +478,6 @@ mod tests {
     #[test]
     fn a_column_without_repetition_has_no_dictionary() {
         let rows: Vec<_> = (0..3000).map(|at| event(["a", "b"][at as usize % 2], at, at / 100)).collect();
-        assert_eq!(distinct_columns(&batch(&events(), &rows)).unwrap(), ["at"]);
+        assert_eq!(distinct_columns(&batch(&events(), &rows)).unwrap(), [["at"]]);
     }
 }

@@ -44,8 +44,8 @@ pub fn hour_blocks<'a>(files: impl IntoIterator<Item = &'a Arc<File>>) -> Vec<Ho
 /// Where one column of one block lies in its file: what a Parquet reader needs of the footer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnChunk {
-    /// Parquet's type of the leaf under the placeholder name `c`, in its schema language: `optional int64 c
-    /// (TIMESTAMP(MICROS,true))`.
+    /// Parquet's type of the column under the placeholder name `c`, in its schema language: `optional int64 c
+    /// (TIMESTAMP(MICROS,true))`. A list is a group, of one leaf.
     pub shape: Arc<str>,
     pub data_page_offset: u64,
     /// 0: no dictionary.

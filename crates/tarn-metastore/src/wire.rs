@@ -103,6 +103,11 @@ pub fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.push(14);
             put_bytes(out, v.as_bytes());
         }
+        Value::Array(items) => {
+            out.push(15);
+            put_len(out, items.len());
+            items.iter().for_each(|item| put_value(out, item));
+        }
     }
 }
 
@@ -196,6 +201,7 @@ impl<'a> Reader<'a> {
             6 => self.take(8).map(drop),
             7 => self.take(16).map(drop),
             8 | 9 | 13 | 14 => self.bytes().map(drop),
+            15 => (0..self.count()?).try_for_each(|_| self.item().map(drop)),
             kind => malformed(format!("value kind {kind} is not known")),
         }
     }
@@ -236,6 +242,14 @@ impl<'a> Reader<'a> {
         self.value().map(Some)
     }
 
+    /// Of an array, whose items are none: what is read here does not go deeper.
+    fn item(&mut self) -> Decoded<Value> {
+        match self.bytes.first() {
+            Some(15) => malformed("an array in an array"),
+            _ => self.value(),
+        }
+    }
+
     pub fn value(&mut self) -> Decoded<Value> {
         let narrow = |value: i64| Malformed(format!("{value} is out of its type's range"));
         Ok(match self.byte()? {
@@ -263,6 +277,7 @@ impl<'a> Reader<'a> {
             12 => Value::Timestamp(self.i64()?),
             13 => Value::Uuid(self.text()?),
             14 => Value::Json(self.text()?),
+            15 => Value::Array((0..self.count()?).map(|_| self.item()).collect::<Decoded<_>>()?),
             kind => return malformed(format!("value kind {kind} is not known")),
         })
     }

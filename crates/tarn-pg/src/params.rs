@@ -7,8 +7,9 @@ use arrow::array::ArrayRef;
 use pgwire::api::Type;
 use tarn_sql::cells::Cells;
 use tarn_sql::error::{Result, SqlError, state};
+use tarn_sql::rows::pg_type;
 use tarn_sql::{arrays, binary, encoding};
-use tarn_types::{DataType, Value, Zone};
+use tarn_types::{DataType, Value, Zone, arrow_field};
 
 /// One bound parameter as it came.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +121,7 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::Uuid => Type::UUID,
         DataType::Json => Type::JSON,
         DataType::Jsonb => Type::JSONB,
+        DataType::Array(_) => pg_type(&arrow_field("", data_type, true)).unwrap_or(Type::TEXT_ARRAY),
     }
 }
 

@@ -98,10 +98,12 @@ impl ColumnBounds {
         // Bounds are silent about NaN.
         let is_nan =
             matches!(value, Value::Float32(v) if v.is_nan()) || matches!(value, Value::Float64(v) if v.is_nan());
-        let bound = Some(value.clone()).filter(|_| !is_nan);
+        // Nor has an array any.
+        let bound = Some(value.clone()).filter(|value| !is_nan && !matches!(value, Value::Array(_)));
         let text_bytes = match value {
             Value::Text(text) | Value::Uuid(text) | Value::Json(text) => text.len(),
             Value::Bytes(bytes) => bytes.len(),
+            Value::Array(items) => items.len() * size_of::<u128>(),
             _ => 0,
         };
         let stored_bytes = n_rows.saturating_mul(text_bytes as u64);

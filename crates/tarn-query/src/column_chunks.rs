@@ -52,7 +52,7 @@ pub(crate) struct Columns {
 impl Columns {
     /// Whether a filter may ask for the bounds of the column's pages.
     fn has_bounds(&self, column: usize) -> bool {
-        self.in_filter[column] && !self.named[column].is_float()
+        self.in_filter[column] && self.named[column].has_bounds()
     }
 
     fn projection(&self) -> Projection {

@@ -18,12 +18,13 @@
 //! `UPDATE … FROM` and `DELETE … USING` read their table beside others. A row of it that is met several times is there several times:
 //! the caller takes the first.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -31,7 +32,7 @@ use datafusion::common::{Column as PlannedColumn, DFSchema, ParamValues};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::{Expr as Planned, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Cast, Expr as Planned, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
@@ -262,15 +263,29 @@ impl Session {
 }
 
 /// `VALUES` are planned with the table's columns, of which a NULL that is written out is not one where none may be: so that it is told with
-/// the rows, as of any other query.
+/// the rows, as of any other query. And an array that is written out is of texts, not of `uuid`s: the batch that is made of such
+/// values does not tell that, and whoever stores them reads them as what their column has.
 fn values_may_be_null(rows: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let told = rows.transform_up(|node| match node {
-        LogicalPlan::Values(mut values) if values.schema.fields().iter().any(|field| !field.is_nullable()) => {
-            let fields = values
-                .schema
-                .iter()
-                .map(|(of, field)| (of.cloned(), Arc::new(field.as_ref().clone().with_nullable(true))));
-            let fields = fields.collect();
+        LogicalPlan::Values(mut values)
+            if values.schema.fields().iter().any(|field| !field.is_nullable() || of_plain_items(field).is_some()) =>
+        {
+            let plain: Vec<Option<ArrowType>> =
+                values.schema.fields().iter().map(|field| of_plain_items(field)).collect();
+            for (expr, of) in values.values.iter_mut().flat_map(|row| row.iter_mut().zip(&plain)) {
+                let Some(of) = of else { continue };
+                let value = match std::mem::take(expr) {
+                    Planned::Cast(cast) => *cast.expr,
+                    other => other,
+                };
+                *expr = Planned::Cast(Cast::new(Box::new(value), of.clone()));
+            }
+            let told = |(field, plain): (&FieldRef, &Option<ArrowType>)| {
+                let of = plain.clone().unwrap_or_else(|| field.data_type().clone());
+                Arc::new(field.as_ref().clone().with_data_type(of).with_nullable(true))
+            };
+            let named = values.schema.iter().map(|(of, _)| of.cloned());
+            let fields = named.zip(values.schema.fields().iter().zip(&plain).map(told)).collect();
             values.schema = Arc::new(DFSchema::new_with_metadata(fields, values.schema.metadata().clone())?);
             Ok(Transformed::yes(LogicalPlan::Values(values)))
         }
@@ -281,6 +296,16 @@ fn values_may_be_null(rows: LogicalPlan) -> Result<LogicalPlan, DataFusionError>
         told.data.transform_up(|node| node.recompute_schema().map(Transformed::yes)).map(|plan| plan.data)
     } else {
         Ok(told.data)
+    }
+}
+
+/// The type of an array whose items say more than their type, without that.
+fn of_plain_items(field: &Field) -> Option<ArrowType> {
+    match field.data_type() {
+        ArrowType::List(item) if !item.metadata().is_empty() => {
+            Some(ArrowType::List(Arc::new(item.as_ref().clone().with_metadata(HashMap::new()))))
+        }
+        _ => None,
     }
 }
 

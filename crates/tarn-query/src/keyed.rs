@@ -18,9 +18,10 @@
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, BinaryOperator, DataType as Named, Delete, Expr, FromTable, GroupByExpr, Insert,
-    ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableObject,
-    TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal, WildcardAdditionalOptions,
+    ArrayElemTypeDef, Assignment, AssignmentTarget, BinaryOperator, DataType as Named, Delete, Expr, FromTable,
+    GroupByExpr, Insert, ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias,
+    TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
+    WildcardAdditionalOptions,
 };
 use tarn_types::{ColumnId, DataType, Identity, Length, TableSchema, Value, Zone};
 
@@ -199,7 +200,7 @@ impl KeyedPlan {
                 Value::Null if table.is_key(column) => {
                     Err(Error::NullKey { table: table.name.clone(), column: definition.name.clone() })
                 }
-                Value::Text(text) => fitting(table, column, text),
+                value @ (Value::Text(_) | Value::Array(_)) => fitting(table, column, value),
                 Value::Null if !definition.nullable => {
                     Err(Error::types(&table.name)(tarn_types::Error::Null { column: definition.name.clone(), row }))
                 }
@@ -488,10 +489,11 @@ fn is_generated(table: &TableSchema, column: usize) -> bool {
 }
 
 /// A text as its column keeps it.
-fn fitting(table: &TableSchema, column: usize, text: String) -> Result<Value> {
-    let Some(length) = table.rules_of(column).and_then(|rules| rules.length) else { return Ok(Value::Text(text)) };
-    let fitted = length.fit(&text).map_err(Error::types(&table.name))?;
-    Ok(Value::Text(fitted.into_owned()))
+fn fitting(table: &TableSchema, column: usize, value: Value) -> Result<Value> {
+    match table.rules_of(column).and_then(|rules| rules.length) {
+        Some(length) => length.fit_value(value).map_err(Error::types(&table.name)),
+        None => Ok(value),
+    }
 }
 
 /// The rows of a `VALUES` without anything around it.
@@ -780,6 +782,9 @@ fn is_named(data_type: &DataType, named: &Named) -> bool {
         Named::Uuid => *data_type == DataType::Uuid,
         Named::JSON => *data_type == DataType::Json,
         Named::JSONB => *data_type == DataType::Jsonb,
+        Named::Array(ArrayElemTypeDef::SquareBracket(named, None)) => {
+            data_type.item().is_some_and(|item| is_named(&item, named))
+        }
         _ => false,
     }
 }

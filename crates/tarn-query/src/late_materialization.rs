@@ -156,6 +156,7 @@ pub(crate) fn pays(
 fn weight(data_type: &DataType) -> usize {
     match data_type {
         DataType::Text | DataType::Bytes | DataType::Uuid | DataType::Json | DataType::Jsonb => TEXT_WEIGHT,
+        DataType::Array(_) => 2 * TEXT_WEIGHT,
         _ => 1,
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use parquet::arrow::parquet_to_arrow_schema;
-use parquet::basic::{Compression, EncodingMask, Type as Physical};
+use parquet::basic::{Compression, EncodingMask, LogicalType, Type as Physical};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData, RowGroupMetaData};
@@ -29,9 +29,10 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Parquet's bounds of floats leave NaN out, which filters do not.
-    pub(crate) fn is_float(&self) -> bool {
-        matches!(self.data_type, DataType::Float32 | DataType::Float64)
+    /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not; those of arrays are
+    /// of their items.
+    pub(crate) fn has_bounds(&self) -> bool {
+        !matches!(self.data_type, DataType::Float32 | DataType::Float64 | DataType::Array(_))
     }
 }
 
@@ -98,7 +99,9 @@ impl Leaves {
         block: &Block,
     ) -> Result<ColumnChunkMetaData, ParquetError> {
         let descriptor = self.schema.column(idx);
-        let stats = block.column(leaf.named.id).filter(|_| leaf.same_type);
+        // Of a list, Parquet would speak of its items.
+        let says = leaf.same_type && !matches!(leaf.named.data_type, DataType::Array(_));
+        let stats = block.column(leaf.named.id).filter(|_| says);
         let stats = stats.and_then(|stats| statistics(stats, &descriptor));
         let mut column = ColumnChunkMetaData::builder(descriptor)
             .set_compression(codec(chunk.codec)?)
@@ -117,16 +120,18 @@ impl Leaves {
     }
 }
 
-/// The leaf of a shape, under another name: names may hold what the schema language cannot say.
+/// The column of a shape, under another name: names may hold what the schema language cannot say.
 fn leaf(name: &str, shape: &str) -> Result<Type, ParquetError> {
-    let message = parse_message_type(&format!("message m {{ {shape}; }}"))?;
+    // A group ends with its brace.
+    let end = if shape.ends_with('}') { "" } else { ";" };
+    let message = parse_message_type(&format!("message m {{ {shape}{end} }}"))?;
     match message.get_fields() {
         [field] => called(field, name),
         _ => Err(ParquetError::General(format!("column {name} of shape {shape} is not one column"))),
     }
 }
 
-/// A leaf under another name.
+/// A leaf, or a list of such, under another name.
 pub(crate) fn called(leaf: &Type, name: &str) -> Result<Type, ParquetError> {
     match leaf {
         Type::PrimitiveType { basic_info, physical_type, type_length, scale, precision } => {
@@ -137,6 +142,13 @@ pub(crate) fn called(leaf: &Type, name: &str) -> Result<Type, ParquetError> {
                 .with_length(*type_length)
                 .with_scale(*scale)
                 .with_precision(*precision)
+                .build()
+        }
+        Type::GroupType { basic_info, fields } if basic_info.logical_type_ref() == Some(&LogicalType::List) => {
+            Type::group_type_builder(name)
+                .with_repetition(basic_info.repetition())
+                .with_logical_type(Some(LogicalType::List))
+                .with_fields(fields.clone())
                 .build()
         }
         Type::GroupType { .. } => Err(ParquetError::General(format!("column {name} is no leaf"))),

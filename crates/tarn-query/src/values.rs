@@ -53,6 +53,10 @@ fn sql_type(stored: &ArrowType) -> ArrowType {
     match stored {
         ArrowType::Utf8 => ArrowType::Utf8View,
         ArrowType::Binary => ArrowType::BinaryView,
+        ArrowType::List(item) => {
+            let of = sql_type(item.data_type());
+            ArrowType::List(Arc::new(item.as_ref().clone().with_data_type(of)))
+        }
         other => other.clone(),
     }
 }
@@ -98,14 +102,19 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
             ArrowType::Timestamp(_, zone) => ScalarValue::TimestampMicrosecond(Some(*v), zone),
             _ => return None,
         },
+        (Value::Array(_), DataType::Array(_)) => {
+            let stored = value.to_array(data_type, 1).ok()?;
+            let shown = cast(&stored, &sql_type(stored.data_type())).ok()?;
+            ScalarValue::try_from_array(&shown, 0).ok()?
+        }
         _ => return None,
     })
 }
 
 /// A literal that SQL compares with a column, as a value of that column. `None` when the literal has another type or is NULL:
-/// then nothing may be concluded from it.
+/// then nothing may be concluded from it; nor from an array, of which there are no bounds.
 pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
-    if scalar.is_null() {
+    if scalar.is_null() || matches!(data_type, DataType::Array(_)) {
         return None;
     }
     let stored = arrow_type(data_type);

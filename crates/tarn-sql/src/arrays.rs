@@ -67,6 +67,12 @@ pub fn elements_of_binary(bytes: &[u8], element: u32) -> Result<Vec<Option<&[u8]
     if rest.0.is_empty() { Ok(elements) } else { Err(bad("bytes follow the array")) }
 }
 
+/// Of which type the elements of the binary form are, if it says so.
+pub fn item_oid(bytes: &[u8]) -> Option<u32> {
+    let oid = bytes.get(8..12)?;
+    Some(u32::from_be_bytes(oid.try_into().ok()?))
+}
+
 /// What is left of the bytes.
 struct Rest<'a>(&'a [u8]);
 

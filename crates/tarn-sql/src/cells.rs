@@ -5,14 +5,19 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder, Float32Builder,
-    Float64Builder, Int16Builder, Int32Builder, Int64Builder, StringBuilder, Time64MicrosecondBuilder,
-    TimestampMicrosecondBuilder,
+    Array, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
+    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, ListArray, NullBufferBuilder,
+    StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
-use tarn_types::{DataType, Value, arrow_type};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::Field;
+use pgwire::api::Type;
+use tarn_types::{DataType, Value, arrow_field, arrow_type};
 use uuid::Uuid;
 
+use crate::arrays::{elements_of_binary, item_oid};
 use crate::error::{Result, SqlError, state};
+use crate::rows::pg_type;
 use crate::{binary, encoding};
 
 /// What has gathered of one column, or of one array: NULLs, and values of one type.
@@ -36,6 +41,63 @@ enum Builder {
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
     Uuid(FixedSizeBinaryBuilder),
+    Array(Box<Arrays>),
+}
+
+/// Arrays that have gathered.
+struct Arrays {
+    items: Cells,
+    /// Of each array.
+    lengths: Vec<usize>,
+    nulls: NullBufferBuilder,
+}
+
+impl Arrays {
+    fn new(item: DataType) -> Arrays {
+        Arrays { items: Cells::new(item), lengths: Vec::new(), nulls: NullBufferBuilder::new(0) }
+    }
+
+    /// As [`Cells::append_binary`].
+    fn append_binary(&mut self, bytes: &[u8]) -> Result<usize> {
+        let of = pg_type(&arrow_field("", &self.items.data_type, true))?;
+        // A text is one by other names, too: that of `varchar(n)[]`, and what drivers send for texts.
+        let is_text = |oid: &u32| [Type::TEXT, Type::VARCHAR, Type::BPCHAR].iter().any(|text| text.oid() == *oid);
+        let sent = item_oid(bytes).filter(|oid| of == Type::TEXT && is_text(oid)).unwrap_or(of.oid());
+        let elements = elements_of_binary(bytes, sent)?;
+        let mut n_bytes = 0;
+        for element in &elements {
+            n_bytes += match element {
+                Some(bytes) => self.items.append_binary(bytes)?,
+                None => self.items.append_null(),
+            };
+        }
+        self.end_array(elements.len());
+        Ok(n_bytes)
+    }
+
+    fn append_values(&mut self, items: Vec<Value>) -> Result<()> {
+        let n_items = items.len();
+        items.into_iter().try_for_each(|item| self.items.append_value(item))?;
+        self.end_array(n_items);
+        Ok(())
+    }
+
+    fn append_null(&mut self) {
+        self.lengths.push(0);
+        self.nulls.append_null();
+    }
+
+    fn end_array(&mut self, n_items: usize) {
+        self.lengths.push(n_items);
+        self.nulls.append_non_null();
+    }
+
+    fn finish(&mut self) -> ListArray {
+        let offsets = OffsetBuffer::from_lengths(self.lengths.drain(..));
+        let items = self.items.finish();
+        let item = Field::new_list_field(items.data_type().clone(), true);
+        ListArray::new(Arc::new(item), offsets, items, self.nulls.finish())
+    }
 }
 
 impl Cells {
@@ -59,6 +121,7 @@ impl Cells {
                 Builder::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(arrow_type(&data_type)))
             }
             DataType::Uuid => Builder::Uuid(FixedSizeBinaryBuilder::new(UUID_BYTES as i32)),
+            DataType::Array(item) => Builder::Array(Box::new(Arrays::new(item.data_type()))),
         };
         Cells { data_type, builder }
     }
@@ -102,6 +165,7 @@ impl Cells {
             Builder::Uuid(cells) => {
                 cells.append_value(binary::fixed::<UUID_BYTES>(bytes).map_err(malformed)?)?;
             }
+            Builder::Array(arrays) => return Ok(ARRAY_BYTES + arrays.append_binary(bytes)?),
         }
         Ok(match self.builder {
             Builder::Text(_) | Builder::Json(_) | Builder::Bytes(_) => self.width() + bytes.len(),
@@ -130,6 +194,7 @@ impl Cells {
             (Builder::Uuid(cells), Value::Uuid(value)) => {
                 cells.append_value(Uuid::parse_str(&value).map_err(|_| no_value(&value, &self.data_type))?)?;
             }
+            (Builder::Array(arrays), Value::Array(items)) => arrays.append_values(items)?,
             (_, other) => return Err(no_value(&other, &self.data_type)),
         }
         Ok(())
@@ -151,6 +216,7 @@ impl Cells {
             Builder::Time(cells) => cells.append_null(),
             Builder::Timestamp(cells) => cells.append_null(),
             Builder::Uuid(cells) => cells.append_null(),
+            Builder::Array(arrays) => arrays.append_null(),
         }
         self.width()
     }
@@ -164,10 +230,11 @@ impl Cells {
             Builder::Text(_) | Builder::Json(_) | Builder::Bytes(_) => 4,
             Builder::Int64(_) | Builder::Float64(_) | Builder::Time(_) | Builder::Timestamp(_) => 8,
             Builder::Decimal(..) | Builder::Uuid(_) => 16,
+            Builder::Array(_) => ARRAY_BYTES,
         }
     }
 
-    /// The cells as an array of their storage type, a `uuid` as its sixteen bytes; it begins anew.
+    /// The cells as an array of their storage type, a `uuid` as its sixteen bytes, also as an item; it begins anew.
     pub fn finish(&mut self) -> ArrayRef {
         match &mut self.builder {
             Builder::Bool(cells) => Arc::new(cells.finish()),
@@ -183,11 +250,15 @@ impl Cells {
             Builder::Time(cells) => Arc::new(cells.finish()),
             Builder::Timestamp(cells) => Arc::new(cells.finish()),
             Builder::Uuid(cells) => Arc::new(cells.finish()),
+            Builder::Array(arrays) => Arc::new(arrays.finish()),
         }
     }
 }
 
 const UUID_BYTES: usize = 16;
+
+/// Where an array ends.
+const ARRAY_BYTES: usize = 4;
 
 /// Why its text is no value of the type.
 fn not_read(data_type: &DataType, text: &str) -> SqlError {
@@ -204,7 +275,7 @@ fn no_value(other: &dyn Debug, data_type: &DataType) -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array, AsArray};
+    use arrow::array::AsArray;
     use arrow::datatypes::{DataType as ArrowType, Decimal128Type, Int64Type};
 
     use super::*;

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr, GeneratedAs,
-    GeneratedExpressionMode, Ident, SequenceOptions, UnaryOperator,
+    self, ArrayElemTypeDef, BinaryOperator, CharacterLength, CheckConstraint, ColumnDef, ColumnOption, Expr,
+    GeneratedAs, GeneratedExpressionMode, Ident, SequenceOptions, UnaryOperator,
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
 use tarn_types::{
@@ -62,9 +62,9 @@ pub fn serial(data_type: &ast::DataType) -> Option<DataType> {
     }
 }
 
-/// The length of a text type.
+/// The length of a text type, or of the items of an array of such.
 ///
-/// Errors: `22023` for one that PostgreSQL does not take.
+/// Errors: `22023` for one that PostgreSQL does not take; `0A000` for `char(n)[]`.
 pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
     use ast::DataType as Sql;
     let (is_fixed, length) = match data_type {
@@ -72,6 +72,15 @@ pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
         // Without a length it is of one character.
         Sql::Char(length) | Sql::Character(length) => {
             (true, Some(length.unwrap_or(CharacterLength::IntegerLength { length: 1, unit: None })))
+        }
+        Sql::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
+            return match length(item)? {
+                Some(Length::Fixed(n)) => Err(SqlError::unsupported(
+                    format!("a column of type char({n})[]"),
+                    format!("varchar({n})[], or text[]"),
+                )),
+                length => Ok(length),
+            };
         }
         _ => return Ok(None),
     };
@@ -149,9 +158,9 @@ impl Said {
         let Some(text) = text else { return Ok(()) };
         let value = Value::parse_in(&column.data_type, &text, zone)
             .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name)))?;
-        column.default = Some(match (value, self.rules.length) {
-            (Value::Text(text), Some(length)) => Value::Text(length.fit(&text)?.into_owned()),
-            (value, _) => value,
+        column.default = Some(match self.rules.length {
+            Some(length) => length.fit_value(value)?,
+            None => value,
         });
         Ok(())
     }

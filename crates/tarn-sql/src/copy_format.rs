@@ -16,6 +16,7 @@ use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
 use tarn_types::{Column, DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
 
+use crate::cells::Cells;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 
@@ -402,8 +403,9 @@ impl RowReader for Splitter {
             {
                 return Err(null_in(&self.table, column, self.lines[row]));
             }
+            let field = arrow_field(&column.name, &column.data_type, true);
+            fields.push(field.with_data_type(array.data_type().clone()));
             arrays.push(array);
-            fields.push(arrow_field(&column.name, &column.data_type, true));
         }
         for texts in &mut self.fields {
             texts.clear();
@@ -632,6 +634,16 @@ fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (
         }
         DataType::Uuid => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Uuid),
         DataType::Json | DataType::Jsonb => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
+        DataType::Array(_) => {
+            let mut arrays = Cells::new(*data_type);
+            for cell in cells {
+                let (row, text) = cell?;
+                let value = text.map_or(Ok(Value::Null), |text| Value::parse_in(data_type, text, zone));
+                let appended = value.map_err(SqlError::from).and_then(|value| arrays.append_value(value));
+                appended.map_err(|error| (row, error))?;
+            }
+            arrays.finish()
+        }
     })
 }
 

@@ -228,6 +228,7 @@ fn schema_of(
         })
         .collect::<Result<_>>()?;
     for part in &key {
+        check_key_column(&columns[part.column_idx])?;
         columns[part.column_idx].nullable = false;
     }
     let options = TableOptions {
@@ -241,6 +242,17 @@ fn schema_of(
     apply_options(&mut schema, &create.table_options)?;
     schema.validate().map_err(|e| invalid(&schema, &e))?;
     Ok(schema)
+}
+
+/// Errors: `0A000` for an array: keys are compared by their bytes, and no array has bytes in its order.
+fn check_key_column(column: &Column) -> Result<()> {
+    match column.data_type {
+        DataType::Array(_) => Err(SqlError::unsupported(
+            format!("column \"{}\" of type {} in a primary key", column.name, column.data_type),
+            "a key has columns of any type but arrays and JSON; rows of one item each can have it in theirs",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn invalid(schema: &TableSchema, error: &impl std::fmt::Display) -> SqlError {
@@ -399,6 +411,7 @@ pub fn keyed(table: &TableSchema, key: &[(String, bool)]) -> Result<TableSchema>
         })
         .collect::<Result<_>>()?;
     for part in to.key.clone() {
+        check_key_column(&to.columns[part.column_idx])?;
         to.columns[part.column_idx].nullable = false;
     }
     to.validate().map_err(|error| {

@@ -91,16 +91,20 @@ pub fn default_text(schema: &TableSchema, column_idx: usize) -> Option<String> {
 
 /// The type of the column at this place, as it is written here.
 pub fn type_text(schema: &TableSchema, column_idx: usize) -> String {
+    let data_type = schema.columns[column_idx].data_type;
+    let array = if data_type.item().is_some() { "[]" } else { "" };
     match schema.rules_of(column_idx).and_then(|rules| rules.length) {
-        Some(Length::Varying(n)) => format!("VARCHAR({n})"),
-        Some(Length::Fixed(n)) => format!("CHAR({n})"),
-        None => schema.columns[column_idx].data_type.to_string(),
+        Some(Length::Varying(n)) => format!("VARCHAR({n}){array}"),
+        Some(Length::Fixed(n)) => format!("CHAR({n}){array}"),
+        None => data_type.to_string(),
     }
 }
 
 /// The name of the type by which a constant is cast: without a length.
 fn long_type(schema: &TableSchema, column_idx: usize) -> String {
+    let is_array = schema.columns[column_idx].data_type.item().is_some();
     match schema.rules_of(column_idx).and_then(|rules| rules.length) {
+        Some(Length::Varying(_)) if is_array => return "character varying[]".to_owned(),
         Some(Length::Varying(_)) => return "character varying".to_owned(),
         Some(Length::Fixed(_)) => return "bpchar".to_owned(),
         None => {}

@@ -43,6 +43,7 @@ pub fn check(text: &str) -> Result<()> {
 pub fn check_values<'a>(values: impl IntoIterator<Item = &'a Value>) -> Result<()> {
     values.into_iter().try_for_each(|value| match value {
         Value::Text(text) | Value::Json(text) => check(text),
+        Value::Array(items) => check_values(items),
         _ => Ok(()),
     })
 }
@@ -65,6 +66,7 @@ fn check_array(array: &dyn Array) -> Result<()> {
             texts.value_data().contains(&0) && texts.iter().flatten().any(has_nul)
         }
         ArrowType::Utf8View => array.as_string_view().iter().flatten().any(has_nul),
+        ArrowType::List(_) => return check_array(array.as_list::<i32>().values().as_ref()),
         ArrowType::Dictionary(..) => return check_array(array.as_any_dictionary().values().as_ref()),
         _ => false,
     };

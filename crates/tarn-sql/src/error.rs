@@ -8,7 +8,7 @@ use std::fmt;
 
 use arrow::error::ArrowError;
 use tarn_types::json::Fault;
-use tarn_types::{Kind, TimeFault};
+use tarn_types::{Kind, NoArray, TimeFault};
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
@@ -293,8 +293,23 @@ impl std::error::Error for SqlError {}
 
 impl From<tarn_types::Error> for SqlError {
     fn from(error: tarn_types::Error) -> SqlError {
-        let state = types_state(&error);
-        SqlError::new(state, error.to_string())
+        let told = SqlError::new(types_state(&error), error.to_string());
+        match error {
+            tarn_types::Error::Array { why, .. } => no_array(told, why),
+            _ => told,
+        }
+    }
+}
+
+/// Why a text is no array, behind the text.
+pub(crate) fn no_array(told: SqlError, why: NoArray) -> SqlError {
+    match why {
+        NoArray::Malformed(what) => told.with_detail(what),
+        NoArray::Dimensions => SqlError::unsupported(
+            "an array of several dimensions in a column",
+            "its arrays have one dimension: give the items alone, or keep it as jsonb",
+        ),
+        NoArray::Bounds => SqlError::unsupported("an array whose bounds are said", "leave them out: it begins at 1"),
     }
 }
 
@@ -302,6 +317,8 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
     use tarn_types::Error as Types;
     match error {
         Types::Schema { .. } => state::INVALID_TABLE_DEFINITION,
+        Types::Array { why: NoArray::Malformed(_), .. } => state::INVALID_TEXT,
+        Types::Array { .. } => state::FEATURE_NOT_SUPPORTED,
         Types::Parse { value, data_type } => text_state(value, data_type),
         Types::Json { fault, .. } => json_state(*fault),
         Types::Time { fault, .. } => time_state(*fault),

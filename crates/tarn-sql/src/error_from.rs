@@ -13,7 +13,7 @@ use tarn_query::parser::ParseError;
 use tarn_types::{Kind, Zone};
 
 use crate::duplicate::duplicate;
-use crate::error::{Place, SqlError, state, types_state};
+use crate::error::{Place, SqlError, no_array, state, types_state};
 
 /// What a kind is called on Postgres' wire.
 fn state_of(kind: ErrorKind) -> &'static str {
@@ -103,6 +103,9 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
             let message =
                 format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint");
             SqlError::new(state::NOT_NULL_VIOLATION, message)
+        }
+        Query::Types { source: source @ tarn_types::Error::Array { why, .. }, .. } => {
+            no_array(SqlError::new(types_state(source), source.to_string()), *why)
         }
         Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
         Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())

@@ -493,7 +493,8 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         let is_array = matches!(field.data_type(), ArrowType::List(_) | ArrowType::LargeList(_));
         cells.push(("data_type", if is_array { text("ARRAY") } else { Cell::Text(long_name(&of)) }));
     }
-    if let Some(length) = Length::of(field) {
+    // Of an array nothing is said.
+    if let Some(length) = Length::of(field).filter(|_| !field.data_type().is_list()) {
         let n = i32::try_from(length.n_chars()).unwrap_or(i32::MAX);
         cells.push(("character_maximum_length", Cell::Int(n)));
         // Of a character up to four bytes.

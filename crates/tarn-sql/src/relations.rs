@@ -19,7 +19,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
-use tarn_types::{ColumnId, Identity, TableId, TableSchema};
+use tarn_types::{ColumnId, Identity, Length, TableId, TableSchema};
 
 use crate::catalog_dependencies;
 use crate::catalog_sequences;
@@ -296,6 +296,7 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
     let (mut types, mut modifiers) = (numbers(theirs, "atttypid")?, numbers(theirs, "atttypmod")?);
     let (mut defaults, mut identities) = (vec![false; of.len()], vec![""; of.len()]);
     let mut generated = identities.clone();
+    let mut dimensions = vec![0_i64; of.len()];
     for (row, oid) in of.iter().enumerate() {
         let Some(table) = tables.get(oid) else { continue };
         let Some(at) = usize::try_from(place.value(row)).ok().and_then(|place| place.checked_sub(1)) else {
@@ -303,6 +304,7 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
         };
         let Some((data_type, modifier)) = type_of(table, at) else { continue };
         (types[row], modifiers[row]) = (data_type, modifier);
+        dimensions[row] = table.columns[at].data_type.item().is_some().into();
         if table.generated(at).is_some() {
             generated[row] = "s";
         }
@@ -316,6 +318,9 @@ fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> 
     let array = |values: Vec<i32>| ScalarValue::iter_to_array(values.into_iter().map(ScalarValue::from));
     let theirs = with(theirs, "atttypid", array(types)?)?;
     let theirs = with(&theirs, "atttypmod", array(modifiers)?)?;
+    let dimensions = ScalarValue::iter_to_array(dimensions.into_iter().map(ScalarValue::from))?;
+    let dimensions = cast(&dimensions, column(&theirs, "attndims")?.data_type())?;
+    let theirs = with(&theirs, "attndims", dimensions)?;
     let identities = ScalarValue::iter_to_array(identities.into_iter().map(ScalarValue::from))?;
     let theirs = with(&theirs, "attidentity", identities)?;
     let generated = ScalarValue::iter_to_array(generated.into_iter().map(ScalarValue::from))?;
@@ -329,7 +334,12 @@ fn type_of(table: &TableSchema, at: usize) -> Option<(i32, i32)> {
     let arrow = table.arrow();
     let field = arrow.fields().get(at)?;
     let of = pg_type(field).ok()?;
-    let (_, modifier) = size_and_modifier(&of, field);
+    // An array has that of its items.
+    let modified = match field.data_type() {
+        DataType::List(item) if Length::of(field).is_none() => item,
+        _ => field,
+    };
+    let (_, modifier) = size_and_modifier(&of, modified);
     Some((i32::try_from(of.oid()).ok()?, modifier))
 }
 

@@ -77,6 +77,7 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         _ => {}
     }
     match Length::of(field) {
+        Some(Length::Varying(_)) if field.data_type().is_list() => return Ok(Type::VARCHAR_ARRAY),
         Some(Length::Varying(_)) => return Ok(Type::VARCHAR),
         Some(Length::Fixed(_)) => return Ok(Type::BPCHAR),
         None => {}

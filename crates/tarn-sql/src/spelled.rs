@@ -1,6 +1,6 @@
 //! How are types and constants written? `int8`, `timestamp with time zone`, `'a'::text`, `-5`.
 
-use datafusion::sql::sqlparser::ast::{self, ExactNumberInfo, Expr, TimezoneInfo, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, ExactNumberInfo, Expr, TimezoneInfo, UnaryOperator};
 use tarn_types::DataType;
 
 use crate::error::{Result, SqlError, state};
@@ -59,6 +59,7 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         Sql::Uuid => DataType::Uuid,
         Sql::JSON => DataType::Json,
         Sql::JSONB => DataType::Jsonb,
+        Sql::Array(ArrayElemTypeDef::SquareBracket(item, _)) => array(item)?,
         Sql::Custom(name, _) => {
             match name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default().as_str() {
                 // As `pg_type` calls them, with its schema or in quotes: programs write them so.
@@ -78,10 +79,26 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
                 "uuid" => DataType::Uuid,
                 "json" => DataType::Json,
                 "jsonb" => DataType::Jsonb,
-                _ => return Err(unknown_type(sql)),
+                // `_int4` is `int4[]` there.
+                name => match name.strip_prefix('_') {
+                    Some(item) => array(&Sql::Custom(ast::ObjectName::from(vec![ast::Ident::new(item)]), vec![]))?,
+                    None => return Err(unknown_type(sql)),
+                },
             }
         }
         _ => return Err(unknown_type(sql)),
+    })
+}
+
+/// The type of an array of such items. As in PostgreSQL, what is said of its length is not held.
+///
+/// Errors: `0A000` for items that no column has.
+fn array(item: &ast::DataType) -> Result<DataType> {
+    data_type(item)?.array().ok_or_else(|| {
+        SqlError::unsupported(
+            format!("type {item}[], an array of several dimensions, in a column"),
+            "arrays of one dimension are columns, such as int[]; keep others as jsonb",
+        )
     })
 }
 
@@ -89,7 +106,7 @@ fn unknown_type(sql: &ast::DataType) -> SqlError {
     SqlError::unsupported(
         format!("type {sql}"),
         "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
-         timestamp, timestamptz, uuid, json, jsonb",
+         timestamp, timestamptz, uuid, json, jsonb, and arrays of these",
     )
 }
 

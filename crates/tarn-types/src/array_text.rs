@@ -170,6 +170,39 @@ pub fn array_items(text: &str) -> Result<Vec<Option<Cow<'_, str>>>, NoArray> {
     if rest.is_empty() { Ok(items) } else { Err(NoArray::Malformed("Junk after closing right brace.")) }
 }
 
+/// An array of items that are texts already, as PostgreSQL writes it: `{1,NULL,"a b"}`. NULL is `None`.
+pub fn array_text(items: impl Iterator<Item = Option<String>>) -> String {
+    let mut out = String::from("{");
+    for item in items {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        match item {
+            Some(item) => push_item(&mut out, &item),
+            None => out.push_str("NULL"),
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// An item, in quotes if it would be read as something else.
+fn push_item(out: &mut String, item: &str) {
+    let is_special = |c: char| matches!(c, '{' | '}' | ',' | '"' | '\\') || is_space(c);
+    if !item.is_empty() && !item.eq_ignore_ascii_case("null") && !item.contains(is_special) {
+        out.push_str(item);
+        return;
+    }
+    out.push('"');
+    for c in item.chars() {
+        if matches!(c, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+}
+
 const NO_BRACE: NoArray = NoArray::Malformed("Array value must start with \"{\" or dimension information.");
 const MATCHING: NoArray = NoArray::Malformed("Multidimensional arrays must have sub-arrays with matching dimensions.");
 const CUT_OFF: NoArray = NoArray::Malformed("Unexpected end of input.");
@@ -269,6 +302,14 @@ mod tests {
     }
 
     #[test]
+    fn what_would_be_read_as_something_else_is_quoted() {
+        let items = [Some("a"), None, Some(""), Some("nuLl"), Some("a b"), Some("x,y"), Some("\"\\")];
+        let text = array_text(items.iter().map(|item| item.map(str::to_owned)));
+        assert_eq!(text, r#"{a,NULL,"","nuLl","a b","x,y","\"\\"}"#);
+        assert_eq!(array_text([].into_iter()), "{}");
+    }
+
+    #[test]
     fn arrays_in_arrays_are_of_one_length() {
         let of = |text: &'static str| array_parts(text).map(|parts| (parts.dimensions, parts.items.len()));
         assert_eq!(of("{}"), Ok((vec![], 0)));
@@ -289,6 +330,11 @@ mod tests {
         fn no_text_panics(text in "[{}\",\\\\a é]{0,16}") {
             let _ = read(&text);
             let _ = array_parts(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(items in prop::collection::vec(prop::option::of("[{}\",\\\\ nulNé]{0,5}"), 0..5)) {
+            prop_assert_eq!(read(&array_text(items.iter().cloned())).unwrap(), items);
         }
     }
 }

@@ -1,19 +1,29 @@
-//! What is the physical form of one value, whichever side it comes from?
+//! What is the physical form of one value, whichever side it comes from, and which bytes has it in a row?
 //!
 //! [`Cell`] is what keys, tokens and rows are written from and read into. It borrows, so that bulk paths allocate per
-//! column and batch, never per cell; [`crate::Value`] and [`ColumnReader`] both give cells, [`ColumnWriter`] takes
-//! them. So there is one codec of each layout, whether rows come one by one or in columns.
+//! column and batch, never per cell; [`crate::Value`] and `column_cells.rs` both give cells. So there is one codec of each
+//! layout, whether rows come one by one or in columns.
+//!
+//! ```text
+//! in a row   flags u8 (bits 4–6: the width of the value, bit 0: NULL) | value
+//! an array   as bytes are: varint n | n × item, each as in a row
+//! ```
 
-use arrow::array::*;
-use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
-use arrow::compute::cast;
-use arrow::datatypes::*;
-
-use crate::data_type::{DataType as ColumnType, arrow_type};
+use crate::data_type::{DataType as ColumnType, ItemType};
 use crate::error::{Error, Result};
-use crate::schema::Column;
 use crate::text;
 use crate::value::Value;
+use crate::wire::{Reader, put_varint};
+
+pub(crate) const CELL_NULL: u8 = 1;
+pub(crate) const WIDTH_MASK: u8 = 0x70;
+const WIDTH_1: u8 = 0x10;
+const WIDTH_2: u8 = 0x20;
+const WIDTH_4: u8 = 0x30;
+const WIDTH_8: u8 = 0x40;
+pub(crate) const WIDTH_16: u8 = 0x50;
+/// A varint length and that many bytes.
+const WIDTH_VARIABLE: u8 = 0x60;
 
 /// One value that is not NULL.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,9 +38,11 @@ pub(crate) enum Cell<'a> {
     F64(f64),
     /// A decimal, unscaled.
     I128(i128),
-    /// Text, JSON and bytes.
+    /// Text, JSON and bytes; an array as it is stored ([`Items`]).
     Bytes(&'a [u8]),
     Uuid([u8; 16]),
+    /// An array whose items are of this type, or NULL.
+    Items(&'a [Value], ItemType),
 }
 
 impl<'a> Cell<'a> {
@@ -55,6 +67,10 @@ impl<'a> Cell<'a> {
             }
             (Value::Bytes(value), ColumnType::Bytes) => Some(Self::Bytes(value)),
             (Value::Uuid(value), ColumnType::Uuid) => uuid(value).map(Self::Uuid),
+            (Value::Array(values), ColumnType::Array(item)) => {
+                values.iter().try_for_each(|value| Self::of(value, &item.data_type()).map(drop))?;
+                Some(Self::Items(values, *item))
+            }
             _ => None,
         };
         match cell {
@@ -79,6 +95,15 @@ impl<'a> Cell<'a> {
             (Self::F32(value), _) => Value::Float32(value),
             (Self::F64(value), _) => Value::Float64(value),
             (Self::I128(value), _) => Value::Decimal(value),
+            (Self::Items(values, _), _) => Value::Array(values.to_vec()),
+            (Self::Bytes(stored), ColumnType::Array(item)) => {
+                let value = |cell: Option<Self>| match cell {
+                    Some(cell) => cell.to_value(&item.data_type()),
+                    None => Some(Value::Null),
+                };
+                let items = Items::of(stored, *item).ok()?;
+                Value::Array(items.map(|cell| value(cell.ok()?)).collect::<Option<_>>()?)
+            }
             (Self::Bytes(value), ColumnType::Bytes) => Value::Bytes(value.to_vec()),
             (Self::Bytes(value), ColumnType::Json | ColumnType::Jsonb) => {
                 Value::Json(std::str::from_utf8(value).ok()?.to_owned())
@@ -89,216 +114,167 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A column of a batch, downcast once.
-pub(crate) struct ColumnReader {
-    nulls: Option<NullBuffer>,
-    values: Values,
+/// Flags and value.
+#[inline]
+pub(crate) fn push_cell(out: &mut Vec<u8>, cell: Cell<'_>) {
+    match cell {
+        Cell::Bool(value) => out.extend_from_slice(&[WIDTH_1, u8::from(value)]),
+        Cell::I16(value) => push_integer(out, i64::from(value)),
+        Cell::I32(value) => push_integer(out, i64::from(value)),
+        Cell::I64(value) => push_integer(out, value),
+        Cell::I128(value) => match i64::try_from(value) {
+            Ok(value) => push_integer(out, value),
+            Err(_) => push_fixed(out, WIDTH_16, value.to_le_bytes()),
+        },
+        Cell::F32(value) => push_fixed(out, WIDTH_4, value.to_le_bytes()),
+        Cell::F64(value) => push_fixed(out, WIDTH_8, value.to_le_bytes()),
+        Cell::Uuid(bytes) => push_fixed(out, WIDTH_16, bytes),
+        Cell::Items(values, item) => {
+            let item = item.data_type();
+            let mut stored = Vec::with_capacity(2 + 4 * values.len());
+            // They were held against the type when the cell was made of them.
+            push_items(&mut stored, values.iter().map(|value| Cell::of(value, &item).ok().flatten()));
+            push_cell(out, Cell::Bytes(&stored));
+        }
+        Cell::Bytes(bytes) => {
+            out.push(WIDTH_VARIABLE);
+            put_varint(out, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        }
+    }
 }
 
-enum Values {
-    Bool(BooleanBuffer),
-    I16(ScalarBuffer<i16>),
-    I32(ScalarBuffer<i32>),
-    I64(ScalarBuffer<i64>),
-    F32(ScalarBuffer<f32>),
-    F64(ScalarBuffer<f64>),
-    I128(ScalarBuffer<i128>),
-    Text(StringArray),
-    Bytes(BinaryArray),
-    Uuid(Vec<[u8; 16]>),
+#[inline]
+fn push_fixed<const N: usize>(out: &mut Vec<u8>, flags: u8, bytes: [u8; N]) {
+    out.push(flags);
+    out.extend_from_slice(&bytes);
 }
 
-impl ColumnReader {
-    /// Reads `array` as a column of the table. Storage types are free; string and binary views, large and dictionary
-    /// forms are cast once; every other type is refused.
-    ///
+/// In the fewest bytes that keep it: most numbers are small, and every byte is written to the log, the row engine and
+/// memory.
+#[inline]
+fn push_integer(out: &mut Vec<u8>, n: i64) {
+    let bytes = n.to_le_bytes();
+    if let Ok(n) = i8::try_from(n) {
+        out.extend_from_slice(&[WIDTH_1, n as u8]);
+    } else if i16::try_from(n).is_ok() {
+        out.extend_from_slice(&[WIDTH_2, bytes[0], bytes[1]]);
+    } else if let Ok(n) = i32::try_from(n) {
+        push_fixed(out, WIDTH_4, n.to_le_bytes());
+    } else {
+        push_fixed(out, WIDTH_8, bytes);
+    }
+}
+
+/// Appends an array as it is stored; NULL is `None`.
+pub(crate) fn push_items<'a>(out: &mut Vec<u8>, items: impl ExactSizeIterator<Item = Option<Cell<'a>>>) {
+    put_varint(out, items.len() as u64);
+    for item in items {
+        match item {
+            Some(cell) => push_cell(out, cell),
+            None => out.push(CELL_NULL),
+        }
+    }
+}
+
+/// The items of a stored array, in order; NULL is `None`. An error is the last.
+#[derive(Clone)]
+pub(crate) struct Items<'a> {
+    reader: Reader<'a>,
+    item: ColumnType,
+    left: u64,
+}
+
+impl<'a> Items<'a> {
     /// # Errors
-    /// [`Error::Type`] for another type, [`Error::Cell`] for a text that is no UUID.
-    pub(crate) fn new(array: &ArrayRef, column: &Column) -> Result<Self> {
-        let array = to_storage(array, column)?;
-        let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
-        let values = match column.data_type {
-            ColumnType::Bool => Values::Bool(array.as_boolean().values().clone()),
-            ColumnType::Int16 => Values::I16(array.as_primitive::<Int16Type>().values().clone()),
-            ColumnType::Int32 => Values::I32(array.as_primitive::<Int32Type>().values().clone()),
-            ColumnType::Int64 => Values::I64(array.as_primitive::<Int64Type>().values().clone()),
-            ColumnType::Float32 => Values::F32(array.as_primitive::<Float32Type>().values().clone()),
-            ColumnType::Float64 => Values::F64(array.as_primitive::<Float64Type>().values().clone()),
-            ColumnType::Decimal { .. } => Values::I128(array.as_primitive::<Decimal128Type>().values().clone()),
-            ColumnType::Date => Values::I32(array.as_primitive::<Date32Type>().values().clone()),
-            ColumnType::Time => Values::I64(array.as_primitive::<Time64MicrosecondType>().values().clone()),
-            ColumnType::Timestamp | ColumnType::TimestampTz => {
-                Values::I64(array.as_primitive::<TimestampMicrosecondType>().values().clone())
-            }
-            ColumnType::Text | ColumnType::Json | ColumnType::Jsonb => Values::Text(array.as_string::<i32>().clone()),
-            ColumnType::Bytes => Values::Bytes(array.as_binary::<i32>().clone()),
-            ColumnType::Uuid => Values::Uuid(parse_uuids(array.as_string::<i32>(), column)?),
-        };
-        Ok(Self { nulls, values })
+    /// [`Error::Corrupt`] when not even their number is there.
+    pub(crate) fn of(stored: &'a [u8], item: ItemType) -> Result<Self> {
+        let mut reader = Reader::new("array", stored);
+        let left = reader.varint()?;
+        Ok(Self { reader, item: item.data_type(), left })
     }
 
-    /// The first row that is NULL.
-    pub(crate) fn first_null(&self) -> Option<usize> {
-        let nulls = self.nulls.as_ref()?;
-        (0..nulls.len()).find(|row| nulls.is_null(*row))
-    }
-
-    #[inline]
-    pub(crate) fn is_null(&self, row: usize) -> bool {
-        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
-    }
-
-    /// The cell of a row; of a NULL row, something.
-    #[inline]
-    pub(crate) fn cell(&self, row: usize) -> Cell<'_> {
-        match &self.values {
-            Values::Bool(values) => Cell::Bool(values.value(row)),
-            Values::I16(values) => Cell::I16(values[row]),
-            Values::I32(values) => Cell::I32(values[row]),
-            Values::I64(values) => Cell::I64(values[row]),
-            Values::F32(values) => Cell::F32(values[row]),
-            Values::F64(values) => Cell::F64(values[row]),
-            Values::I128(values) => Cell::I128(values[row]),
-            Values::Text(values) => Cell::Bytes(values.value(row).as_bytes()),
-            Values::Bytes(values) => Cell::Bytes(values.value(row)),
-            Values::Uuid(values) => Cell::Uuid(values[row]),
+    fn read(&mut self) -> Result<Option<Cell<'a>>> {
+        let flags = self.reader.u8()?;
+        if flags == CELL_NULL {
+            return Ok(None);
         }
+        if flags & !WIDTH_MASK != 0 {
+            return Err(self.reader.corrupt(format!("item flags {flags:#04x}")));
+        }
+        let bytes = value_bytes(&mut self.reader, flags)?;
+        typed_cell(&self.item, bytes).map(Some)
     }
 }
 
-fn to_storage(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
-    let storage = arrow_type(&column.data_type);
-    let found = array.data_type();
-    if *found == storage {
-        return Ok(array.clone());
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<Option<Cell<'a>>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            // Bytes behind the last item are none of ours.
+            let rest = std::mem::replace(&mut self.reader, Reader::new("array", &[]));
+            return rest.finish().err().map(Err);
+        }
+        self.left -= 1;
+        let read = self.read();
+        if read.is_err() {
+            self.left = 0;
+            self.reader = Reader::new("array", &[]);
+        }
+        Some(read)
     }
-    let plain = match found {
-        DataType::Dictionary(_, values) => values.as_ref(),
-        other => other,
+}
+
+/// The value behind these flags, which say how long it is.
+#[inline]
+pub(crate) fn value_bytes<'a>(reader: &mut Reader<'a>, flags: u8) -> Result<&'a [u8]> {
+    match flags & WIDTH_MASK {
+        WIDTH_1 => reader.take(1),
+        WIDTH_2 => reader.take(2),
+        WIDTH_4 => reader.take(4),
+        WIDTH_8 => reader.take(8),
+        WIDTH_16 => reader.take(16),
+        WIDTH_VARIABLE => reader.bytes(),
+        _ => Err(reader.corrupt(format!("cell flags {flags:#04x}"))),
+    }
+}
+
+/// The cell of a value as it lies there. An integer may have been written by a narrower type.
+#[inline]
+pub(crate) fn typed_cell<'a>(data_type: &ColumnType, bytes: &'a [u8]) -> Result<Cell<'a>> {
+    let cell = match data_type {
+        ColumnType::Bool => match bytes {
+            [0] => Some(Cell::Bool(false)),
+            [1] => Some(Cell::Bool(true)),
+            _ => None,
+        },
+        ColumnType::Int16 => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I16),
+        ColumnType::Int32 | ColumnType::Date => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I32),
+        ColumnType::Int64 | ColumnType::Time | ColumnType::Timestamp | ColumnType::TimestampTz => {
+            integer(bytes).map(Cell::I64)
+        }
+        ColumnType::Decimal { .. } => match bytes.try_into() {
+            Ok(bytes) => Some(Cell::I128(i128::from_le_bytes(bytes))),
+            Err(_) => integer(bytes).map(|n| Cell::I128(i128::from(n))),
+        },
+        ColumnType::Float32 => bytes.try_into().ok().map(|bytes| Cell::F32(f32::from_le_bytes(bytes))),
+        ColumnType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
+        ColumnType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
+        ColumnType::Text | ColumnType::Bytes | ColumnType::Json | ColumnType::Jsonb | ColumnType::Array(_) => {
+            Some(Cell::Bytes(bytes))
+        }
     };
-    let same = match plain {
-        DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => storage == DataType::Utf8,
-        DataType::Binary | DataType::BinaryView | DataType::LargeBinary => storage == DataType::Binary,
-        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => column.data_type == ColumnType::TimestampTz,
-        other => *other == storage,
-    };
-    if !same {
-        return Err(Error::Type { column: column.name.clone(), found: found.to_string(), want: storage.to_string() });
-    }
-    cast(array, &storage).map_err(Error::arrow("cast a column to its storage type"))
+    cell.ok_or_else(|| Error::corrupt("cells", format!("{} bytes are no {data_type}", bytes.len())))
 }
 
-fn parse_uuids(texts: &StringArray, column: &Column) -> Result<Vec<[u8; 16]>> {
-    let parse = |(row, text): (usize, Option<&str>)| {
-        let Some(text) = text else { return Ok([0; 16]) };
-        text::parse_uuid(text).map(uuid::Uuid::into_bytes).ok_or_else(|| Error::Cell {
-            column: column.name.clone(),
-            row,
-            source: Box::new(Error::Parse { value: crate::error::shorten(text), data_type: "UUID".to_owned() }),
-        })
-    };
-    texts.iter().enumerate().map(parse).collect()
-}
-
-/// A column being built in its storage type.
-pub(crate) enum ColumnWriter {
-    Bool(BooleanBuilder),
-    I16(Int16Builder),
-    I32(Int32Builder),
-    Date(Date32Builder),
-    I64(Int64Builder),
-    Time(Time64MicrosecondBuilder),
-    Timestamp(TimestampMicrosecondBuilder),
-    F32(Float32Builder),
-    F64(Float64Builder),
-    I128(Decimal128Builder),
-    Text(StringBuilder),
-    Bytes(BinaryBuilder),
-}
-
-impl ColumnWriter {
-    pub(crate) fn new(data_type: &ColumnType) -> Self {
-        let storage = arrow_type(data_type);
-        match data_type {
-            ColumnType::Bool => Self::Bool(BooleanBuilder::new()),
-            ColumnType::Int16 => Self::I16(Int16Builder::new()),
-            ColumnType::Int32 => Self::I32(Int32Builder::new()),
-            ColumnType::Int64 => Self::I64(Int64Builder::new()),
-            ColumnType::Float32 => Self::F32(Float32Builder::new()),
-            ColumnType::Float64 => Self::F64(Float64Builder::new()),
-            ColumnType::Decimal { .. } => Self::I128(Decimal128Builder::new().with_data_type(storage)),
-            ColumnType::Date => Self::Date(Date32Builder::new()),
-            ColumnType::Time => Self::Time(Time64MicrosecondBuilder::new()),
-            ColumnType::Timestamp | ColumnType::TimestampTz => {
-                Self::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(storage))
-            }
-            ColumnType::Text | ColumnType::Uuid | ColumnType::Json | ColumnType::Jsonb => {
-                Self::Text(StringBuilder::new())
-            }
-            ColumnType::Bytes => Self::Bytes(BinaryBuilder::new()),
-        }
-    }
-
-    /// False when the cell is of another type or no UTF-8 where it must be; nothing is appended then.
-    #[inline]
-    #[must_use]
-    pub(crate) fn push(&mut self, cell: Cell<'_>) -> bool {
-        match (self, cell) {
-            (Self::Bool(out), Cell::Bool(value)) => out.append_value(value),
-            (Self::I16(out), Cell::I16(value)) => out.append_value(value),
-            (Self::I32(out), Cell::I32(value)) => out.append_value(value),
-            (Self::Date(out), Cell::I32(value)) => out.append_value(value),
-            (Self::I64(out), Cell::I64(value)) => out.append_value(value),
-            (Self::Time(out), Cell::I64(value)) => out.append_value(value),
-            (Self::Timestamp(out), Cell::I64(value)) => out.append_value(value),
-            (Self::F32(out), Cell::F32(value)) => out.append_value(value),
-            (Self::F64(out), Cell::F64(value)) => out.append_value(value),
-            (Self::I128(out), Cell::I128(value)) => out.append_value(value),
-            (Self::Text(out), Cell::Bytes(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(text) => out.append_value(text),
-                Err(_) => return false,
-            },
-            (Self::Text(out), Cell::Uuid(bytes)) => {
-                let mut buffer = [0; uuid::fmt::Hyphenated::LENGTH];
-                out.append_value(uuid::Uuid::from_bytes(bytes).hyphenated().encode_lower(&mut buffer));
-            }
-            (Self::Bytes(out), Cell::Bytes(bytes)) => out.append_value(bytes),
-            _ => return false,
-        }
-        true
-    }
-
-    pub(crate) fn push_null(&mut self) {
-        match self {
-            Self::Bool(out) => out.append_null(),
-            Self::I16(out) => out.append_null(),
-            Self::I32(out) => out.append_null(),
-            Self::Date(out) => out.append_null(),
-            Self::I64(out) => out.append_null(),
-            Self::Time(out) => out.append_null(),
-            Self::Timestamp(out) => out.append_null(),
-            Self::F32(out) => out.append_null(),
-            Self::F64(out) => out.append_null(),
-            Self::I128(out) => out.append_null(),
-            Self::Text(out) => out.append_null(),
-            Self::Bytes(out) => out.append_null(),
-        }
-    }
-
-    pub(crate) fn finish(&mut self) -> ArrayRef {
-        match self {
-            Self::Bool(out) => ArrayBuilder::finish(out),
-            Self::I16(out) => ArrayBuilder::finish(out),
-            Self::I32(out) => ArrayBuilder::finish(out),
-            Self::Date(out) => ArrayBuilder::finish(out),
-            Self::I64(out) => ArrayBuilder::finish(out),
-            Self::Time(out) => ArrayBuilder::finish(out),
-            Self::Timestamp(out) => ArrayBuilder::finish(out),
-            Self::F32(out) => ArrayBuilder::finish(out),
-            Self::F64(out) => ArrayBuilder::finish(out),
-            Self::I128(out) => ArrayBuilder::finish(out),
-            Self::Text(out) => ArrayBuilder::finish(out),
-            Self::Bytes(out) => ArrayBuilder::finish(out),
-        }
-    }
+#[inline]
+fn integer(bytes: &[u8]) -> Option<i64> {
+    Some(match *bytes {
+        [a] => i64::from(a as i8),
+        [a, b] => i64::from(i16::from_le_bytes([a, b])),
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    })
 }

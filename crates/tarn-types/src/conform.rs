@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use arrow::array::*;
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType as ArrowType, Field, Float32Type, Float64Type, TimeUnit};
 use uuid::Uuid;
 
-use crate::cell::{Cell, ColumnWriter};
-use crate::data_type::{DataType, arrow_type, data_type_of};
+use crate::array_text::NoArray;
+use crate::cell::Cell;
+use crate::column_cells::ColumnWriter;
+use crate::data_type::{DataType, ItemType, arrow_type, data_type_of, item_field};
 use crate::error::{Error, Result};
 use crate::rules::Length;
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
@@ -52,14 +55,33 @@ pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch>
     RecordBatch::try_new(schema.arrow(), columns).map_err(Error::arrow("build a batch"))
 }
 
-/// Texts as their column keeps them. Most are so already.
+/// Texts, or items that are, as their column keeps them. Most are so already.
 fn fitted(array: &ArrayRef, length: Length) -> Result<ArrayRef> {
+    if array.as_list_opt::<i32>().is_some() {
+        return of_items(array, |items| fitted(items, length));
+    }
     let texts = array.as_string::<i32>();
     if texts.iter().flatten().all(|text| length.holds(text)) {
         return Ok(Arc::clone(array));
     }
     let fitted = texts.iter().map(|text| text.map(|text| length.fit(text)).transpose());
     Ok(Arc::new(fitted.collect::<Result<StringArray>>()?))
+}
+
+/// The lists, with what becomes of their items.
+fn of_items(lists: &ArrayRef, become_of: impl FnOnce(&ArrayRef) -> Result<ArrayRef>) -> Result<ArrayRef> {
+    let lists = lists.as_list::<i32>();
+    let ends = lists.value_offsets();
+    let (first, last) = (ends[0], ends[lists.len()]);
+    // Others than those of the lists may lie there.
+    let items = become_of(&lists.values().slice(first as usize, (last - first) as usize))?;
+    let ends = ends.iter().map(|end| end - first).collect::<Vec<_>>();
+    let item = match lists.data_type() {
+        ArrowType::List(item) => item.as_ref().clone().with_data_type(items.data_type().clone()).with_nullable(true),
+        _ => Field::new_list_field(items.data_type().clone(), true),
+    };
+    let lists = ListArray::try_new(Arc::new(item), OffsetBuffer::new(ends.into()), items, lists.nulls().cloned());
+    Ok(Arc::new(lists.map_err(Error::arrow("put items together"))?))
 }
 
 /// Floats that are equal have the same bits: all NaNs, and in keys, which are compared by their bytes, both zeros.
@@ -85,6 +107,10 @@ fn one_of_a_kind(array: ArrayRef, is_key: bool) -> ArrayRef {
     match array.data_type() {
         ArrowType::Float32 => canonical!(Float32Type, f32),
         ArrowType::Float64 => canonical!(Float64Type, f64),
+        ArrowType::List(item) if item.data_type().is_floating() => {
+            // It does not fail.
+            of_items(&array, |items| Ok(one_of_a_kind(Arc::clone(items), false))).unwrap_or(array)
+        }
         _ => array,
     }
 }
@@ -106,6 +132,36 @@ fn first_null(array: &ArrayRef) -> Option<usize> {
     (0..nulls.len()).find(|row| nulls.is_null(*row))
 }
 
+/// Item by item, as a column of such items would be. An array of several dimensions that has no items is like any other without.
+fn conform_lists(array: &ArrayRef, found: &Field, item: ItemType, column: &Column) -> Result<ArrayRef> {
+    let lists = match array.data_type() {
+        ArrowType::LargeList(found) => {
+            cast(array, &ArrowType::List(Arc::clone(found))).map_err(Error::arrow("read lists"))?
+        }
+        _ => Arc::clone(array),
+    };
+    let ends = lists.as_list::<i32>().value_offsets();
+    if found.data_type().is_list() && ends.first() != ends.last() {
+        return Err(Error::Array { value: column.name.clone(), why: NoArray::Dimensions });
+    }
+    let of_item = Column { data_type: item.data_type(), nullable: true, default: None, ..column.clone() };
+    let become_of = |items: &ArrayRef| match found.data_type().is_list() {
+        true => Ok(new_empty_array(&arrow_type(&of_item.data_type))),
+        false => conform_column(items, found, &of_item),
+    };
+    let conformed = of_items(&lists, become_of).map_err(|error| match error {
+        // Of the array, not of its item.
+        Error::Cell { column, row, source } => {
+            let row = ends.partition_point(|end| (end - ends[0]) as usize <= row).saturating_sub(1);
+            Error::Cell { column, row, source }
+        }
+        other => other,
+    });
+    let lists = conformed?;
+    let (_, offsets, items, nulls) = lists.as_list::<i32>().clone().into_parts();
+    Ok(Arc::new(ListArray::new(item_field(item), offsets, items, nulls)))
+}
+
 /// How a source column becomes the wanted one.
 enum Way {
     /// Cast: values out of range become NULL in the kernel, which we then find.
@@ -118,12 +174,18 @@ enum Way {
 
 fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<ArrayRef> {
     let storage = arrow_type(&column.data_type);
-    let checked_text = matches!(column.data_type, DataType::Uuid | DataType::Json | DataType::Jsonb);
+    let is_checked = |of: DataType| matches!(of, DataType::Uuid | DataType::Json | DataType::Jsonb);
+    let checked_text = is_checked(column.data_type.item().unwrap_or(column.data_type));
     if *array.data_type() == storage && !checked_text {
         return Ok(array.clone());
     }
     if *array.data_type() == ArrowType::Null {
         return Ok(new_null_array(&storage, array.len()));
+    }
+    if let DataType::Array(item) = column.data_type
+        && let ArrowType::List(found) | ArrowType::LargeList(found) = array.data_type()
+    {
+        return conform_lists(array, found, item, column);
     }
     if let ArrowType::FixedSizeBinary(16) = array.data_type()
         && column.data_type == DataType::Uuid
@@ -264,6 +326,7 @@ fn push_parsed(out: &mut ColumnWriter, text: &str, data_type: &DataType) -> Resu
 #[cfg(test)]
 mod tests {
 
+    use arrow::datatypes::Int64Type;
     use proptest::prelude::*;
 
     use super::*;
@@ -368,6 +431,35 @@ mod tests {
             prop_assert!(Value::from_arrow(&out, 0, &data_type).unwrap().cmp_same_type(&value).is_eq());
             prop_assert!(out.is_null(1));
         }
+    }
+
+    #[test]
+    fn arrays_are_taken_item_by_item() {
+        let numbers = DataType::Array(ItemType::Int32);
+        let of = |array: &ArrayRef, row| Value::from_arrow(array, row, &numbers).unwrap();
+        let wide = [Some(vec![Some(1), None]), None, Some(vec![]), Some(vec![Some(2)])];
+        let wide: ArrayRef = Arc::new(LargeListArray::from_iter_primitive::<Int64Type, _, _>(wide));
+        let taken = one(wide.slice(1, 3), numbers).unwrap();
+        assert_eq!(*taken.data_type(), arrow_type(&numbers));
+        assert_eq!(
+            [of(&taken, 0), of(&taken, 1), of(&taken, 2)],
+            [Value::Null, Value::Array(vec![]), Value::Array(vec![Value::Int32(2)])]
+        );
+        let nulls: ArrayRef = Arc::new(NullArray::new(2));
+        let item = Arc::new(Field::new_list_field(ArrowType::Null, true));
+        let nulls: ArrayRef = Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([0, 2]), nulls, None));
+        assert_eq!(of(&one(nulls.clone(), numbers).unwrap(), 1), Value::Array(vec![Value::Null, Value::Null]));
+        let large = [Some(vec![Some(1), Some(2)]), Some(vec![]), Some(vec![None, Some(1 << 40)])];
+        let large: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(large));
+        let error = one(large.slice(1, 2), numbers).unwrap_err().to_string();
+        assert_eq!(error, "column c1, row 1: 1099511627776 does not fit INTEGER");
+        let deep = Arc::new(Field::new_list_field(nulls.data_type().clone(), true));
+        let deep: ArrayRef = Arc::new(ListArray::new(deep, OffsetBuffer::from_lengths([2]), nulls, None));
+        assert!(matches!(one(deep.clone(), numbers), Err(Error::Array { why: NoArray::Dimensions, .. })));
+        assert_eq!(one(deep.slice(0, 0), numbers).unwrap().len(), 0);
+        let ids = DataType::Array(ItemType::Uuid);
+        assert!(one(Arc::new(StringArray::from(vec!["{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}"])), ids).is_ok());
+        assert!(one(Arc::new(StringArray::from(vec!["{x}"])), ids).is_err());
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
 //! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
+//! | `type[]` of each of these | List of it, the metadata at the field `item` | one dimension, which begins at 1; items may be NULL |
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use serde::{Deserialize, Serialize};
@@ -66,6 +68,55 @@ pub enum DataType {
     Json,
     /// `JSONB`: a JSON text in its normal form ([`crate::json::normal_form`]).
     Jsonb,
+    /// `type[]`: an array of one dimension, which begins at 1.
+    Array(ItemType),
+}
+
+/// The type of an array's items: every [`DataType`] but an array. In an enum of its own, so that a type stays small and is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemType {
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Float32,
+    Float64,
+    Decimal { precision: u8, scale: i8 },
+    Text,
+    Bytes,
+    Date,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+    Json,
+    Jsonb,
+}
+
+impl ItemType {
+    /// The type of one item.
+    #[must_use]
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Bool => DataType::Bool,
+            Self::Int16 => DataType::Int16,
+            Self::Int32 => DataType::Int32,
+            Self::Int64 => DataType::Int64,
+            Self::Float32 => DataType::Float32,
+            Self::Float64 => DataType::Float64,
+            Self::Decimal { precision, scale } => DataType::Decimal { precision, scale },
+            Self::Text => DataType::Text,
+            Self::Bytes => DataType::Bytes,
+            Self::Date => DataType::Date,
+            Self::Time => DataType::Time,
+            Self::Timestamp => DataType::Timestamp,
+            Self::TimestampTz => DataType::TimestampTz,
+            Self::Uuid => DataType::Uuid,
+            Self::Json => DataType::Json,
+            Self::Jsonb => DataType::Jsonb,
+        }
+    }
 }
 
 /// The SQL name.
@@ -88,11 +139,45 @@ impl fmt::Display for DataType {
             Self::Uuid => "UUID",
             Self::Json => "JSON",
             Self::Jsonb => "JSONB",
+            Self::Array(item) => return write!(f, "{}[]", item.data_type()),
         })
     }
 }
 
 impl DataType {
+    /// The type of an array of such items; `None` of an array: those of several dimensions are in no column.
+    #[must_use]
+    pub fn array(self) -> Option<Self> {
+        Some(Self::Array(match self {
+            Self::Bool => ItemType::Bool,
+            Self::Int16 => ItemType::Int16,
+            Self::Int32 => ItemType::Int32,
+            Self::Int64 => ItemType::Int64,
+            Self::Float32 => ItemType::Float32,
+            Self::Float64 => ItemType::Float64,
+            Self::Decimal { precision, scale } => ItemType::Decimal { precision, scale },
+            Self::Text => ItemType::Text,
+            Self::Bytes => ItemType::Bytes,
+            Self::Date => ItemType::Date,
+            Self::Time => ItemType::Time,
+            Self::Timestamp => ItemType::Timestamp,
+            Self::TimestampTz => ItemType::TimestampTz,
+            Self::Uuid => ItemType::Uuid,
+            Self::Json => ItemType::Json,
+            Self::Jsonb => ItemType::Jsonb,
+            Self::Array(_) => return None,
+        }))
+    }
+
+    /// The type of the items of an array.
+    #[must_use]
+    pub fn item(self) -> Option<Self> {
+        match self {
+            Self::Array(item) => Some(item.data_type()),
+            _ => None,
+        }
+    }
+
     /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep their scale:
     /// values and bounds that were kept unscaled would mean something else at another.
     #[must_use]
@@ -137,7 +222,14 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
         DataType::Time => ArrowType::Time64(TimeUnit::Microsecond),
         DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
         DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+        DataType::Array(item) => ArrowType::List(item_field(item)),
     }
+}
+
+/// The field of the items of an array in its storage type: each may be NULL.
+#[must_use]
+pub fn item_field(item: ItemType) -> Arc<Field> {
+    Arc::new(arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &item.data_type(), true))
 }
 
 /// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID, JSON and JSONB.
@@ -158,7 +250,7 @@ pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
 /// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`.
 ///
 /// # Errors
-/// [`Error::Type`] for lists, structs, maps, intervals and decimals above 38 digits.
+/// [`Error::Type`] for lists of lists, structs, maps, intervals and decimals above 38 digits.
 pub fn data_type_of(field: &Field) -> Result<DataType> {
     let text = || match field.metadata().get(TYPE_METADATA).map(String::as_str) {
         Some("uuid") => DataType::Uuid,
@@ -198,14 +290,19 @@ pub fn data_type_of(field: &Field) -> Result<DataType> {
         ArrowType::Time32(_) | ArrowType::Time64(_) => DataType::Time,
         ArrowType::Timestamp(_, None) => DataType::Timestamp,
         ArrowType::Timestamp(_, Some(_)) => DataType::TimestampTz,
-        other => {
-            return Err(Error::Type {
-                column: field.name().clone(),
-                found: other.to_string(),
-                want: "a type a table can keep".to_owned(),
-            });
+        ArrowType::List(item) | ArrowType::LargeList(item) => {
+            data_type_of(item).ok().and_then(DataType::array).ok_or_else(|| not_kept(field))?
         }
+        _ => return Err(not_kept(field)),
     })
+}
+
+fn not_kept(field: &Field) -> Error {
+    Error::Type {
+        column: field.name().clone(),
+        found: field.data_type().to_string(),
+        want: "a type a table can keep".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -232,7 +329,9 @@ mod tests {
             DataType::Json,
             DataType::Jsonb,
         ];
-        for data_type in all {
+        let arrays = all.into_iter().map(|item| item.array().unwrap());
+        assert!(arrays.clone().zip(all).all(|(array, item)| array.item() == Some(item) && array.array().is_none()));
+        for data_type in arrays.chain(all) {
             assert_eq!(data_type_of(&arrow_field("c", &data_type, true)).unwrap(), data_type);
             let json = serde_json::to_string(&data_type).unwrap();
             assert_eq!(serde_json::from_str::<DataType>(&json).unwrap(), data_type);
@@ -270,7 +369,9 @@ mod tests {
 
     #[test]
     fn nested_types_are_refused_by_name() {
-        let field = Field::new("tags", ArrowType::new_list(ArrowType::Utf8, true), true);
+        let texts = ArrowType::new_list(ArrowType::Utf8, true);
+        assert_eq!(data_type_of(&Field::new("tags", texts.clone(), true)).unwrap(), DataType::Array(ItemType::Text));
+        let field = Field::new("tags", ArrowType::new_list(texts, true), true);
         assert!(data_type_of(&field).unwrap_err().to_string().starts_with("column tags is List"));
     }
 }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 
-use crate::cell::{Cell, ColumnWriter};
+use crate::cell::{Cell, typed_cell};
+use crate::column_cells::ColumnWriter;
 use crate::data_type::{DataType, arrow_field};
 use crate::error::{Error, Result};
 use crate::ids::SeqNo;
 use crate::key::{KeyReader, decode_key, prefix_bytes};
-use crate::row::{CellReader, typed_cell};
+use crate::row::CellReader;
 use crate::schema::{TableSchema, seqno_field};
 use crate::value::Value;
 

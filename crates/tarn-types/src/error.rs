@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::array_text::NoArray;
 use crate::json::Fault;
 use crate::time_text::TimeFault;
 
@@ -84,6 +85,15 @@ pub enum Error {
         data_type: String,
         /// What is too much.
         fault: Fault,
+    },
+    /// A text is no array, or one that no column takes.
+    #[error("malformed array literal: \"{value}\"")]
+    Array {
+        /// The text, shortened to 100 characters.
+        value: String,
+        /// What is wrong with it.
+        #[source]
+        why: NoArray,
     },
     /// A text is not a date, a time or an interval; its text says why in PostgreSQL's words.
     #[error("{}", InWords { value, data_type, fault: *fault })]

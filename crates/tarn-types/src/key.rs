@@ -19,7 +19,8 @@
 
 use arrow::array::RecordBatch;
 
-use crate::cell::{Cell, ColumnReader};
+use crate::cell::Cell;
+use crate::column_cells::ColumnReader;
 use crate::data_type::DataType;
 use crate::error::{Error, Result};
 use crate::ids::{TableId, Token};
@@ -32,6 +33,8 @@ use crate::wire::Reader;
 pub const TABLE_PREFIX_BYTES: usize = 4;
 /// Table and token.
 const HASHED_PREFIX_BYTES: usize = 12;
+/// As [`TableSchema::validate`] has it.
+const NO_ARRAYS: &str = "no key column is an array";
 
 /// The token of a partition key: its parts in key order, more parts are ignored. Values must be of their column's
 /// type.
@@ -272,6 +275,7 @@ fn push_serialized(out: &mut Vec<u8>, cell: Cell<'_>, data_type: &DataType) {
         }
         (Cell::Bytes(bytes), _) => out.extend_from_slice(bytes),
         (Cell::Uuid(bytes), _) => out.extend_from_slice(&bytes),
+        (Cell::Items(..), _) => unreachable!("{NO_ARRAYS}"),
     }
 }
 
@@ -305,6 +309,7 @@ fn push_part(out: &mut Vec<u8>, cell: Cell<'_>, descending: bool) {
         }
         Cell::Uuid(bytes) => out.extend_from_slice(&bytes),
         Cell::Bytes(bytes) => push_escaped(out, bytes),
+        Cell::Items(..) => unreachable!("{NO_ARRAYS}"),
     }
     if descending {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
@@ -371,6 +376,7 @@ impl<'a> KeyReader<'a> {
                 self.unescape(descending, scratch)?;
                 Cell::Bytes(scratch)
             }
+            DataType::Array(_) => return Err(self.reader.corrupt(NO_ARRAYS)),
         })
     }
 

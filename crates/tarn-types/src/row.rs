@@ -13,8 +13,8 @@
 
 use arrow::array::RecordBatch;
 
-use crate::cell::{Cell, ColumnReader};
-use crate::data_type::DataType;
+use crate::cell::{CELL_NULL, Cell, WIDTH_MASK, push_cell, value_bytes};
+use crate::column_cells::ColumnReader;
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, SeqNo};
 use crate::schema::{Column, TableSchema};
@@ -25,19 +25,10 @@ const VERSION: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
 const HEADER_BYTES: usize = 11;
 
-const CELL_NULL: u8 = 1;
 const CELL_TIMESTAMP: u8 = 2;
 const CELL_EXPIRY: u8 = 4;
 const CELL_TOMBSTONE: u8 = 8;
 const CELL_UNKNOWN: u8 = 0x80;
-const WIDTH_MASK: u8 = 0x70;
-const WIDTH_1: u8 = 0x10;
-const WIDTH_2: u8 = 0x20;
-const WIDTH_4: u8 = 0x30;
-const WIDTH_8: u8 = 0x40;
-const WIDTH_16: u8 = 0x50;
-/// A varint length and that many bytes.
-const WIDTH_VARIABLE: u8 = 0x60;
 
 /// Is a stored row there, or the mark that it was deleted?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,51 +145,6 @@ fn encode_assigned(schema: &TableSchema, mut assigned: Vec<(usize, &Value)>) -> 
         }
     }
     Ok(out)
-}
-
-/// Flags and value.
-#[inline]
-fn push_cell(out: &mut Vec<u8>, cell: Cell<'_>) {
-    match cell {
-        Cell::Bool(value) => out.extend_from_slice(&[WIDTH_1, u8::from(value)]),
-        Cell::I16(value) => push_integer(out, i64::from(value)),
-        Cell::I32(value) => push_integer(out, i64::from(value)),
-        Cell::I64(value) => push_integer(out, value),
-        Cell::I128(value) => match i64::try_from(value) {
-            Ok(value) => push_integer(out, value),
-            Err(_) => push_fixed(out, WIDTH_16, value.to_le_bytes()),
-        },
-        Cell::F32(value) => push_fixed(out, WIDTH_4, value.to_le_bytes()),
-        Cell::F64(value) => push_fixed(out, WIDTH_8, value.to_le_bytes()),
-        Cell::Uuid(bytes) => push_fixed(out, WIDTH_16, bytes),
-        Cell::Bytes(bytes) => {
-            out.push(WIDTH_VARIABLE);
-            put_varint(out, bytes.len() as u64);
-            out.extend_from_slice(bytes);
-        }
-    }
-}
-
-#[inline]
-fn push_fixed<const N: usize>(out: &mut Vec<u8>, flags: u8, bytes: [u8; N]) {
-    out.push(flags);
-    out.extend_from_slice(&bytes);
-}
-
-/// In the fewest bytes that keep it: most numbers are small, and every byte is written to the log, the row engine and
-/// memory.
-#[inline]
-fn push_integer(out: &mut Vec<u8>, n: i64) {
-    let bytes = n.to_le_bytes();
-    if let Ok(n) = i8::try_from(n) {
-        out.extend_from_slice(&[WIDTH_1, n as u8]);
-    } else if i16::try_from(n).is_ok() {
-        out.extend_from_slice(&[WIDTH_2, bytes[0], bytes[1]]);
-    } else if let Ok(n) = i32::try_from(n) {
-        push_fixed(out, WIDTH_4, n.to_le_bytes());
-    } else {
-        push_fixed(out, WIDTH_8, bytes);
-    }
 }
 
 /// The cells of the rows of a batch, in one allocation.
@@ -399,22 +345,13 @@ impl<'a> CellReader<'a> {
         }
         self.last_id = id;
         let flags = self.reader.u8()?;
-        let value = if flags & !WIDTH_MASK == 0 { Some(self.value(flags)?) } else { self.flagged_value(flags)? };
+        let value = if flags & !WIDTH_MASK == 0 {
+            Some(value_bytes(&mut self.reader, flags)?)
+        } else {
+            self.flagged_value(flags)?
+        };
         let raw = &start[..start.len() - self.reader.rest().len()];
         Ok(Some(RawCell { id, value, raw }))
-    }
-
-    #[inline]
-    fn value(&mut self, flags: u8) -> Result<&'a [u8]> {
-        match flags & WIDTH_MASK {
-            WIDTH_1 => self.reader.take(1),
-            WIDTH_2 => self.reader.take(2),
-            WIDTH_4 => self.reader.take(4),
-            WIDTH_8 => self.reader.take(8),
-            WIDTH_16 => self.reader.take(16),
-            WIDTH_VARIABLE => self.reader.bytes(),
-            _ => Err(self.reader.corrupt(format!("cell flags {flags:#04x}"))),
-        }
     }
 
     fn flagged_value(&mut self, flags: u8) -> Result<Option<&'a [u8]>> {
@@ -428,7 +365,7 @@ impl<'a> CellReader<'a> {
             self.reader.take(8)?;
         }
         if flags & (CELL_NULL | CELL_TOMBSTONE) == 0 {
-            return self.value(flags).map(Some);
+            return value_bytes(&mut self.reader, flags).map(Some);
         }
         if flags & WIDTH_MASK != 0 {
             return Err(self.reader.corrupt(format!("cell flags {flags:#04x}")));
@@ -439,41 +376,6 @@ impl<'a> CellReader<'a> {
     pub(crate) fn finish(self) -> Result<()> {
         self.reader.finish()
     }
-}
-
-/// The cell of a value as it lies there. An integer may have been written by a narrower type.
-#[inline]
-pub(crate) fn typed_cell<'a>(data_type: &DataType, bytes: &'a [u8]) -> Result<Cell<'a>> {
-    let cell = match data_type {
-        DataType::Bool => match bytes {
-            [0] => Some(Cell::Bool(false)),
-            [1] => Some(Cell::Bool(true)),
-            _ => None,
-        },
-        DataType::Int16 => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I16),
-        DataType::Int32 | DataType::Date => integer(bytes).and_then(|n| n.try_into().ok()).map(Cell::I32),
-        DataType::Int64 | DataType::Time | DataType::Timestamp | DataType::TimestampTz => integer(bytes).map(Cell::I64),
-        DataType::Decimal { .. } => match bytes.try_into() {
-            Ok(bytes) => Some(Cell::I128(i128::from_le_bytes(bytes))),
-            Err(_) => integer(bytes).map(|n| Cell::I128(i128::from(n))),
-        },
-        DataType::Float32 => bytes.try_into().ok().map(|bytes| Cell::F32(f32::from_le_bytes(bytes))),
-        DataType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
-        DataType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
-        DataType::Text | DataType::Bytes | DataType::Json | DataType::Jsonb => Some(Cell::Bytes(bytes)),
-    };
-    cell.ok_or_else(|| Error::corrupt("cells", format!("{} bytes are no {data_type}", bytes.len())))
-}
-
-#[inline]
-fn integer(bytes: &[u8]) -> Option<i64> {
-    Some(match *bytes {
-        [a] => i64::from(a as i8),
-        [a, b] => i64::from(i16::from_le_bytes([a, b])),
-        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
-        [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

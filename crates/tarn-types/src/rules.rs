@@ -61,7 +61,7 @@ pub struct ColumnRules {
     /// `GENERATED ALWAYS AS (…) STORED`; it has no default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated: Option<Generated>,
-    /// `varchar(n)` and `char(n)`.
+    /// `varchar(n)` and `char(n)`; of an array `varchar(n)[]`: each of its items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
     /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in files that are there.
@@ -205,6 +205,20 @@ impl Length {
             Self::Varying(_) => kept,
             Self::Fixed(_) => kept.trim_end_matches(' '),
         }))
+    }
+
+    /// The value as a column of this length keeps it: a text, or an array of such.
+    ///
+    /// # Errors
+    /// As [`Length::fit`].
+    pub fn fit_value(self, value: Value) -> Result<Value> {
+        Ok(match value {
+            Value::Text(text) => Value::Text(self.fit(&text)?.into_owned()),
+            Value::Array(items) => {
+                Value::Array(items.into_iter().map(|item| self.fit_value(item)).collect::<Result<_>>()?)
+            }
+            other => other,
+        })
     }
 
     /// The field of a column of this length. Like the type of a `uuid`, it goes with the column through whatever reads it.

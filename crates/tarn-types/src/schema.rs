@@ -11,11 +11,11 @@ use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::data_type::{DataType, MAX_PRECISION, arrow_field, arrow_type};
+use crate::data_type::{DataType, ItemType, MAX_PRECISION, arrow_field, arrow_type};
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
-use crate::rules::{ColumnRules, DroppedColumn, Generated};
+use crate::rules::{ColumnRules, DroppedColumn, Generated, Length};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -73,8 +73,8 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
-    /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable and not
-    /// JSON, decimals have 1–38 digits, defaults fit their column, options are in range. An archive has no key and no tablets.
+    /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable, not JSON and no
+    /// array, decimals have 1–38 digits, defaults fit their column, options are in range. An archive has no key and no tablets.
     ///
     /// # Errors
     /// [`Error::Schema`] names the table and the first thing that is wrong.
@@ -151,7 +151,7 @@ impl TableSchema {
             if column.nullable {
                 return Err(format!("key column {} must be NOT NULL", column.name));
             }
-            if matches!(column.data_type, DataType::Json | DataType::Jsonb) {
+            if matches!(column.data_type, DataType::Json | DataType::Jsonb | DataType::Array(_)) {
                 return Err(format!("key column {} is {}, of which there are no keys", column.name, column.data_type));
             }
         }
@@ -173,6 +173,12 @@ impl TableSchema {
             if matches!(column.data_type, DataType::Float32 | DataType::Float64) {
                 return Err(format!(
                     "bloom: column {} is {}, and equal floats may differ",
+                    column.name, column.data_type
+                ));
+            }
+            if matches!(column.data_type, DataType::Array(_)) {
+                return Err(format!(
+                    "bloom: column {} is {}, of which no filter is kept",
                     column.name, column.data_type
                 ));
             }
@@ -208,7 +214,15 @@ impl TableSchema {
                     ));
                 }
             }
-            if of.length.is_some() && column.data_type != DataType::Text {
+            let is_text = match of.length {
+                None => true,
+                // What is shown with blanks is shown so by itself alone.
+                Some(Length::Fixed(_)) => column.data_type == DataType::Text,
+                Some(Length::Varying(_)) => {
+                    matches!(column.data_type, DataType::Text | DataType::Array(ItemType::Text))
+                }
+            };
+            if !is_text {
                 return Err(format!("column {} is {}, and has a length", column.name, column.data_type));
             }
             if let Some(missing) = &of.missing

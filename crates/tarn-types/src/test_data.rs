@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use arrow::compute::concat;
 use proptest::prelude::*;
 
-use crate::data_type::{DataType, arrow_type};
+use crate::data_type::{DataType, ItemType, arrow_type};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Partitioning, TableOptions};
 use crate::schema::{Column, KeyPart, TableSchema};
@@ -62,8 +62,8 @@ pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32
     }
 }
 
-/// Every type there is.
-pub const ALL_TYPES: [DataType; 16] = [
+/// Every type there is, and arrays of some: the first 14 may be those of keys.
+pub const ALL_TYPES: [DataType; 22] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -80,6 +80,12 @@ pub const ALL_TYPES: [DataType; 16] = [
     DataType::Uuid,
     DataType::Json,
     DataType::Jsonb,
+    DataType::Array(ItemType::Bool),
+    DataType::Array(ItemType::Int32),
+    DataType::Array(ItemType::Float64),
+    DataType::Array(ItemType::Decimal { precision: 20, scale: 3 }),
+    DataType::Array(ItemType::Text),
+    DataType::Array(ItemType::Uuid),
 ];
 
 /// Any value of the type but NULL, with short alphabets so that prefixes and zeros meet.
@@ -104,6 +110,10 @@ pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
         DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
         DataType::Uuid => any::<u128>().prop_map(|n| Value::Uuid(uuid::Uuid::from_u128(n).to_string())).boxed(),
         DataType::Json | DataType::Jsonb => any::<i32>().prop_map(|n| Value::Json(format!("{{\"a\": {n}}}"))).boxed(),
+        DataType::Array(item) => {
+            let item = prop_oneof![4 => value_of(item.data_type()), 1 => Just(Value::Null)];
+            prop::collection::vec(item, 0..4).prop_map(Value::Array).boxed()
+        }
     }
 }
 

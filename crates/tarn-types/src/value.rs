@@ -5,15 +5,18 @@
 //! order of values of one type is the order of their keys: floats have −0 = 0 and NaN above infinity, as in Postgres;
 //! texts compare by bytes; NULL is last.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType,
-    TimestampMicrosecondType,
+    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::array_text::{array_items, array_text};
 use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
 use crate::time_text::{self, Here, TimeFault};
@@ -60,6 +63,8 @@ pub enum Value {
     Uuid(String),
     /// `JSON`: a text that parses; `JSONB`: one in its normal form.
     Json(String),
+    /// `type[]`: its items, each of the type or NULL.
+    Array(Vec<Value>),
 }
 
 /// As of one type and kept alike: NaN is itself, as in Postgres, so that a definition that has one is equal to itself.
@@ -80,6 +85,7 @@ impl PartialEq for Value {
             | (Self::Uuid(one), Self::Uuid(two))
             | (Self::Json(one), Self::Json(two)) => one == two,
             (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            (Self::Array(one), Self::Array(two)) => one == two,
             _ => false,
         }
     }
@@ -113,7 +119,7 @@ impl Value {
     /// As [`Value::parse_in`], and `now`, `today` and their kin are those of the reader. Others refuse them.
     ///
     /// # Errors
-    /// [`Error::Time`] for dates and times, else [`Error::Parse`]; both name the text and the type.
+    /// [`Error::Time`] for dates and times, [`Error::Array`] for what is no array, else [`Error::Parse`]; all name the text.
     pub fn parse_at(data_type: &DataType, text: &str, here: Here<'_>) -> Result<Self> {
         let time = |read: std::result::Result<Self, TimeFault>| {
             let named = || data_type.to_string().to_lowercase();
@@ -154,6 +160,14 @@ impl Value {
                 let normal = json::normal_form(text).map_err(|fault| Error::of_json(fault, text, "JSONB"))?;
                 Some(Self::Json(normal))
             }
+            DataType::Array(item) => {
+                let items = array_items(text).map_err(|why| Error::Array { value: shorten(text), why })?;
+                let item = |text: Option<Cow<'_, str>>| match text {
+                    Some(text) => Self::parse_at(&item.data_type(), &text, here),
+                    None => Ok(Self::Null),
+                };
+                Some(Self::Array(items.into_iter().map(item).collect::<Result<_>>()?))
+            }
         };
         value.ok_or_else(|| Error::Parse { value: shorten(text), data_type: data_type.to_string() })
     }
@@ -179,6 +193,10 @@ impl Value {
             Self::Time(us) => text::format_time(*us),
             Self::Timestamp(us) if *data_type == DataType::TimestampTz => text::format_timestamp_tz(*us),
             Self::Timestamp(us) => text::format_timestamp(*us),
+            Self::Array(items) => {
+                let item = data_type.item().unwrap_or(DataType::Text);
+                array_text(items.iter().map(|value| (!value.is_null()).then(|| value.to_display(&item))))
+            }
         }
     }
 
@@ -194,17 +212,26 @@ impl Value {
         if array.is_null(row) {
             return Ok(Self::Null);
         }
+        if let (DataType::Array(item), Some(lists)) = (data_type, array.as_list_opt::<i32>()) {
+            let items = lists.value(row);
+            let item = |row| Self::from_arrow(&items, row, &item.data_type());
+            return (0..items.len()).map(item).collect::<Result<_>>().map(Self::Array);
+        }
         let storage = arrow_type(data_type);
         if *array.data_type() != storage {
             let options = arrow::compute::CastOptions { safe: false, ..Default::default() };
             let cell = arrow::compute::cast_with_options(&array.slice(row, 1), &storage, &options)
                 .map_err(Error::arrow("cast a cell"))?;
+            // Lists of another kind: their items are read as those of one of the storage type.
+            if matches!(data_type, DataType::Array(_)) {
+                return Self::from_arrow(&cell, 0, data_type);
+            }
             return Ok(if cell.is_null(0) { Self::Null } else { Self::from_storage(&cell, 0, data_type) });
         }
         Ok(Self::from_storage(array, row, data_type))
     }
 
-    /// `array` is of the storage type and not null at `row`.
+    /// `array` is of the storage type, which is no list, and not null at `row`.
     fn from_storage(array: &dyn Array, row: usize, data_type: &DataType) -> Self {
         match data_type {
             DataType::Bool => Self::Bool(array.as_boolean().value(row)),
@@ -223,6 +250,7 @@ impl Value {
             }
             DataType::Uuid => Self::Uuid(array.as_string::<i32>().value(row).to_owned()),
             DataType::Json | DataType::Jsonb => Self::Json(array.as_string::<i32>().value(row).to_owned()),
+            DataType::Array(_) => unreachable!("an array is read item by item"),
         }
     }
 
@@ -251,6 +279,20 @@ impl Value {
             Self::Time(value) => std::sync::Arc::new(Time64MicrosecondArray::from_value(value, n)),
             Self::Timestamp(value) => {
                 std::sync::Arc::new(TimestampMicrosecondArray::from_value(value, n).with_data_type(storage))
+            }
+            Self::Array(items) => {
+                // It was coerced to an array type.
+                let item = data_type.item().unwrap_or(DataType::Text);
+                let cells = items.iter().map(|value| value.to_array(&item, 1)).collect::<Result<Vec<_>>>()?;
+                let cells: Vec<&dyn Array> = cells.iter().map(AsRef::as_ref).collect();
+                let items = match cells.as_slice() {
+                    [] => new_empty_array(&arrow_type(&item)),
+                    cells => arrow::compute::concat(cells).map_err(Error::arrow("put items together"))?,
+                };
+                let ArrowType::List(field) = storage else { return Err(Error::usage("an array is a list")) };
+                let one = ListArray::new(field, OffsetBuffer::from_lengths([items.len()]), items, None);
+                let all = UInt32Array::from_value(0, n);
+                arrow::compute::take(&one, &all, None).map_err(Error::arrow("repeat an array"))?
             }
         })
     }
@@ -284,6 +326,11 @@ impl Value {
                 return Self::parse(data_type, text);
             }
             (Self::Text(text), _) => return Self::parse(data_type, text),
+            (Self::Array(_), DataType::Array(item)) => {
+                let Self::Array(items) = self else { return Err(Error::usage("an array has items")) };
+                let item = item.data_type();
+                return items.into_iter().map(|value| value.coerce(&item)).collect::<Result<_>>().map(Self::Array);
+            }
             (Self::Uuid(text) | Self::Json(text), DataType::Text) => Some(Self::Text(text.clone())),
             (Self::Int16(n), _) => from_integer(i128::from(*n), data_type),
             (Self::Int32(n), _) => from_integer(i128::from(*n), data_type),
@@ -337,6 +384,10 @@ impl Value {
                 a.cmp(b)
             }
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            (Self::Array(a), Self::Array(b)) => {
+                let items = a.iter().zip(b).map(|(a, b)| a.cmp_same_type(b));
+                items.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
+            }
             _ => self.rank().cmp(&other.rank()),
         }
     }
@@ -357,7 +408,8 @@ impl Value {
             Self::Timestamp(_) => 11,
             Self::Uuid(_) => 12,
             Self::Json(_) => 13,
-            Self::Null => 14,
+            Self::Array(_) => 14,
+            Self::Null => 15,
         }
     }
 }

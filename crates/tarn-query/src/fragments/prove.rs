@@ -43,7 +43,12 @@ impl Claim {
             let column = table.columns.get(position)?;
             let ordered = !matches!(
                 column.data_type,
-                DataType::Float32 | DataType::Float64 | DataType::Uuid | DataType::Json | DataType::Jsonb
+                DataType::Float32
+                    | DataType::Float64
+                    | DataType::Uuid
+                    | DataType::Json
+                    | DataType::Jsonb
+                    | DataType::Array(_)
             );
             Some((column.id, column.data_type, ordered))
         };

@@ -2,11 +2,12 @@
 //! text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`, and reads texts as times in many forms. Arrow cuts, and has forms
 //! of its own.
 //!
-//! The casts that differ become functions, those that the planner added too. They are called as the cast is, which is as what is cast.
+//! Arrays are cast item by item. The casts that differ become functions, those that the planner added too. They are called as the cast is, which is as what is cast.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, ListArray};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type,
@@ -83,6 +84,15 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let message = format!("cannot cast type {} to {}", name(&from)?, name(field.data_type())?);
         return Err(SqlError::new(state::CANNOT_COERCE, message).with_hint("use to_timestamp").into());
     }
+    if let Expr::Cast(Cast { expr: of, field }) = &expr
+        && field.data_type().is_list()
+        && let Ok(from) = of.get_type(schema)
+        && (from.is_numeric() || from.is_temporal() || from.is_binary() || from == DataType::Boolean)
+    {
+        let name = |of: &DataType| pg_type(&Field::new("", of.clone(), true)).map(|of| long_name(&of));
+        let message = format!("cannot cast type {} to {}", name(&from)?, name(field.data_type())?);
+        return Err(SqlError::new(state::CANNOT_COERCE, message).with_hint("ARRAY[…] is an array of it").into());
+    }
     let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let mut is_changed = false;
     if matches!(call.func.name(), "concat" | "concat_ws") {
@@ -156,6 +166,8 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Timestamp(_, Some(_)) => !(from.is_string() || matches!(from, Date32 | Timestamp(_, None))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
         Float64 | Date32 | Time64(_) | Timestamp(..) => !from.is_string(),
+        // Item by item.
+        List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
         to if to.is_string() => !matches!(
             from,
             Float32
@@ -172,6 +184,11 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         ),
         _ => true,
     }
+}
+
+/// Does Arrow cast items so? Texts that are bytes are read elsewhere, by themselves alone.
+fn is_same_item(from: &DataType, to: &DataType) -> bool {
+    is_same(from, to) && !(from.is_string() && to.is_binary())
 }
 
 /// A number that is written with a point or an exponent is exact until it becomes a float; then it is rounded once, by its digits.
@@ -249,29 +266,49 @@ impl ScalarUDFImpl for Converted {
             ColumnarValue::Array(values) => (Arc::clone(values), false),
             ColumnarValue::Scalar(value) => (value.to_array()?, true),
         };
-        let converted = match &self.to {
-            DataType::Int16 => integers::<Int16Type>(&values, "smallint")?,
-            DataType::Int32 => integers::<Int32Type>(&values, "integer")?,
-            DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
-            DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
-            DataType::Decimal128(precision, scale) => of_floats(&values, *precision, *scale)?,
-            to if to.is_floating() => floats_of_text(&values, to)?,
-            DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
-                cast(&midnights(&values)?, &DataType::Timestamp(*unit, None))?
-            }
-            DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
-                instants(&values, *unit, zone, &zone_of(&args.config_options))?
-            }
-            DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(&values)?),
-            to if to.is_temporal() => times_of_text(&values, to, &args.config_options)?,
-            to if is_filled(&args.arg_fields[0]) => cast(&values, to)?,
-            to => cast(&texts(&values, &args.arg_fields[0], &zone_of(&args.config_options))?, to)?,
-        };
+        let converted = converted(&values, &self.to, &args.arg_fields[0], &args.config_options)?;
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?),
             false => ColumnarValue::Array(converted),
         })
     }
+}
+
+/// Values of another type; `field` is what they were.
+fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<ConfigOptions>) -> Result<ArrayRef> {
+    if let (DataType::List(item), Some(lists)) = (to, values.as_list_opt::<i32>()) {
+        let DataType::List(of) = values.data_type() else { return exec_err!("a list has items") };
+        let ends = lists.value_offsets();
+        let (first, last) = (ends[0] as usize, ends[lists.len()] as usize);
+        let items = lists.values().slice(first, last - first);
+        let items = match is_same_item(of.data_type(), item.data_type()) {
+            true => cast(&items, item.data_type())?,
+            false => converted(&items, item.data_type(), of, config)?,
+        };
+        let ends: Vec<i32> = ends.iter().map(|end| end - ends[0]).collect();
+        let lists = ListArray::try_new(Arc::clone(item), OffsetBuffer::new(ends.into()), items, lists.nulls().cloned());
+        return Ok(Arc::new(lists?));
+    }
+    let texts = || -> Result<ArrayRef> { Ok(cast(&texts(values, field, &zone_of(config))?, to)?) };
+    Ok(match to {
+        DataType::Int16 => integers::<Int16Type>(values, "smallint")?,
+        DataType::Int32 => integers::<Int32Type>(values, "integer")?,
+        DataType::Int64 => integers::<Int64Type>(values, "bigint")?,
+        DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
+        DataType::Decimal128(precision, scale) => of_floats(values, *precision, *scale)?,
+        to if to.is_floating() => floats_of_text(values, to)?,
+        to if to.is_binary() => bytes_of_text(values, to)?,
+        DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
+            cast(&midnights(values)?, &DataType::Timestamp(*unit, None))?
+        }
+        DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
+            instants(values, *unit, zone, &zone_of(config))?
+        }
+        DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(values)?),
+        to if to.is_temporal() => times_of_text(values, to, config)?,
+        to if is_filled(field) => cast(values, to)?,
+        _ => texts()?,
+    })
 }
 
 /// Floats are rounded half to even, as processors do; numbers with digits half away from zero.
@@ -367,6 +404,18 @@ fn floats_of_text(values: &ArrayRef, to: &DataType) -> Result<ArrayRef, SqlError
     };
     let floats = texts.as_string::<i32>().iter().map(|text| text.map(float).transpose());
     Ok(cast(&floats.collect::<Result<Float64Array, _>>()?, to)?)
+}
+
+fn bytes_of_text(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let texts = cast(values, &DataType::Utf8)?;
+    let mut all = BinaryBuilder::new();
+    for text in texts.as_string::<i32>() {
+        match text.map(|text| Value::parse(&Stored::Bytes, text)).transpose().map_err(SqlError::from)? {
+            Some(Value::Bytes(bytes)) => all.append_value(bytes),
+            _ => all.append_null(),
+        }
+    }
+    Ok(cast(&all.finish(), to)?)
 }
 
 fn rounded(value: i128, unit: i128) -> i128 {

@@ -79,7 +79,7 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Resul
         }
         Expr::InList(InList { expr: of, list, .. }) if strictness == Strictness::Strict => {
             check_comparable(of, list, schema)?;
-            false
+            as_arrays(of, list, schema)
         }
         _ => false,
     };
@@ -114,6 +114,18 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: 
         }
     }
     Ok(is_changed)
+}
+
+/// Texts that are written out, in a list that an array is looked for in. Whether there were any.
+fn as_arrays(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
+    let Ok(array) = of.get_type(schema) else { return false };
+    let mut is_changed = false;
+    for item in list.iter_mut().filter(|item| array.is_list() && text_of(item).is_some()) {
+        let text = std::mem::replace(item, Expr::Literal(ScalarValue::Null, None));
+        *item = Change::To(array.clone()).applied(text);
+        is_changed = true;
+    }
+    is_changed
 }
 
 /// A number is in no list of dates.
@@ -151,6 +163,7 @@ impl Change {
         let Some(own) = own else {
             let Some(text) = text_of(expr) else { return Ok(None) };
             return Ok(match Kind::of(to) {
+                None if to.data_type().is_list() => Some(Change::To(to.data_type().clone())),
                 None | Some(Kind::Text | Kind::Bytes) => None,
                 Some(Kind::KeptAsText(of)) => Some(Change::ToKeptAsText(of)),
                 Some(Kind::Number) => {
@@ -231,6 +244,9 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictne
     let Some((first, others)) = known.split_first() else { return Ok(None) };
     let mut to = *first;
     for other in others {
+        if to.data_type().is_list() && to.data_type() == other.data_type() {
+            continue;
+        }
         let (Some(left), Some(right)) = (Kind::of(to), Kind::of(other)) else { return Ok(None) };
         if left != right {
             // The functions of JSON give what their rules say.

@@ -49,6 +49,7 @@
 //! | `SELECT to_number('12,454.8-', '99G999D9S')` | -12454.8 | not known | `to_number` |
 //! | `SELECT array_dims(ARRAY[1])`, `trim_array(ARRAY[1, 2], 1)` | [1:1], {1} | an array, not known | `array_shapes` |
 //! | `SELECT array_remove(ARRAY[1, NULL], NULL)` | {1} | NULL | `array_removals` |
+//! | `UPDATE t SET tags[2] = 'x'` | another item | an error | `array_assigned` |
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
 //! | `SELECT rank(3) WITHIN GROUP (ORDER BY x)` | its rank if it were there | not known | `hypothetical_sets` |
 //! | `SELECT width_bucket(x, ARRAY[1, 3])` | 1 | not known | `array_bucket` |
@@ -98,6 +99,7 @@ mod aggregates_checked;
 mod ambiguous;
 mod any_of;
 mod arguments;
+mod array_assigned;
 mod array_bucket;
 mod array_depths;
 mod array_operators;
@@ -217,6 +219,7 @@ pub(crate) fn meaning() -> Meaning {
                 Arc::new(lateral::LateralLists) as Rule,
                 Arc::new(unions::Unions),
                 Arc::new(typed_arrays::TypedArrays),
+                Arc::new(array_assigned::AssignedItems),
                 Arc::new(casts::Texts),
             ],
             json::rules(),

@@ -160,9 +160,9 @@ pub(super) fn default_of_type(column: &Column, length: Option<Length>, of: &(Str
                 .with_hint("ALTER COLUMN … DROP DEFAULT first, and SET DEFAULT anew afterwards")
         })?,
     };
-    Ok(match (value, length) {
-        (Value::Text(text), Some(length)) => Value::Text(length.fit(&text)?.into_owned()),
-        (value, _) => value,
+    Ok(match length {
+        Some(length) => length.fit_value(value)?,
+        None => value,
     })
 }
 

@@ -130,7 +130,7 @@ fn own_values(table: &TableSchema, place: usize) -> Option<String> {
 /// Whether a value of this type is put into a column as PostgreSQL does it, without a cast that is written.
 pub(super) fn is_assigned(of: &Field, to: DataType) -> bool {
     use DataType::{
-        Bool, Bytes, Date, Decimal, Float32, Float64, Int16, Int32, Int64, Json, Jsonb, Text, Time, Timestamp,
+        Array, Bool, Bytes, Date, Decimal, Float32, Float64, Int16, Int32, Int64, Json, Jsonb, Text, Time, Timestamp,
         TimestampTz, Uuid,
     };
     let found = data_type_of(of).ok().or(match of.data_type() {
@@ -140,16 +140,20 @@ pub(super) fn is_assigned(of: &Field, to: DataType) -> bool {
         _ => None,
     });
     let is_number = |of| matches!(of, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. });
+    let is_put = |found, to| match (found, to) {
+        // A text takes everything that can be written.
+        (_, Text) => true,
+        (found, want) if is_number(found) => is_number(want),
+        (Date | Timestamp | TimestampTz, Date | Timestamp | TimestampTz) => true,
+        (Timestamp | TimestampTz, Time) => true,
+        (Bool, Bool) | (Bytes, Bytes) | (Time, Time) | (Uuid, Uuid) => true,
+        (Json | Jsonb, Json | Jsonb) => true,
+        _ => false,
+    };
     of.data_type().is_null()
         || found.is_some_and(|found| match (found, to) {
-            // A text takes everything that can be written.
-            (_, Text) => true,
-            (found, want) if is_number(found) => is_number(want),
-            (Date | Timestamp | TimestampTz, Date | Timestamp | TimestampTz) => true,
-            (Timestamp | TimestampTz, Time) => true,
-            (Bool, Bool) | (Bytes, Bytes) | (Time, Time) | (Uuid, Uuid) => true,
-            (Json | Jsonb, Json | Jsonb) => true,
-            _ => false,
+            (Array(found), Array(want)) => is_put(found.data_type(), want.data_type()),
+            (found, want) => is_put(found, want),
         })
 }
 

@@ -1,19 +1,27 @@
-//! Which literal of an `INSERT … VALUES` does not fit its column?
+//! Which literal of an `INSERT … VALUES` does not fit its column, and which array of an `UPDATE` has dimensions that no column has?
 //!
 //! The planner casts literals and says little about those that fail. When it has failed, each literal is held against its
 //! column here, so that the error names both.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Insert, SetExpr, Statement,
+    Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Insert, SetExpr, Statement,
 };
-use tarn_types::{TableSchema, Value};
+use tarn_types::{NoArray, TableSchema, Value};
 
 use crate::error::SqlError;
 use crate::names::fold;
 use crate::spelled::literal;
 
-/// The first literal that is no value of its column.
+/// The first literal that is no value of its column; of an UPDATE, the first array of several dimensions.
 pub(super) fn misfit(statement: &Statement, table: &TableSchema) -> Option<SqlError> {
+    if let Statement::Update(update) = statement {
+        let deep = |assignment: &&Assignment| has_dimensions(&assignment.value);
+        return update.assignments.iter().filter(deep).find_map(|assignment| {
+            let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+            let (_, column) = table.column(&fold(name.0.last()?.as_ident()?))?;
+            check(0, &assignment.value, column)
+        });
+    }
     let Statement::Insert(Insert { columns, source: Some(source), .. }) = statement else { return None };
     let SetExpr::Values(values) = source.body.as_ref() else { return None };
     let named: Vec<usize> = if columns.is_empty() {
@@ -31,12 +39,25 @@ pub(super) fn misfit(statement: &Statement, table: &TableSchema) -> Option<SqlEr
 }
 
 fn check(row: usize, expr: &Expr, column: &tarn_types::Column) -> Option<SqlError> {
+    if column.data_type.item().is_some() && has_dimensions(expr) {
+        let of = column.name.clone();
+        return Some(tarn_types::Error::Array { value: of, why: NoArray::Dimensions }.into());
+    }
     let text = literal(expr)??;
     let error = SqlError::from(Value::parse(&column.data_type, &text).err()?);
     Some(
         SqlError::new(error.state(), format!("column \"{}\": {}", column.name, error.message()))
             .with_detail(format!("row {} of VALUES", row + 1)),
     )
+}
+
+/// An array that is written out with arrays in it.
+fn has_dimensions(expr: &Expr) -> bool {
+    match expr {
+        Expr::Array(array) => array.elem.iter().any(|item| matches!(item, Expr::Array(_))),
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => has_dimensions(expr),
+        _ => false,
+    }
 }
 
 /// The text that is the only argument of a CALL.

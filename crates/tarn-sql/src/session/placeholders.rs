@@ -9,6 +9,7 @@ use arrow_pg::datatypes::PG_OID_ALIAS_KEY;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, FieldRef};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
@@ -40,7 +41,8 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
-/// Arrays that something is compared with get the type of that, to the last detail: `a = ANY($1)`. SQL has no name for some.
+/// Arrays that something is compared with get the type of that, to the last detail: `a = ANY($1)`. SQL has no name for some. And what is looked for in
+/// an array is of the type of its items: `$1 = ANY(tags)`.
 pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
     let typed = plan.transform_up_with_subqueries(|node| {
         let schema = schema_below(&node);
@@ -48,6 +50,9 @@ pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
             expr.transform_up(|mut expr| {
                 let Planned::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
                 let is_compared = call.name() == "array_has";
+                if type_items(call, &schema) {
+                    return Ok(Transformed::yes(expr));
+                }
                 let [Planned::Placeholder(array), item] = &mut call.args[..] else { return Ok(Transformed::no(expr)) };
                 if !is_compared || array.field.is_some() {
                     return Ok(Transformed::no(expr));
@@ -65,6 +70,40 @@ pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })?;
     Ok(typed.data)
+}
+
+/// Functions of an array and items, which stand behind it.
+const OF_ITEMS: [&str; 8] = [
+    "array_append",
+    "array_has",
+    "array_position",
+    "array_positions",
+    "array_remove",
+    "array_remove_all",
+    "array_replace",
+    "array_replace_all",
+];
+
+/// Gives parameters that are items of an array its items' type. Whether there were any.
+fn type_items(call: &mut ScalarFunction, schema: &DFSchema) -> bool {
+    let n_items = if matches!(call.name(), "array_replace" | "array_replace_all") { 2 } else { 1 };
+    let is_first = OF_ITEMS.contains(&call.name());
+    let (array, items) = match &mut call.args[..] {
+        [array, items @ ..] if is_first => (array, items),
+        [item, array] if call.func.name() == "array_prepend" => (array, std::slice::from_mut(item)),
+        _ => return false,
+    };
+    let Ok(ArrowType::List(of)) = array.get_type(schema) else { return false };
+    let mut is_typed = false;
+    for item in items.iter_mut().take(n_items) {
+        if let Planned::Placeholder(parameter) = item
+            && parameter.field.is_none()
+        {
+            parameter.field = Some(Arc::new(of.as_ref().clone().with_name("")));
+            is_typed = true;
+        }
+    }
+    is_typed
 }
 
 /// What the expressions of a node are computed of.
@@ -298,6 +337,7 @@ pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {
         Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
         Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
         Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        Some(DataType::Array(item)) => array_type(item.data_type()),
         Some(DataType::Text | DataType::Uuid | DataType::Json | DataType::Jsonb) | None => ast::DataType::Text,
     }
 }

@@ -198,10 +198,15 @@ impl Parameter {
     pub(super) fn into_value(self) -> Result<Value> {
         match self {
             Parameter::Value(value, _) => Ok(value),
-            Parameter::Scalar(scalar) => Err(SqlError::new(
-                state::DATATYPE_MISMATCH,
-                format!("a parameter of type {} cannot be compared with or stored in a column", scalar.data_type()),
-            )),
+            Parameter::Scalar(scalar) => {
+                let field = Field::new("", scalar.data_type(), true);
+                let data_type = data_type_of(&field).map_err(|_| {
+                    let of = scalar.data_type();
+                    let message = format!("a parameter of type {of} cannot be compared with or stored in a column");
+                    SqlError::new(state::DATATYPE_MISMATCH, message)
+                })?;
+                Ok(Value::from_arrow(&scalar.to_array()?, 0, &data_type)?)
+            }
         }
     }
 
@@ -343,10 +348,11 @@ impl Session {
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
                 self.enable_for_views(statement)?;
                 let planned = self.query.dml(&written, table.schema()).await;
-                let dml = planned.map_err(|error| {
+                let mut dml = planned.map_err(|error| {
                     let error = self.explain_error(statement, error);
                     super::literals::misfit(statement, table.schema()).unwrap_or(error)
                 })?;
+                dml.source = with_arrays(dml.source)?;
                 let dml = self.with_defaults(dml, statement).await?;
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",

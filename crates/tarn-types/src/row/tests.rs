@@ -3,6 +3,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cell::{Items, WIDTH_16, typed_cell};
+use crate::column_cells::ColumnWriter;
+use crate::data_type::{DataType, ItemType};
 use crate::test_data::{batch_of, documented, hex, orders, table_and_rows};
 
 fn example_cells() -> Vec<u8> {
@@ -19,6 +22,34 @@ fn documented_example() {
     let mut row = Vec::new();
     encode_stored(&mut row, RowKind::Tombstone, SeqNo(4), &[], None);
     assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&row)), "{}", hex(&row));
+}
+
+/// The second example of `docs/formats/row.md`.
+#[test]
+fn an_array_is_its_items_and_nothing_else() {
+    let items = [Value::Int32(7), Value::Null, Value::Int32(300)];
+    let mut out = Vec::new();
+    push_cell(&mut out, Cell::Items(&items, ItemType::Int32));
+    assert!(documented(include_str!("../../../../docs/formats/row.md"), &hex(&out)), "{}", hex(&out));
+    let stored = &out[2..];
+    let array = DataType::Array(ItemType::Int32);
+    let again = typed_cell(&array, stored).unwrap().to_value(&array).unwrap();
+    assert_eq!(again, Value::Array(items.to_vec()));
+    let longer = [stored, &[0]].concat();
+    let bad: [&[u8]; 6] = [&stored[..stored.len() - 1], &longer, &[], &[1, 2], &[1, 0x60, 1], &[2, 1]];
+    for bad in bad {
+        let is_corrupt = Items::of(bad, ItemType::Int32).is_ok_and(|mut items| items.any(|item| item.is_err()));
+        assert!(is_corrupt || bad.is_empty(), "{bad:?}");
+        assert!(!ColumnWriter::new(&array).push(Cell::Bytes(bad)), "{bad:?}");
+        assert_eq!(Cell::Bytes(bad).to_value(&array), None);
+    }
+    // A text that is none leaves no item behind.
+    let mut texts = ColumnWriter::new(&DataType::Array(ItemType::Text));
+    assert!(!texts.push(Cell::Bytes(&[2, 0x60, 1, b'a', 0x60, 1, 0xff])));
+    assert!(texts.push(Cell::Bytes(&[1, 0x60, 1, b'b'])));
+    let mut want = ColumnWriter::new(&DataType::Array(ItemType::Text));
+    assert!(want.push(Cell::Items(&[Value::Text("b".into())], ItemType::Text)));
+    assert_eq!(&texts.finish(), &want.finish());
 }
 
 #[test]

@@ -3,14 +3,16 @@
 //!
 //! An empty CSV field is NULL, except in a text column that may not be NULL, where it is the empty text.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use arrow::array::{Array, ArrayRef, BinaryBuilder, StringArray, StringBuilder};
+use arrow::array::{Array, ArrayRef, BinaryBuilder, ListArray, NullBufferBuilder, StringArray, StringBuilder};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 
 /// Text of one batch: a column per field of `schema`, and the line on which each row began (from 1).
@@ -64,7 +66,8 @@ pub fn csv(
     Ok(())
 }
 
-/// The same for newline-delimited JSON: one object a line; absent fields are NULL, nested values become JSON text.
+/// The same for newline-delimited JSON: one object a line; absent fields are NULL, nested values become JSON text, those of
+/// arrays their items.
 pub fn ndjson(
     name: &str,
     input: impl Read,
@@ -173,6 +176,7 @@ fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
     let converted = match field.data_type() {
         DataType::Utf8 => Arc::new(text.clone()),
         DataType::Binary => bytea(text)?,
+        DataType::List(item) => arrays(text, item)?,
         other => {
             let options = CastOptions { safe: true, ..CastOptions::default() };
             cast_with_options(text, other, &options).map_err(|error| Bad { row_idx: 0, reason: error.to_string() })?
@@ -185,6 +189,38 @@ fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
         }),
         None => Ok(converted),
     }
+}
+
+/// Arrays as PostgreSQL writes them, `{1,NULL}`, or as JSON does, `[1, null]`.
+fn arrays(text: &StringArray, item: &FieldRef) -> Result<ArrayRef, Bad> {
+    let (mut items, mut rows) = (StringBuilder::new(), Vec::new());
+    let (mut lengths, mut nulls) = (Vec::with_capacity(text.len()), NullBufferBuilder::new(text.len()));
+    for (row_idx, value) in text.iter().enumerate() {
+        let read = value.map(|value| items_of(value).map_err(|reason| Bad { row_idx, reason })).transpose()?;
+        nulls.append(read.is_some());
+        let read = read.unwrap_or_default();
+        lengths.push(read.len());
+        rows.extend(std::iter::repeat_n(row_idx, read.len()));
+        read.into_iter().for_each(|item| items.append_option(item));
+    }
+    let items = convert_column(&items.finish(), item)
+        .map_err(|bad| Bad { row_idx: rows.get(bad.row_idx).copied().unwrap_or_default(), ..bad })?;
+    let lists = ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), items, nulls.finish());
+    Ok(Arc::new(lists.map_err(|error| Bad { row_idx: 0, reason: error.to_string() })?))
+}
+
+fn items_of(text: &str) -> Result<Vec<Option<String>>, String> {
+    use serde_json::Value;
+    if let Ok(Value::Array(items)) = serde_json::from_str(text) {
+        let item = |item| match item {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            other => Some(other.to_string()),
+        };
+        return Ok(items.into_iter().map(item).collect());
+    }
+    let items = tarn_types::array_items(text).map_err(|why| format!("'{}' is no array: {why}", shortened(text)))?;
+    Ok(items.into_iter().map(|item| item.map(Cow::into_owned)).collect())
 }
 
 /// `\x0aff` as Postgres writes bytes.
@@ -234,6 +270,7 @@ pub fn sql_name(data_type: &DataType) -> String {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
             "bytea".into()
         }
+        DataType::List(item) | DataType::LargeList(item) => format!("{}[]", sql_name(item.data_type())),
         _ => "text".into(),
     }
 }
@@ -283,6 +320,23 @@ mod tests {
         assert_eq!(text("id,name\n1,c,d\n"), "f.csv, line 2: 3 columns, want 2");
         assert!(text("id,colour\n").starts_with("f.csv, line 1: column colour: the table has no such column"));
         assert_eq!(text("id,raw\n1,zz\n"), "f.csv, line 2, column raw: 'zz' is not a bytea (write \\x0aff)");
+    }
+
+    #[test]
+    fn arrays_are_read_as_postgres_or_json_writes_them() {
+        let numbers = Field::new("n", DataType::new_list(DataType::Int64, true), true);
+        let texts = StringArray::from(vec![Some("{1,NULL}"), Some("[2, null, \"3\"]"), None, Some("{}")]);
+        let read = convert_column(&texts, &numbers).unwrap();
+        let (read, items) = (read.as_list::<i32>(), read.as_list::<i32>().values().as_primitive::<Int64Type>());
+        assert_eq!(items.iter().collect::<Vec<_>>(), [Some(1), None, Some(2), None, Some(3)]);
+        assert_eq!((read.value_offsets(), read.is_null(2), read.is_null(3)), (&[0, 2, 5, 5, 5][..], true, false));
+        for (bad, reason) in
+            [("{x}", "'x' is not a bigint"), ("1", "'1' is no array: "), ("{{1}}", "'{{1}}' is no array: ")]
+        {
+            let bad = convert_column(&StringArray::from(vec![Some("{7}"), Some(bad)]), &numbers).unwrap_err();
+            assert!(bad.row_idx == 1 && bad.reason.starts_with(reason), "{bad:?}");
+        }
+        assert_eq!(sql_name(numbers.data_type()), "bigint[]");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod activity;
 mod alter;
 mod alter_in_transactions;
+mod array_columns;
 mod attach;
 mod attach_faults;
 mod auth;

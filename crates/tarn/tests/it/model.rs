@@ -54,7 +54,20 @@ const POOLS: &[Pool] = &[
             ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
         ],
     ),
+    ("integer[]", &[("'{}'", "{}"), ("'{-1,NULL}'", "{-1,NULL}"), ("ARRAY[1, 2]", "{1,2}")]),
+    (
+        "text[]",
+        &[
+            ("'{}'", "{}"),
+            ("'{a,\"b c\"}'", "{a,\"b c\"}"),
+            ("ARRAY['a', NULL]", "{a,NULL}"),
+            ("'{\"\",ß}'", "{\"\",ß}"),
+        ],
+    ),
 ];
+
+/// Of the first pools are keys too.
+const KEY_POOLS: usize = 10;
 
 /// Columns beside the key.
 const MAX_VALUES: usize = 6;
@@ -94,8 +107,8 @@ enum Step {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let types = 0..POOLS.len();
-    let (key, values) = (prop::collection::vec(types.clone(), 1..=3), prop::collection::vec(types, 1..=3));
+    let key = prop::collection::vec(0..KEY_POOLS, 1..=3);
+    let values = prop::collection::vec(0..POOLS.len(), 1..=3);
     (key, values, 1..4u32).prop_map(|(key, values, tablets)| Shape { key, values, tablets })
 }
 

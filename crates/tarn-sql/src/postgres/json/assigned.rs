@@ -1,5 +1,6 @@
 //! What does `UPDATE t SET doc['a'][0] = '1'` make of `doc`? The same with another value at that place, where there may have been none: members and items on the
-//! way are made, and items before one that is behind the end are `null`. The parser writes it as a call of the document, the value and the steps.
+//! way are made, and items before one that is behind the end are `null`. The parser writes it as a call of the document, the value and the steps;
+//! of an array, `array_assigned.rs` says what it means.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use super::function::{failed, type_name};
 use super::get::index;
 use super::walk::{Json, Kind};
 use crate::error::{SqlError, state};
+use crate::postgres::array_assigned;
 use crate::postgres::rowwise::Rows;
 
 /// Items that one assignment may make.
@@ -27,7 +29,7 @@ const MAX_MADE: i64 = 1_000_000;
 
 /// The function.
 pub(super) fn assigned() -> Arc<ScalarUDF> {
-    Arc::new(Assigned { signature: Signature::variadic_any(Volatility::Immutable) }.into())
+    Arc::new(Assigned { signature: Signature::user_defined(Volatility::Immutable) }.into())
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -44,6 +46,10 @@ impl ScalarUDFImpl for Assigned {
         &self.signature
     }
 
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(array_assigned::types(types)?.unwrap_or_else(|| types.to_vec()))
+    }
+
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(DataType::Utf8)
     }
@@ -55,10 +61,13 @@ impl ScalarUDFImpl for Assigned {
         let [doc, value, steps @ ..] = args.arg_fields else {
             return mismatch("an assignment to a part has a value and steps".to_owned(), "SET doc['a'] = '1'");
         };
+        if doc.data_type().is_list() {
+            return Ok(Arc::new(doc.as_ref().clone().with_name(ASSIGNED).with_nullable(true)));
+        }
         let is_jsonb = |field: &FieldRef| data_type_of(field).is_ok_and(|of| of == Stored::Jsonb);
         if !is_jsonb(doc) {
             let message = format!("cannot subscript type {} because it does not support subscripting", type_name(doc));
-            return mismatch(message, "parts of a jsonb are assigned to; elsewhere give the whole value");
+            return mismatch(message, "parts of arrays and of a jsonb are assigned to; elsewhere give the whole value");
         }
         if !is_jsonb(value) && !value.data_type().is_null() {
             let of = type_name(value);
@@ -74,6 +83,11 @@ impl ScalarUDFImpl for Assigned {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = Rows::of(&args)?;
+        if let [array, value, place] = &rows.columns[..]
+            && array.data_type().is_list()
+        {
+            return rows.answer(array_assigned::with_items(array, value, place)?);
+        }
         let texts = |column: &ArrayRef| -> Result<StringArray> {
             Ok(cast(column, &DataType::Utf8)?.as_string::<i32>().clone())
         };
