@@ -45,6 +45,7 @@ use crate::settings::Settings;
 use crate::stores;
 use crate::tables::TableService;
 use crate::threads::{Threads, blocking};
+use crate::types::Types;
 use crate::worker::Worker;
 
 /// How often the node looks after the log and the row engine.
@@ -116,6 +117,9 @@ impl Node {
             return Err(error);
         }
         node.drop_all_beside().await;
+        if let Err(error) = node.tell_tables().await {
+            tracing::warn!(%error, "tables do not know the newest labels of their columns yet: ALTER TYPE tells them again");
+        }
         node.start_maintenance();
         node.follow_users();
         node.start_scrub();
@@ -431,6 +435,11 @@ impl Node {
 
     pub fn sequences(&self) -> &Arc<sequences::Directory> {
         &self.parts.sequences
+    }
+
+    /// What types there are beside those of PostgreSQL.
+    pub fn types(&self) -> &Arc<Types> {
+        &self.parts.types
     }
 
     pub fn caches(&self) -> &Arc<Caches> {

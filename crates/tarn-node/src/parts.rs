@@ -36,6 +36,7 @@ use crate::stores;
 use crate::table_metrics::TableMetrics;
 use crate::temporary_room::TemporaryRoom;
 use crate::together::{self, Before, Found, quarantine_hint};
+use crate::types::Types;
 
 /// What statements and workers share.
 pub struct Parts {
@@ -54,6 +55,7 @@ pub struct Parts {
     pub users: Arc<Directory>,
     pub comments: Arc<Comments>,
     pub sequences: Arc<sequences::Directory>,
+    pub types: Arc<Types>,
     pub catalog: Arc<Catalog>,
     pub(crate) temporary: TemporaryRoom,
     /// Which tables have their rows here.
@@ -128,6 +130,7 @@ impl Parts {
         let store = Arc::clone(&lake_near.store);
         let lake = Lake::new(store, Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
         let (engine, catalog) = (Arc::new(engine), Arc::<Catalog>::default());
+        let types = Arc::new(Types::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
         let of_tables =
             TableMetrics { catalog: Arc::clone(&catalog), engine: Arc::clone(&engine), clock: Arc::clone(&clock) };
         let metrics = Metrics::new(vec![
@@ -150,6 +153,7 @@ impl Parts {
             users,
             comments,
             sequences,
+            types,
             catalog,
             temporary: TemporaryRoom::default(),
             ledger: Arc::new(ledger),

@@ -11,6 +11,9 @@ use tarn_sql::rows::pg_type;
 use tarn_sql::{arrays, binary, encoding};
 use tarn_types::{DataType, Value, Zone, arrow_field};
 
+/// Types that users made have numbers from here on (`tarn_node::types`).
+const FIRST_OF_USERS: u32 = 16_384;
+
 /// One bound parameter as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound<'a> {
@@ -98,6 +101,7 @@ pub fn natural(pg_type: &Type) -> Option<DataType> {
         Type::JSON => DataType::Json,
         Type::JSONB => DataType::Jsonb,
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => DataType::Text,
+        ref of if is_label(of) => DataType::Text,
         _ => return None,
     })
 }
@@ -123,6 +127,11 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::Jsonb => Type::JSONB,
         DataType::Array(_) => pg_type(&arrow_field("", data_type, true)).unwrap_or(Type::TEXT_ARRAY),
     }
+}
+
+/// Whether a type is one that somebody made: of those, parameters are of enumerations, and a label is its text in both forms.
+fn is_label(pg_type: &Type) -> bool {
+    pg_type.oid() >= FIRST_OF_USERS
 }
 
 fn is_text(pg_type: &Type) -> bool {
@@ -154,6 +163,7 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => Value::Json(text(binary::jsonb(bytes)?)?),
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => return text(bytes).map(Raw::Text),
+        ref of if is_label(of) => return text(bytes).map(Raw::Text),
         _ => return Err("no binary form of this type is known; send it as text".to_owned()),
     };
     Ok(Raw::Value(value))

@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use tarn_types::{ColumnId, DataType, Identity, Length, TableSchema, Value, Zone};
+use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, TableSchema, Value, Zone};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -162,9 +162,9 @@ impl KeyedPlan {
             .unwrap_or(0)
     }
 
-    /// The type of each parameter: that of the column it is for. `None` for a number that is skipped.
-    pub fn parameter_types(&self, table: &TableSchema) -> Vec<Option<DataType>> {
-        let mut types = vec![None; self.n_parameters()];
+    /// The place of the column that each parameter is for, whose type it has. `None` for a number that is skipped.
+    pub fn parameter_columns(&self, table: &TableSchema) -> Vec<Option<usize>> {
+        let mut columns = vec![None; self.n_parameters()];
         let key = self.key_columns(table);
         let key_column = |part: usize| key[part];
         for (place, slot) in self.slots() {
@@ -173,10 +173,10 @@ impl KeyedPlan {
                     SlotUse::Key(part) => key_column(part),
                     SlotUse::Column(column) => column,
                 };
-                types[*idx] = Some(table.columns[column].data_type);
+                columns[*idx] = Some(column);
             }
         }
-        types
+        columns
     }
 
     /// The plan with its parameters, coerced to their columns' types.
@@ -210,8 +210,12 @@ impl KeyedPlan {
         // NULL equals nothing.
         let columns = self.key_columns(table);
         let whose = |key: &[Slot]| {
-            let values =
-                key.iter().zip(&columns).map(|(slot, column)| value(*column, slot)).collect::<Result<Vec<_>>>()?;
+            let asked = |(slot, column): (&Slot, &usize)| match value(*column, slot)? {
+                // What is no label is no value of the column: it is not asked for.
+                text @ Value::Text(_) if table.enumerated(*column).is_some() => fitting(table, *column, text),
+                value => Ok(value),
+            };
+            let values = key.iter().zip(&columns).map(asked).collect::<Result<Vec<_>>>()?;
             Ok::<_, Error>((!values.contains(&Value::Null)).then_some(values))
         };
         Ok(match self {
@@ -490,9 +494,15 @@ fn is_generated(table: &TableSchema, column: usize) -> bool {
 
 /// A text as its column keeps it.
 fn fitting(table: &TableSchema, column: usize, value: Value) -> Result<Value> {
-    match table.rules_of(column).and_then(|rules| rules.length) {
-        Some(length) => length.fit_value(value).map_err(Error::types(&table.name)),
-        None => Ok(value),
+    match (table.rules_of(column), value) {
+        (Some(ColumnRules { length: Some(length), .. }), value) => {
+            length.fit_value(value).map_err(Error::types(&table.name))
+        }
+        (Some(ColumnRules { enumerated: Some(enumerated), .. }), Value::Text(text)) => {
+            enumerated.place(&text).map_err(Error::types(&table.name))?;
+            Ok(Value::Text(text))
+        }
+        (_, value) => Ok(value),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::Statement;
@@ -62,6 +62,8 @@ pub struct Meaning {
     pub aggregates: Vec<Arc<AggregateUDF>>,
     /// In the place of DataFusion's of the same name.
     pub windows: Vec<Arc<WindowUDF>>,
+    /// Types that a statement names beside the engine's, as they are when it is planned.
+    pub types: Option<Arc<dyn TypePlanner>>,
     /// Of views.
     pub views: ViewTexts,
 }

@@ -10,7 +10,10 @@ use datafusion::sql::sqlparser::ast::{DataType, TimezoneInfo};
 
 /// The types that are not DataFusion's.
 #[derive(Debug)]
-pub(crate) struct WrittenTypes;
+pub(crate) struct WrittenTypes {
+    /// Those of the front end.
+    pub more: Option<Arc<dyn TypePlanner>>,
+}
 
 impl TypePlanner for WrittenTypes {
     fn plan_type_field(&self, named: &DataType) -> Result<Option<FieldRef>> {
@@ -24,7 +27,7 @@ impl TypePlanner for WrittenTypes {
             DataType::Time(_, Bare | WithoutTimeZone) => ArrowType::Time64(TimeUnit::Microsecond),
             // What its fields leave of a value is the front end's to say.
             DataType::Interval { .. } => ArrowType::Interval(IntervalUnit::MonthDayNano),
-            _ => return Ok(None),
+            named => return self.more.as_ref().map_or(Ok(None), |more| more.plan_type_field(named)),
         };
         Ok(Some(Arc::new(Field::new("", arrow, true))))
     }

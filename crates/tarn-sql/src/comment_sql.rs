@@ -11,6 +11,7 @@ use crate::names::{fold, is_word, near, table_name};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     pub on: Commented,
+    /// The table or view, or the type.
     pub table: String,
     /// None: what was said is taken back.
     pub text: Option<String>,
@@ -21,6 +22,7 @@ pub struct Comment {
 pub enum Commented {
     Table,
     View,
+    Type,
     /// One of the table's, or of the view's.
     Column(String),
 }
@@ -37,17 +39,18 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
     parser.next_token();
     let kind = parser.next_token().token.to_string().to_lowercase();
     let mut name = match kind.as_str() {
-        "table" | "view" | "column" => parser.parse_object_name(false)?,
+        "table" | "view" | "column" | "type" => parser.parse_object_name(false)?,
         other => {
             return Err(SqlError::unsupported(
                 format!("COMMENT ON {}", other.to_uppercase()),
-                "COMMENT ON TABLE, VIEW or COLUMN",
+                "COMMENT ON TABLE, VIEW, COLUMN or TYPE",
             ));
         }
     };
     let on = match kind.as_str() {
         "table" => Commented::Table,
         "view" => Commented::View,
+        "type" => Commented::Type,
         _ => match name.0.pop() {
             Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => Commented::Column(fold(&column)),
             _ => {

@@ -12,7 +12,7 @@ use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
     Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions,
-    TableSchema, TabletId, Unique, Zone,
+    TableSchema, TabletId, TypeId, Unique, Zone,
 };
 
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
@@ -40,6 +40,7 @@ pub enum Ddl {
     Views(Change),
     /// At one moment.
     Rename(Vec<Rename>),
+    DropTypes(Vec<TypeId>),
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.
@@ -161,7 +162,7 @@ pub fn table_like(
         columns.push(Column { id, default, ..column.clone() });
         let Some(said) = of.rules_of(at) else { continue };
         // Rows are not copied: what tells rows that are there of the column is not either.
-        let ColumnRules { id: _, default, identity, generated, length, stored: _, missing: _ } = said;
+        let ColumnRules { id: _, default, identity, generated, length, enumerated, stored: _, missing: _ } = said;
         let is_copied = if identity.is_some() { including.identity } else { including.defaults };
         let (default, identity) = match is_copied {
             true => (default.clone(), *identity),
@@ -171,9 +172,10 @@ pub fn table_like(
             columns: generated.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
             ..generated.clone()
         });
-        if default.is_some() || length.is_some() || generated.is_some() {
-            let length = *length;
-            rules.columns.push(ColumnRules { id, default, identity, generated, length, ..ColumnRules::default() });
+        if default.is_some() || length.is_some() || generated.is_some() || enumerated.is_some() {
+            let (length, enumerated) = (*length, enumerated.clone());
+            let said = ColumnRules { id, default, identity, generated, length, enumerated, ..ColumnRules::default() };
+            rules.columns.push(said);
         }
     }
     if including.constraints {

@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use tarn_types::{
-    Archive, ColumnId, DataType, Identity, Indexing, Length, TableSchema, TokenColumns, Unique, Value, arrow_field,
-};
+use tarn_types::{Archive, ColumnId, DataType, Identity, Indexing, Length, TableSchema, TokenColumns, Unique, Value};
 
 use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
@@ -91,6 +89,9 @@ pub fn default_text(schema: &TableSchema, column_idx: usize) -> Option<String> {
 
 /// The type of the column at this place, as it is written here.
 pub fn type_text(schema: &TableSchema, column_idx: usize) -> String {
+    if let Some(of) = schema.enumerated(column_idx) {
+        return quote(&of.name);
+    }
     let data_type = schema.columns[column_idx].data_type;
     let array = if data_type.item().is_some() { "[]" } else { "" };
     match schema.rules_of(column_idx).and_then(|rules| rules.length) {
@@ -110,7 +111,7 @@ fn long_type(schema: &TableSchema, column_idx: usize) -> String {
         None => {}
     }
     let column = &schema.columns[column_idx];
-    let of = pg_type(&arrow_field(&column.name, &column.data_type, true));
+    let of = pg_type(&schema.field(column_idx));
     of.map_or_else(|_| column.data_type.to_string().to_lowercase(), |of| long_name(&of))
 }
 

@@ -1,4 +1,4 @@
-//! What do people say of a table, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
+//! What do people say of a table or type, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
 //! `pg_get_viewdef`.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionImplementation, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility,
 };
 use tarn_node::node::Node;
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, TypeId};
 
 use crate::relations::number_of;
 use crate::view_text::definition;
@@ -26,6 +26,12 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
             let of_relations = |row: usize| {
                 catalogs.as_ref().is_none_or(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_class")
             };
+            let of_types = |row: usize| {
+                catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_type")
+            };
+            if let Some(said) = of_types_alone(&node, &arguments[0], of_types)? {
+                return Ok(said);
+            }
             told(&node, &arguments[0], |table, row| node.comments().of(table.id).table.filter(|_| of_relations(row)))
         }
     };
@@ -57,6 +63,17 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
         function("col_description", &[2], Arc::new(of_column)),
         function("pg_get_viewdef", &[1, 2], Arc::new(of_view)),
     ]
+}
+
+/// What is said of the types with these numbers, if all of them are types.
+fn of_types_alone(node: &Node, types: &dyn Array, is_type: impl Fn(usize) -> bool) -> Result<Option<ColumnarValue>> {
+    if types.is_empty() || types.data_type().is_string() || !(0..types.len()).all(is_type) {
+        return Ok(None);
+    }
+    let numbers = cast(types, &DataType::Int32)?;
+    let said = |number: i32| node.types().by_id(TypeId(u32::try_from(number).ok()?))?.comment;
+    let texts = numbers.as_primitive::<Int32Type>().iter().map(|number| number.and_then(said));
+    Ok(Some(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>()))))
 }
 
 /// What is told of the relations with these numbers; of a text that is no number the name of one.

@@ -324,6 +324,7 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
         Types::Time { fault, .. } => time_state(*fault),
         Types::Coerce { .. } => state::NUMERIC_OUT_OF_RANGE,
         Types::TooLong { .. } => state::TEXT_TOO_LONG,
+        Types::NoLabel { .. } => state::INVALID_TEXT,
         Types::Null { .. } | Types::MissingColumn { .. } => state::NOT_NULL_VIOLATION,
         Types::Cell { source, .. } => types_state(source),
         Types::UnknownColumn { .. } => state::UNDEFINED_COLUMN,

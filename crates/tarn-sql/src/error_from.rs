@@ -96,9 +96,10 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Sql { source } => from_shared(source),
         Query::NoSuchTable { name } => SqlError::undefined_table(name),
         // It names its column's type, as PostgreSQL does, and no table.
-        Query::Types { source: source @ tarn_types::Error::TooLong { .. }, .. } => {
-            SqlError::new(types_state(source), source.to_string())
-        }
+        Query::Types {
+            source: source @ (tarn_types::Error::TooLong { .. } | tarn_types::Error::NoLabel { .. }),
+            ..
+        } => SqlError::new(types_state(source), source.to_string()),
         Query::Types { table, source: tarn_types::Error::Null { column, .. } } => {
             let message =
                 format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint");

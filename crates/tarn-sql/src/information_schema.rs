@@ -14,14 +14,14 @@ use datafusion::sql::sqlparser::ast::Expr;
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
-use tarn_types::{Check, DataType, Identity, Length, TableSchema, Unique, data_type_of};
+use tarn_types::{Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of};
 
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::expressions::read;
 use crate::names::{DATABASE, KEY_SUFFIX};
-use crate::rows::{long_name, pg_type};
+use crate::rows::{is_enumerated, long_name, pg_type};
 use crate::temporary::OwnSchema;
 use crate::view_text::definition;
 
@@ -481,7 +481,6 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         ("ordinal_position", Cell::Int(number)),
         ("is_nullable", yes(field.is_nullable())),
         ("udt_catalog", text(DATABASE)),
-        ("udt_schema", text("pg_catalog")),
         ("dtd_identifier", Cell::Text(number.to_string())),
         ("is_self_referencing", yes(false)),
         ("is_identity", yes(false)),
@@ -491,7 +490,13 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
     if let Ok(of) = pg_type(field) {
         cells.push(("udt_name", text(of.name())));
         let is_array = matches!(field.data_type(), ArrowType::List(_) | ArrowType::LargeList(_));
-        cells.push(("data_type", if is_array { text("ARRAY") } else { Cell::Text(long_name(&of)) }));
+        let is_made = is_enumerated(&of);
+        cells.push(("udt_schema", text(if is_made { "public" } else { "pg_catalog" })));
+        cells.push(match () {
+            () if is_array => ("data_type", text("ARRAY")),
+            () if is_made => ("data_type", text("USER-DEFINED")),
+            () => ("data_type", Cell::Text(long_name(&of))),
+        });
     }
     // Of an array nothing is said.
     if let Some(length) = Length::of(field).filter(|_| !field.data_type().is_list()) {
@@ -519,7 +524,7 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
             ("numeric_precision_radix", Cell::Int(10)),
             ("numeric_scale", Cell::Int(scale.into())),
         ],
-        Ok(DataType::Text) if Length::of(field).is_some() => vec![],
+        Ok(DataType::Text) if Length::of(field).is_some() || Enumerated::of(field).is_some() => vec![],
         Ok(DataType::Text | DataType::Bytes) => vec![("character_octet_length", Cell::Int(1 << 30))],
         Ok(DataType::Date) => vec![("datetime_precision", Cell::Int(0))],
         Ok(DataType::Time | DataType::Timestamp | DataType::TimestampTz) => vec![("datetime_precision", Cell::Int(6))],

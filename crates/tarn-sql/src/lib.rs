@@ -4,7 +4,7 @@
 //! query engine, which computes.
 //!
 //! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `spelled`, `column_rules`, `unique_rules`, `index_sql`, `expressions`, `sequence_sql`, `like_sql`, `alter_sql`, `view_sql`, `comment_sql`, `cursor_sql`, `lock_sql`, `vacuum_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `schema_path`, `sequence_functions`, `advisory`: what Postgres clients ask.
+//! - `ddl`, `spelled`, `column_rules`, `unique_rules`, `index_sql`, `expressions`, `sequence_sql`, `like_sql`, `alter_sql`, `type_sql`, `user_types`, `view_sql`, `comment_sql`, `cursor_sql`, `lock_sql`, `vacuum_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `schema_path`, `sequence_functions`, `advisory`: what Postgres clients ask.
 //! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself, `altered`: those that its transaction sees otherwise, `seen_schemas`: what names mean then, `cursors`: results that stay open.
 //! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
 
@@ -23,6 +23,7 @@ mod cache_sql;
 mod catalog_dependencies;
 mod catalog_sequences;
 mod catalog_settings;
+mod catalog_types;
 pub mod cells;
 pub mod channels;
 mod column_rules;
@@ -75,9 +76,11 @@ mod temporary;
 mod text;
 mod transaction;
 mod turns;
+mod type_sql;
 mod type_tree;
 mod unique_rules;
 mod unknown;
+mod user_types;
 mod vacuum_sql;
 mod view_columns;
 mod view_rename;

@@ -3,13 +3,12 @@
 //! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
 //! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, AsArray, Int32Array, Int64Array, StringArray};
+use datafusion::arrow::array::{Array, AsArray, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::ScalarValue;
@@ -21,19 +20,18 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, Ident, SetExpr, Statement, Value, Visitor};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
-use postgres_types::Type;
 use tarn_node::auth::Directory;
 use tarn_node::node::Node;
 use tarn_query::parser::statements;
 use tarn_query::{SystemSchema, walk};
 
+use crate::catalog_types;
 use crate::described;
 use crate::error::{Result, SqlError};
 use crate::information_schema;
 use crate::names::{DATABASE, SERVER_VERSION, column_of, fold};
 use crate::postgres::{all_of, binary, identifiers};
 use crate::relations;
-use crate::rows::LONG_NAMES;
 use crate::system_activity::PgTables;
 use crate::temporary::OwnSchema;
 
@@ -76,6 +74,7 @@ pub(crate) fn register(
     ours: PgTables,
     temporary: &OwnSchema,
 ) -> Result<()> {
+    let types = Arc::clone(ours.node.types());
     information_schema::register(context, &ours.node, temporary)?;
     let state = context.state_ref();
     let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
@@ -98,17 +97,7 @@ pub(crate) fn register(
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
     }
-    context.register_udf(create_udf(
-        "to_regtype",
-        vec![DataType::Utf8],
-        DataType::Int32,
-        Volatility::Immutable,
-        Arc::new(|arguments| {
-            let names = arguments[0].to_array(rows_of(arguments))?;
-            let oids = names.as_string::<i32>().iter().map(|name| name.and_then(type_oid));
-            Ok(ColumnarValue::Array(Arc::new(oids.collect::<Int32Array>())))
-        }),
-    ));
+    catalog_types::functions(context, &types).into_iter().for_each(|function| context.register_udf(function));
     let user = user.to_owned();
     // current_user is written as session_user, too.
     context.register_udf(create_udf(
@@ -257,22 +246,6 @@ impl PgCatalogContextProvider for Roles {
 fn rows_of(arguments: &[ColumnarValue]) -> usize {
     arguments.iter().map(|a| if let ColumnarValue::Array(array) = a { array.len() } else { 1 }).max().unwrap_or(1)
 }
-
-/// The number of one of Postgres' own types; there are no others.
-fn type_oid(name: &str) -> Option<i32> {
-    const OTHER_NAMES: [(&str, &str); 3] = [("bit varying", "varbit"), ("decimal", "numeric"), ("int", "int4")];
-    static OIDS: LazyLock<HashMap<String, i32>> = LazyLock::new(|| {
-        let types = (1..FIRST_OF_USERS).filter_map(|oid| Some((Type::from_oid(oid)?, oid as i32)));
-        types.map(|(data_type, oid)| (data_type.name().to_owned(), oid)).collect()
-    });
-    let name = name.trim().to_ascii_lowercase();
-    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-    let short = LONG_NAMES.iter().chain(&OTHER_NAMES).find(|(long, _)| *long == name).map_or(name, |(_, short)| short);
-    OIDS.get(short).copied()
-}
-
-/// Numbers of types below are Postgres' own.
-const FIRST_OF_USERS: u32 = 10_000;
 
 fn pretty(bytes: i64) -> String {
     let mut size = bytes;

@@ -1,5 +1,6 @@
 //! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`, `pg_tables` and `pg_views` say of
-//! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`.
+//! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`, and what `pg_type` and `pg_enum` say of
+//! types in `catalog_types.rs`.
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
 //! that clients are told, their defaults and their primary keys and unique constraints, whose indexes are relations, too; and system tables are views.
@@ -19,28 +20,32 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
+use tarn_types::data_type::TYPE_METADATA;
 use tarn_types::{ColumnId, Identity, Length, TableId, TableSchema};
 
 use crate::catalog_dependencies;
 use crate::catalog_sequences;
+use crate::catalog_types;
 use crate::definition::{default_text, has_primary_key};
 use crate::names::{KEY_SUFFIX, quote};
-use crate::rows::{pg_type, size_and_modifier};
+use crate::rows::{CHAR, pg_type, size_and_modifier};
 use crate::temporary::OwnSchema;
 use crate::view_text;
 
 /// The relations of this file.
-const RELATIONS: [&str; 11] = [
+const RELATIONS: [&str; 13] = [
     "pg_attrdef",
     "pg_attribute",
     "pg_class",
     "pg_constraint",
     "pg_depend",
     "pg_description",
+    "pg_enum",
     "pg_index",
     "pg_rewrite",
     "pg_sequence",
     "pg_tables",
+    "pg_type",
     "pg_views",
 ];
 
@@ -91,6 +96,10 @@ pub(crate) async fn relation(
             Arc::new(Field::new(field.name(), numbers(DataType::Int16), true))
         }
         ("pg_index", "indclass" | "indcollation") => Arc::new(Field::new(field.name(), numbers(DataType::Int32), true)),
+        ("pg_type", "typtype") => {
+            let letter = [(TYPE_METADATA.to_owned(), CHAR.to_owned())];
+            Arc::new(field.as_ref().clone().with_metadata(letter.into()))
+        }
         _ => Arc::clone(field),
     };
     let mut fields: Vec<FieldRef> = table.schema().fields().iter().map(field).collect();
@@ -165,6 +174,8 @@ impl Relation {
                 let [relations, rules] = ["pg_class", "pg_rewrite"].map(|name| class_of(name, &classes, &namespaces));
                 catalog_dependencies::dependencies(&tables, &sequences, relations?, rules?)
             }
+            "pg_enum" => catalog_types::labels(&self.node),
+            "pg_type" => catalog_types::types(&self.node, public),
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
             _ => indexes().flat_map(|(_, index)| index_columns(&index)).collect(),
@@ -178,7 +189,7 @@ impl Relation {
                 let theirs = renumbered(&self.read(self.name, state).await?, &["attrelid"], &numbers)?;
                 attributes(&theirs, &tables)?
             }
-            "pg_description" => self.read(self.name, state).await?,
+            "pg_description" | "pg_enum" | "pg_type" => self.read(self.name, state).await?,
             "pg_tables" => self.without_views(&self.read(self.name, state).await?)?,
             _ => return Ok(own),
         };
@@ -551,8 +562,11 @@ fn batch(schema: &SchemaRef, rows: &[Cells]) -> Result<RecordBatch> {
             true => ScalarValue::try_new_null(field.data_type())?,
             false => ScalarValue::new_default(field.data_type())?,
         };
-        let cell = |row: &Cells| row.iter().find(|(name, _)| name == field.name()).map(|(_, cell)| cell.clone());
-        let cells: Vec<ScalarValue> = rows.iter().map(|row| cell(row).unwrap_or_else(|| missing.clone())).collect();
+        let cell = |row: &Cells| match row.iter().find(|(name, _)| name == field.name()) {
+            Some((_, cell)) => cell.cast_to(field.data_type()),
+            None => Ok(missing.clone()),
+        };
+        let cells = rows.iter().map(cell).collect::<Result<Vec<ScalarValue>>>()?;
         match cells.is_empty() {
             true => Ok(new_empty_array(field.data_type())),
             false => ScalarValue::iter_to_array(cells),

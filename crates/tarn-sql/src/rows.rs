@@ -26,11 +26,12 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::{Length, Zone};
+use tarn_types::{Enumerated, Length, Zone};
 
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
+use crate::names::quote;
 use crate::{nested, text};
 
 /// Before the text of a `jsonb` in its binary form.
@@ -38,6 +39,9 @@ const JSONB_VERSION: u8 = 1;
 
 /// Field metadata by which storage types carry a finer SQL type (`uuid`, `json`, `jsonb`).
 const TYPE_KEY: &str = "tarn.type";
+
+/// What a column of one letter has there, which the catalog has some of: drivers read `pg_type.typtype` as such.
+pub(crate) const CHAR: &str = "char";
 
 /// Types that are written otherwise than they are called in `pg_type`.
 pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
@@ -58,9 +62,11 @@ pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
 /// As `format_type` writes it.
 pub(crate) fn long_name(of: &Type) -> String {
     let name = of.name();
-    match name.strip_prefix('_').filter(|_| matches!(of.kind(), Kind::Array(_))) {
-        Some(item) => format!("{}[]", long(item)),
-        None => long(name).to_owned(),
+    match (of.kind(), name.strip_prefix('_')) {
+        (Kind::Enum(_), _) => quote(name),
+        (Kind::Array(item), Some(_)) if matches!(item.kind(), Kind::Enum(_)) => format!("{}[]", quote(item.name())),
+        (Kind::Array(_), Some(item)) => format!("{}[]", long(item)),
+        _ => long(name).to_owned(),
     }
 }
 
@@ -74,7 +80,11 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         Some("uuid") => return Ok(Type::UUID),
         Some("json") => return Ok(Type::JSON),
         Some("jsonb") => return Ok(Type::JSONB),
+        Some(CHAR) => return Ok(Type::CHAR),
         _ => {}
+    }
+    if let Some(of) = enumerated_type(field) {
+        return Ok(of);
     }
     match Length::of(field) {
         Some(Length::Varying(_)) if field.data_type().is_list() => return Ok(Type::VARCHAR_ARRAY),
@@ -95,7 +105,12 @@ pub fn pg_type(field: &Field) -> Result<Type> {
             Some("json") => return Ok(Type::JSON_ARRAY),
             Some("jsonb") => return Ok(Type::JSONB_ARRAY),
             _ if item.metadata().get(PG_OID_ALIAS_KEY).is_some_and(|kind| kind == "oid") => return Ok(Type::OID_ARRAY),
-            _ => {}
+            _ => {
+                if let Some(of) = enumerated_type(item) {
+                    let (name, oid) = (format!("_{}", of.name()), of.oid() + 1);
+                    return Ok(Type::new(name, oid, Kind::Array(of), "public".to_owned()));
+                }
+            }
         },
         _ => {}
     }
@@ -109,6 +124,17 @@ pub fn pg_type(field: &Field) -> Result<Type> {
             "cast it to text",
         )
     })
+}
+
+/// An enumerated type, by what a field says of it. Its labels are not asked for: they are written as texts.
+fn enumerated_type(field: &Field) -> Option<Type> {
+    let (id, name) = Enumerated::of(field)?;
+    Some(Type::new(name.to_owned(), id.0, Kind::Enum(vec![]), "public".to_owned()))
+}
+
+/// Whether values of a type are labels, which are their texts in both forms.
+pub(crate) fn is_enumerated(pg_type: &Type) -> bool {
+    matches!(pg_type.kind(), Kind::Enum(_))
 }
 
 /// The type of the elements of an array type.
@@ -144,6 +170,7 @@ pub(crate) fn size_and_modifier(pg_type: &Type, field: &Field) -> (i16, i32) {
         Type::BOOL | Type::CHAR => 1,
         Type::INT2 => 2,
         Type::INT4 | Type::FLOAT4 | Type::DATE | Type::OID => 4,
+        _ if is_enumerated(pg_type) => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
         Type::UUID | Type::INTERVAL => 16,
         _ => -1,

@@ -68,7 +68,7 @@ impl Sql {
             threads: Some(threads.handle()),
             metadata: Arc::clone(&caches.metadata),
             fragments: Some(caches.fragments.clone()),
-            meaning: Meaning { views: views::texts(), ..postgres::meaning() },
+            meaning: Meaning { views: views::texts(), ..postgres::meaning(node.types()) },
             ..tarn_query::Options::default()
         };
         let activity = Activity::new(&node, settings.slow_statement_ms);

@@ -26,11 +26,12 @@ use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
+use crate::type_sql::TypeSql;
 use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
 use crate::{
     access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, like_sql, pg_catalog,
-    sequence_sql, type_tree,
+    sequence_sql, type_sql, type_tree,
 };
 
 /// One statement.
@@ -66,6 +67,8 @@ pub enum Parsed {
     Comment(Box<Comment>),
     /// `CREATE SEQUENCE` and its kin.
     Sequence(Box<SequenceSql>),
+    /// `CREATE TYPE` and its kin.
+    Type(Box<TypeSql>),
     /// `CREATE TABLE t (LIKE u)`.
     CreateLike(Box<CreateLike>),
     /// `ALTER TABLE` and its kin.
@@ -189,6 +192,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(sequence) = sequence_sql::sequence(parser)? {
         return Ok(Parsed::Sequence(Box::new(sequence)));
+    }
+    if let Some(statement) = type_sql::user_type(parser)? {
+        return Ok(Parsed::Type(Box::new(statement)));
     }
     if let Some(like) = like_sql::create_like(parser)? {
         return Ok(Parsed::CreateLike(Box::new(like)));

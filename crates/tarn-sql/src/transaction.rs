@@ -26,7 +26,7 @@ use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::renames::Rename;
 use tarn_node::transaction::{Moment, TableWrites};
-use tarn_types::{MutationBatch, TableId, TableSchema};
+use tarn_types::{MutationBatch, TableId, TableSchema, TypeId};
 
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
@@ -113,7 +113,7 @@ pub struct Open {
     drops: Vec<Ddl>,
     /// The oldest first. Names may repeat: the youngest is meant.
     savepoints: Vec<Savepoint>,
-    /// Tables that it made, in order.
+    /// Tables and types that it made, in order.
     made: Vec<Made>,
     /// What the session had to itself when it began.
     own_before: Option<Arc<Own>>,
@@ -126,13 +126,22 @@ struct Held {
     batch: MutationBatch,
 }
 
-/// A table that a transaction made, or an index that a table is to name when it commits.
+/// A table, view, index or type that a transaction made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Of an index nothing.
     pub name: String,
     /// Another may have its name by now.
-    pub id: TableId,
+    pub what: What,
+}
+
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Relation(TableId),
+    /// A table is to name it when it commits.
+    Index(TableId),
+    Type(TypeId),
 }
 
 struct Savepoint {
@@ -365,9 +374,10 @@ impl Transaction {
     pub fn unmake(&mut self, name: &str) -> Option<TableId> {
         let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return None };
         let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
-        let place = made.iter().rposition(|made| made.name == name).filter(|place| *place >= n_kept)?;
+        let is_it = |made: &Made| made.name == name && matches!(made.what, What::Relation(_));
+        let place = made.iter().rposition(is_it).filter(|place| *place >= n_kept)?;
+        let What::Relation(id) = made.remove(place).what else { return None };
         // Written only since it was made, so no savepoint counts these.
-        let id = made.remove(place).id;
         let is_its = |held: &&Held| held.table.schema().id == id;
         let uniques = writes.iter().filter(is_its).flat_map(|held| &held.table.schema().options.rules.uniques);
         let ids: BTreeSet<TableId> = uniques.map(|unique| unique.index).chain([id]).collect();
@@ -461,7 +471,7 @@ impl Transaction {
         let Transaction::Open(open) = self else { return false };
         open.drops.iter().any(|ddl| match ddl {
             Ddl::Drop { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
-            Ddl::Create { .. } | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
+            Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
         })
     }
 
@@ -481,7 +491,7 @@ impl Transaction {
                         }
                     }
                 }
-                Ddl::Create { .. } | Ddl::Views(_) => {}
+                Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::Views(_) => {}
             }
         }
         names
@@ -548,6 +558,16 @@ impl Transaction {
         }
     }
 
+    /// Whether it drops a type at COMMIT.
+    pub fn drops_type(&self, id: TypeId) -> bool {
+        match self {
+            Transaction::Open(open) => {
+                open.drops.iter().any(|ddl| matches!(ddl, Ddl::DropTypes(ids) if ids.contains(&id)))
+            }
+            _ => false,
+        }
+    }
+
     /// Drops tables, or changes views, when it commits.
     pub fn drop_later(&mut self, ddl: Ddl) -> Result<()> {
         self.writable()?.drops.push(ddl);
@@ -582,12 +602,25 @@ impl Transaction {
     }
 }
 
-/// Drops the tables that a transaction made, unless somebody else did, and indexes that no table names.
+/// Drops the tables and types that a transaction made, unless somebody else did, and indexes that no table names.
 pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
-    for Made { name, id } in made.into_iter().rev() {
-        if name.is_empty() {
-            node.drop_unnamed_index(id).await;
-        } else if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
+    for Made { name, what } in made.into_iter().rev() {
+        let id = match what {
+            What::Relation(id) => id,
+            What::Index(id) => {
+                node.drop_unnamed_index(id).await;
+                continue;
+            }
+            What::Type(id) => {
+                node.drop_type(id).await.map_err(|error| {
+                    let error = SqlError::from(error);
+                    let message = format!("type \"{name}\", which the transaction made: {}", error.message());
+                    SqlError::new(error.state(), message).with_hint("it is there: DROP TYPE it")
+                })?;
+                continue;
+            }
+        };
+        if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
             node.drop_table(&name, true).await.map_err(|error| {
                 let error = SqlError::from(error);
                 SqlError::new(

@@ -1,6 +1,6 @@
 //! What does asyncpg ask of types that it does not know? Before it binds or reads an array it asks of what the array is, by a recursive
 //! query over domains, composites and ranges that is correlated twice. Here a type has elements and no other parts, so a plain query
-//! gives the same rows.
+//! gives the same rows: the items of an array before it, if they are of a type that somebody made.
 
 use datafusion::sql::sqlparser::ast::Statement;
 use tarn_query::parser::statements;
@@ -14,7 +14,9 @@ const TYPES: &str = "SELECT t.oid, n.nspname AS ns, t.typname AS name, t.typtype
      NULL::text AS basetype_name, e.typname AS elemtype_name, NULL::text AS range_subtype_name \
      FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
      LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typlen = -1 \
-     WHERE t.oid = ANY($1::oid[])";
+     WHERE t.oid = ANY($1::oid[]) \
+     OR (t.typtype = 'e' AND t.typarray = ANY($1::oid[])) \
+     ORDER BY t.typelem";
 
 /// The plain query in the place of asyncpg's, which names its steps like no other.
 pub fn substitute(statement: Statement) -> Result<Statement> {

@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::column_cells::ColumnWriter;
 use crate::data_type::{DataType, ItemType, arrow_type, data_type_of, item_field};
 use crate::error::{Error, Result};
-use crate::rules::Length;
+use crate::rules::{ColumnRules, Length};
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
 use crate::value::Value;
 use crate::{json, text};
@@ -30,7 +30,7 @@ use crate::{json, text};
 /// # Errors
 /// [`Error::UnknownColumn`] for a column the table does not have, [`Error::MissingColumn`] for one that can be
 /// neither NULL nor a default, [`Error::Type`] for a type that cannot become the column's, [`Error::Cell`] and
-/// [`Error::Null`] for a value that cannot, [`Error::TooLong`] for a text.
+/// [`Error::Null`] for a value that cannot, [`Error::TooLong`] and [`Error::NoLabel`] for a text.
 pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch> {
     for field in batch.schema_ref().fields() {
         if schema.column(field.name()).is_none() {
@@ -47,9 +47,13 @@ pub fn conform(batch: &RecordBatch, schema: &TableSchema) -> Result<RecordBatch>
             None => Ok(array),
         }
     };
-    let column = |(idx, of): (usize, &Column)| match schema.rules_of(idx).and_then(|rules| rules.length) {
-        None => Ok(one_of_a_kind(column(of)?, schema.is_key(idx))),
-        Some(length) => fitted(&column(of)?, length),
+    let column = |(idx, of): (usize, &Column)| match schema.rules_of(idx) {
+        Some(ColumnRules { length: Some(length), .. }) => fitted(&column(of)?, *length),
+        Some(ColumnRules { enumerated: Some(enumerated), .. }) => {
+            let texts = column(of)?;
+            enumerated.check(&texts).map(|()| texts)
+        }
+        _ => Ok(one_of_a_kind(column(of)?, schema.is_key(idx))),
     };
     let columns = schema.columns.iter().enumerate().map(column).collect::<Result<Vec<_>>>()?;
     RecordBatch::try_new(schema.arrow(), columns).map_err(Error::arrow("build a batch"))

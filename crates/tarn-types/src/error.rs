@@ -119,6 +119,14 @@ pub enum Error {
         /// The SQL name of the type, with its length.
         data_type: String,
     },
+    /// A text is none of the labels of an enumerated type.
+    #[error("invalid input value for enum {data_type}: \"{value}\"")]
+    NoLabel {
+        /// What the type is called.
+        data_type: String,
+        /// The text, shortened to 100 characters.
+        value: String,
+    },
     /// NULL in a column that has none.
     #[error("column {column} is NOT NULL, row {row} has NULL")]
     Null {

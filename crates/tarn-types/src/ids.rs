@@ -42,6 +42,10 @@ id! {
     ColumnId(u32)
 }
 id! {
+    /// A type that somebody made. Never reused in a metastore, also not after `DROP TYPE`.
+    TypeId(u32)
+}
+id! {
     /// A position in a tablet's log; equals the Raft index of the entry.
     SeqNo(u64)
 }

@@ -4,7 +4,7 @@
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
-//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], and other people's batches made to fit it: [`conform()`]
+//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], what a column of an `enumerated` type keeps, and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
 //!   a [`tablet`]'s log; and the entries by which a constraint is kept: [`unique`]
 //!
@@ -58,6 +58,7 @@ pub mod decode;
 mod direction;
 pub mod effects;
 pub mod entry;
+mod enumerated;
 mod envelope;
 pub mod error;
 pub mod foreign;
@@ -94,9 +95,10 @@ pub use decode::{RowDecoder, decode_row, projected_schema};
 pub use direction::Direction;
 pub use effects::{Effect, Effects, EffectsBuilder};
 pub use entry::{Audit, Entry, Split};
+pub use enumerated::Enumerated;
 pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
-pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, Version};
+pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, TypeId, Version};
 pub use key::{
     Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, partition_prefix,
     prefix_end, table_prefix, token_of, token_prefix,

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use arrow::datatypes::Field;
 use serde::{Deserialize, Serialize};
 
+use crate::enumerated::Enumerated;
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId};
 use crate::value::Value;
@@ -64,6 +65,9 @@ pub struct ColumnRules {
     /// `varchar(n)` and `char(n)`; of an array `varchar(n)[]`: each of its items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
+    /// Its type is an enumerated one: it keeps labels of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enumerated: Option<Enumerated>,
     /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in files that are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,

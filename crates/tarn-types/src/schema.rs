@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::data_type::{DataType, ItemType, MAX_PRECISION, arrow_field, arrow_type};
+use crate::enumerated::Enumerated;
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
@@ -225,6 +226,9 @@ impl TableSchema {
             if !is_text {
                 return Err(format!("column {} is {}, and has a length", column.name, column.data_type));
             }
+            if of.enumerated.is_some() && (column.data_type != DataType::Text || of.length.is_some()) {
+                return Err(format!("column {} is of an enumerated type, and is no plain TEXT", column.name));
+            }
             if let Some(missing) = &of.missing
                 && (missing.is_null() || !is_of(missing, &column.data_type))
             {
@@ -348,13 +352,19 @@ impl TableSchema {
     }
 
     fn fields(&self) -> impl Iterator<Item = Field> + '_ {
-        self.columns.iter().enumerate().map(|(idx, column)| {
-            let field = arrow_field(&column.name, &column.data_type, column.nullable);
-            match self.rules_of(idx).and_then(|rules| rules.length) {
-                Some(length) => length.told(field),
-                None => field,
-            }
-        })
+        (0..self.columns.len()).map(|idx| self.field(idx))
+    }
+
+    /// The column at this place, in its storage type. Panics for a place beyond the last.
+    #[must_use]
+    pub fn field(&self, column_idx: usize) -> Field {
+        let column = &self.columns[column_idx];
+        let field = arrow_field(&column.name, &column.data_type, column.nullable);
+        match self.rules_of(column_idx) {
+            Some(ColumnRules { length: Some(length), .. }) => length.told(field),
+            Some(ColumnRules { enumerated: Some(enumerated), .. }) => enumerated.told(field),
+            _ => field,
+        }
     }
 
     /// Whether it was made without a primary key, and its rows have a number of ours, [`ROW_COLUMN`].
@@ -539,6 +549,12 @@ impl TableSchema {
             return None;
         }
         self.options.rules.of(self.columns.get(column_idx)?.id)
+    }
+
+    /// The enumerated type of the column at this place.
+    #[must_use]
+    pub fn enumerated(&self, column_idx: usize) -> Option<&Enumerated> {
+        self.rules_of(column_idx)?.enumerated.as_ref()
     }
 
     /// The expression that is the default of the column at this place; constants are [`Column::default`].

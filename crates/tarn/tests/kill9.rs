@@ -249,6 +249,36 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
     })
 }
 
+/// A label that came, and of which the tables were not told yet, is theirs when the server starts again.
+#[test]
+fn a_type_that_dies_while_it_is_changed_is_told_to_its_tables() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        for place in ["types::altered", "alter::shut", "alter::defined"] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            client.batch_execute("CREATE TYPE mood AS ENUM ('sad', 'happy')").await?;
+            client
+                .batch_execute("CREATE TABLE t (k int PRIMARY KEY, m mood); INSERT INTO t VALUES (1, 'happy')")
+                .await?;
+            server.stop()?;
+            let server = start(folder.path(), Some(place)).await?;
+            let client = server.connect().await?;
+            let added = client.batch_execute("ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy'").await;
+            ensure!(added.is_err(), "{place} was not reached");
+            server.wait();
+            let server = start(folder.path(), None).await.context(place)?;
+            let client = server.connect().await?;
+            client.batch_execute("INSERT INTO t VALUES (2, 'ok'), (3, 'sad')").await.context(place)?;
+            ensure!(one(&client, "SELECT count(*) FROM t WHERE m < 'happy'").await? == 2, "{place}");
+            ensure!(client.batch_execute("ALTER TYPE mood ADD VALUE 'ok'").await.is_err(), "{place}: it is there");
+            server.stop()?;
+        }
+        Ok(())
+    })
+}
+
 /// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT the server dies at.
 #[test]
 fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Result<()> {

@@ -109,7 +109,9 @@ fn inserts_of_values() {
     let sql = "INSERT INTO t (b, a, day) VALUES (2, 1, DATE '2020-01-01'), ($1, $2, $3) ON CONFLICT (b, a) DO NOTHING";
     let Some(plan @ KeyedPlan::Insert { .. }) = analyse(sql, &table) else { panic!("insert") };
     assert_eq!(plan.n_parameters(), 3);
-    assert_eq!(plan.parameter_types(&table), [Some(DataType::Int64), Some(DataType::Int64), Some(DataType::Date)]);
+    let types: Vec<_> =
+        plan.parameter_columns(&table).into_iter().map(|at| table.columns[at.unwrap()].data_type).collect();
+    assert_eq!(types, [DataType::Int64, DataType::Int64, DataType::Date]);
     let bound = plan.bind(&table, &[Value::Int32(4), Value::Int16(3), Value::Null]).unwrap();
     let Bound::Insert { rows } = bound else { panic!("{bound:?}") };
     assert_eq!(

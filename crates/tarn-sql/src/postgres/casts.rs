@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{DataType as Stored, Length, Value, Zone, data_type_of};
+use tarn_types::{DataType as Stored, Enumerated, Length, Value, Zone, data_type_of};
 
 use super::calendar::DAY_US;
 use super::extract::intervals;
@@ -71,6 +71,7 @@ impl AnalyzerRule for Texts {
 fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if let Expr::Cast(Cast { expr: of, field }) = &expr
         && field.data_type().is_string()
+        && Enumerated::of(field).is_none()
         && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of) || is_filled(&of))
     {
         return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
@@ -140,9 +141,10 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
     Ok(Transformed::yes(Converted::call(to, *of)))
 }
 
-/// Whether a text is a `uuid`, `json` or `jsonb` by what stands beside its type, which a cast would leave there.
+/// Whether a text is a `uuid`, `json`, `jsonb` or a label by what stands beside its type, which a cast would leave there.
 fn is_kept_as_text(field: &Field) -> bool {
-    data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
+    Enumerated::of(field).is_some()
+        || data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
 }
 
 /// Whether it is a `char(n)`, which is shown with blanks, and is a text without them.
@@ -201,6 +203,11 @@ fn float(of: &Expr, to: &DataType) -> Option<Expr> {
         _ => return None,
     };
     Some(Expr::Literal(float, None))
+}
+
+/// A value as a text, without what stands beside its type.
+pub(super) fn as_text(of: Expr, to: &DataType) -> Expr {
+    Converted::call(to, of)
 }
 
 /// A cast, as a function of one value. What instants are as text is the session's to say.

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
-use tarn_types::{DataType as Stored, Length, data_type_of};
+use tarn_types::{DataType as Stored, Enumerated, Length, TypeId, data_type_of};
 
 use super::kept_as_text::cast_function;
 use super::numeric::numeric;
@@ -164,7 +164,8 @@ impl Change {
             let Some(text) = text_of(expr) else { return Ok(None) };
             return Ok(match Kind::of(to) {
                 None if to.data_type().is_list() => Some(Change::To(to.data_type().clone())),
-                None | Some(Kind::Text | Kind::Bytes) => None,
+                // What is no label was refused before (`enums`).
+                None | Some(Kind::Text | Kind::Bytes | Kind::Enumerated(_)) => None,
                 Some(Kind::KeptAsText(of)) => Some(Change::ToKeptAsText(of)),
                 Some(Kind::Number) => {
                     check_number(text, to)?;
@@ -217,12 +218,15 @@ pub(super) enum Kind {
     Bytes,
     /// Of no other.
     KeptAsText(Stored),
+    /// As that.
+    Enumerated(TypeId),
 }
 
 impl Kind {
     pub(super) fn of(field: &Field) -> Option<Kind> {
         Some(match field.data_type() {
             of if of.is_numeric() => Kind::Number,
+            of if of.is_string() && Enumerated::of(field).is_some() => Kind::Enumerated(Enumerated::of(field)?.0),
             of if of.is_string() => match data_type_of(field).ok()? {
                 of @ (Stored::Uuid | Stored::Json | Stored::Jsonb) => Kind::KeptAsText(of),
                 _ => Kind::Text,

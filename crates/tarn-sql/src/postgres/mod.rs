@@ -78,9 +78,11 @@
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
+//! | `SELECT m FROM t ORDER BY m`, `m < 'ok'` of an enumerated type | in the order of its labels | not known | `enums` |
 //! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
 //! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
 //! | `SELECT row_to_json(q) FROM (SELECT 1 AS a) q` | {"a":1} | not known | `whole_rows` |
+//! | `FROM json_to_record(doc) AS x(a varchar(2))` of a longer text | 22001 | not known | `fitted` |
 //! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
@@ -121,11 +123,13 @@ mod date_reading;
 mod date_template;
 mod date_trunc;
 mod division;
+mod enums;
 mod epoch;
 mod exact_functions;
 mod exclusions;
 mod extract;
 mod extremes;
+mod fitted;
 mod float_bytes;
 mod floats;
 mod format;
@@ -199,13 +203,15 @@ mod with_ties;
 
 use std::sync::Arc;
 
+use tarn_node::types::Types;
 use tarn_query::{Meaning, Rule};
 
 pub(crate) use self::array_queries::query_of_array;
 pub(crate) use self::calls::{all_of, binary, call};
+pub(crate) use self::json::populate::{in_from as populate, is_populated};
 
-/// What statements mean here.
-pub(crate) fn meaning() -> Meaning {
+/// What statements mean here, where these types are.
+pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
     Meaning {
         planned: vec![
             Arc::new(ambiguous::AmbiguousNames),
@@ -215,8 +221,9 @@ pub(crate) fn meaning() -> Meaning {
             Arc::new(integer_literals::IntegerLiterals),
         ],
         written: [
+            vec![Arc::new(lateral::LateralLists) as Rule],
+            enums::rules(types),
             vec![
-                Arc::new(lateral::LateralLists) as Rule,
                 Arc::new(unions::Unions),
                 Arc::new(typed_arrays::TypedArrays),
                 Arc::new(array_assigned::AssignedItems),
@@ -268,6 +275,8 @@ pub(crate) fn meaning() -> Meaning {
             guards::guarded(),
             intervals::functions(),
             kept_as_text::functions(),
+            enums::functions(),
+            fitted::functions(),
             format::functions(),
             json::functions(),
             clock::functions(),
@@ -296,6 +305,7 @@ pub(crate) fn meaning() -> Meaning {
         aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]
             .concat(),
         windows: ranks::ranks(),
+        types: Some(enums::names(types)),
         ..Meaning::default()
     }
 }

@@ -1,5 +1,5 @@
-//! Of which type is `ARRAY[id]`, or `array_agg(id)`, where `id` is a `uuid`? A `uuid[]`. A `uuid` is a text to the planner, with its type beside it,
-//! which an array of it forgets: so the array is cast, that of an aggregate in a projection above it.
+//! Of which type is `ARRAY[id]`, or `array_agg(id)`, where `id` is a `uuid`? A `uuid[]`. A `uuid` is a text to the planner, with its type beside it, and
+//! so is a label of an enumerated type. An array forgets that of its items: so the array is cast, that of an aggregate in a projection above it.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{datafusion, each_expression};
 use tarn_types::{DataType as Stored, data_type_of};
 
+use super::enums::{marked_as, tag_of};
 use super::kept_as_text::cast_function;
 
 /// The rule; it runs before other rules ask for types.
@@ -21,18 +22,22 @@ pub(super) struct TypedArrays;
 impl AnalyzerRule for TypedArrays {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = each_expression(plan, |expr, schema| {
-            Ok(match &expr {
-                Expr::ScalarFunction(call)
-                    if call.func.name() == "make_array" && call.args.iter().any(|arg| is_uuid(arg, schema)) =>
-                {
-                    Transformed::yes(cast(expr))
+            let item = match &expr {
+                Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
+                    call.args.iter().find_map(|arg| Item::of(arg, schema))
                 }
-                _ => Transformed::no(expr),
+                _ => None,
+            };
+            Ok(match item {
+                Some(item) => Transformed::yes(item.array(expr)),
+                None => Transformed::no(expr),
             })
         })?;
         let mut is_changed = false;
         let plan = plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Aggregate(aggregate) if aggregate.aggr_expr.iter().any(|expr| collects(expr, &aggregate)) => {
+            LogicalPlan::Aggregate(aggregate)
+                if aggregate.aggr_expr.iter().any(|expr| collected(expr, &aggregate).is_some()) =>
+            {
                 is_changed = true;
                 Ok(Transformed::yes(projected(aggregate)?))
             }
@@ -47,24 +52,39 @@ impl AnalyzerRule for TypedArrays {
     }
 }
 
-fn is_uuid(expr: &Expr, schema: &DFSchema) -> bool {
-    expr.to_field(schema).is_ok_and(|(_, field)| data_type_of(&field).is_ok_and(|of| of == Stored::Uuid))
+/// What an array forgets of its items.
+enum Item {
+    Uuid,
+    /// An enumerated type, as its fields are tagged.
+    Label(String),
 }
 
-/// An array of texts that are `uuid`s, as such.
-fn cast(expr: Expr) -> Expr {
-    cast_function(Stored::Uuid).call(vec![expr])
-}
-
-/// Whether it is an array of the `uuid`s of a group.
-fn collects(expr: &Expr, aggregate: &Aggregate) -> bool {
-    match expr {
-        Expr::Alias(alias) => collects(&alias.expr, aggregate),
-        Expr::AggregateFunction(call) => {
-            call.func.name() == "array_agg"
-                && call.params.args.first().is_some_and(|arg| is_uuid(arg, aggregate.input.schema()))
+impl Item {
+    fn of(expr: &Expr, schema: &DFSchema) -> Option<Item> {
+        let (_, field) = expr.to_field(schema).ok()?;
+        match data_type_of(&field) {
+            Ok(Stored::Uuid) => Some(Item::Uuid),
+            _ => tag_of(expr, schema).map(Item::Label),
         }
-        _ => false,
+    }
+
+    /// An array of texts that are such items.
+    fn array(&self, expr: Expr) -> Expr {
+        match self {
+            Item::Uuid => cast_function(Stored::Uuid).call(vec![expr]),
+            Item::Label(tag) => marked_as(expr, tag),
+        }
+    }
+}
+
+/// The items of an array that an aggregate makes, if it forgets something of them.
+fn collected(expr: &Expr, aggregate: &Aggregate) -> Option<Item> {
+    match expr {
+        Expr::Alias(alias) => collected(&alias.expr, aggregate),
+        Expr::AggregateFunction(call) if call.func.name() == "array_agg" => {
+            Item::of(call.params.args.first()?, aggregate.input.schema())
+        }
+        _ => None,
     }
 }
 
@@ -72,10 +92,10 @@ fn projected(aggregate: Aggregate) -> Result<LogicalPlan> {
     let n_groups = aggregate.schema.fields().len() - aggregate.aggr_expr.len();
     let columns = aggregate.schema.iter().enumerate().map(|(at, (qualifier, field))| {
         let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-        let is_array = at.checked_sub(n_groups).is_some_and(|at| collects(&aggregate.aggr_expr[at], &aggregate));
-        match is_array {
-            true => cast(column).alias_qualified(qualifier.cloned(), field.name()),
-            false => column,
+        let item = at.checked_sub(n_groups).and_then(|at| collected(&aggregate.aggr_expr[at], &aggregate));
+        match item {
+            Some(item) => item.array(column).alias_qualified(qualifier.cloned(), field.name()),
+            None => column,
         }
     });
     let columns = columns.collect();

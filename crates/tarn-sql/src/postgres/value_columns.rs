@@ -1,14 +1,20 @@
 //! Of which type is a column of `VALUES (1.5::float8), (2.5)`? A `double precision`, as a column of a UNION. DataFusion takes it for a `numeric`.
+//! And of `VALUES ('sad'::mood), ('ok')`? Of `mood`: what is written out in other rows is cast as it is in one, if that is a type with a name of its own.
 
 use tarn_query::sqlparser::ast::{CastKind, DataType, Expr, UnaryOperator, Value, Values};
 
 use super::calls::take;
 
-/// Numbers of a column that is cast to floats in another row.
+/// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody made.
 pub(super) fn widen(values: &mut Values) {
     let n_columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..n_columns {
         let column = || values.rows.iter().filter_map(|row| row.content.get(at));
+        if let Some(to) = column().filter_map(cast_to).find(|of| is_made(of)).cloned() {
+            let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
+            values.filter(|value| is_open(value)).for_each(|value| cast(value, &to));
+            continue;
+        }
         let has = |is: fn(&DataType) -> bool| column().any(|expr| cast_to(expr).is_some_and(is));
         let to = match () {
             () if has(is_double) => DataType::DoublePrecision,
@@ -17,11 +23,32 @@ pub(super) fn widen(values: &mut Values) {
         };
         for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(at)) {
             if is_number(value) || cast_to(value).is_some_and(is_exact) {
-                let of = take(value);
-                let data_type = to.clone();
-                *value = Expr::Cast { kind: CastKind::Cast, expr: Box::new(of), data_type, array: false, format: None };
+                cast(value, &to);
             }
         }
+    }
+}
+
+fn cast(value: &mut Expr, to: &DataType) {
+    let (of, data_type) = (take(value), to.clone());
+    *value = Expr::Cast { kind: CastKind::Cast, expr: Box::new(of), data_type, array: false, format: None };
+}
+
+fn is_made(of: &DataType) -> bool {
+    matches!(of, DataType::Custom(_, modifiers) if modifiers.is_empty())
+}
+
+/// A text that is written out, NULL, or a parameter.
+fn is_open(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_open(inner),
+        Expr::Value(value) => {
+            matches!(
+                value.value,
+                Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_) | Value::Null | Value::Placeholder(_)
+            )
+        }
+        _ => false,
     }
 }
 

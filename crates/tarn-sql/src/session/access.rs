@@ -27,6 +27,7 @@ use super::prepare::Kind;
 use super::{Answer, Prepared, Session};
 use crate::access_sql::tag;
 use crate::altered::Called;
+use crate::comment_sql::Commented;
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError};
 use crate::names::table_name;
@@ -202,8 +203,11 @@ impl Session {
             Kind::Access(access) => self.allow_access(&asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
             Kind::CreateView(_) => asking.may(Action::Create),
+            // Asked for when it is known whose it is.
+            Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
+            Kind::Type(statement) => self.allow_types(statement),
             Kind::CreateLike(like) => {
                 if let Ok(of) = self.relation(&like.of) {
                     asking.rows(&of, Privilege::Select)?;
@@ -399,6 +403,7 @@ impl Session {
         let (statement, objects) = match &*prepared.kind {
             Kind::Access(access) => (tag(access), access.objects()),
             Kind::Sequence(statement) => (statement.tag(), statement.objects()),
+            Kind::Type(statement) => (statement.tag(), statement.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),

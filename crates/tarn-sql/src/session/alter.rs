@@ -15,8 +15,9 @@ use tarn_node::auth::Principal;
 use tarn_node::jobs::Work;
 use tarn_node::node::Node;
 use tarn_node::renames::Rename;
+use tarn_node::types::Types;
 use tarn_node::views::no_view;
-use tarn_types::{Check, Column, ColumnId, TableSchema, Value, Zone};
+use tarn_types::{Check, Column, ColumnId, DataType, TableSchema, Value, Zone};
 
 use super::access::{may_drop, may_own_relation};
 use super::columns::{
@@ -36,6 +37,7 @@ use crate::names::{KEY_SUFFIX, fold, quote};
 use crate::seen_schemas::REWRITES;
 use crate::spelled::data_type;
 use crate::unique_rules::{SaidUnique, name_anew, uniques};
+use crate::user_types::{check_default, enumerated};
 use crate::view_rename::rewrite;
 
 impl Session {
@@ -190,7 +192,7 @@ impl Session {
                 looks: vec![],
             };
             for action in in_passes(actions) {
-                changed.apply(action, &self.zone())?;
+                changed.apply(action, &self.zone(), self.node.types())?;
             }
             // They may be of columns that come behind theirs.
             let said = std::mem::take(&mut changed.said);
@@ -341,13 +343,16 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    fn apply(&mut self, action: &Action, zone: &Zone) -> Result<()> {
+    fn apply(&mut self, action: &Action, zone: &Zone, types: &Types) -> Result<()> {
         match action {
             Action::SetDefault { column, to } => {
                 let at = self.column(column)?;
                 self.check_own_default(at)?;
                 let rules = self.to.rules_of(at).cloned().unwrap_or_default();
                 let (constant, computed) = default_of(to, &self.to.columns[at], rules.length, &self.to.name, zone)?;
+                if let Some(of) = &rules.enumerated {
+                    check_default(constant.as_ref(), of)?;
+                }
                 self.set_default(at, constant, computed);
             }
             Action::DropDefault { column } => {
@@ -384,7 +389,7 @@ impl Changed {
             Action::RenameColumn { column, to } => self.rename_column(column, to)?,
             Action::AddColumn { def, if_not_exists } => {
                 if let Some(Added { to, id, checks, computed, generated }) =
-                    with_added(&self.to, def, *if_not_exists, zone)?
+                    with_added(&self.to, def, *if_not_exists, zone, types)?
                 {
                     self.to = to;
                     self.added.push(id);
@@ -410,7 +415,7 @@ impl Changed {
                 }
             }
             Action::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
-            Action::SetType { column, to, using } => self.set_type(column, to, using.as_ref())?,
+            Action::SetType { column, to, using } => self.set_type(column, to, using.as_ref(), types)?,
         }
         Ok(())
     }
@@ -428,7 +433,7 @@ impl Changed {
         }
     }
 
-    fn set_type(&mut self, column: &str, to: &SqlType, using: Option<&Expr>) -> Result<()> {
+    fn set_type(&mut self, column: &str, to: &SqlType, using: Option<&Expr>, types: &Types) -> Result<()> {
         let at = self.column(column)?;
         if self.to.generated(at).is_some() {
             return Err(SqlError::unsupported(
@@ -441,7 +446,11 @@ impl Changed {
             SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("ALTER COLUMN … DROP EXPRESSION of the generated column, first")
         })?;
-        let (wanted, n_chars) = (data_type(to)?, length(to)?);
+        let labels = enumerated(to, types)?;
+        let (wanted, n_chars) = match labels {
+            Some(_) => (DataType::Text, None),
+            None => (data_type(to)?, length(to)?),
+        };
         let Column { id, data_type: now, nullable, .. } = self.to.columns[at];
         let before = self.to.rules_of(at).and_then(|rules| rules.length);
         if self.retyped.iter().any(|of| of.id == id) {
@@ -453,13 +462,14 @@ impl Changed {
             (None, Some(_)) => false,
             (Some(before), Some(after)) => before == after || before.widens_to(after),
         };
-        if wanted == now && is_wider && using.is_none() {
+        let is_of_type = self.to.enumerated(at).map(|of| of.id) == labels.as_ref().map(|of| of.id);
+        if wanted == now && is_wider && using.is_none() && is_of_type {
             self.to.options.rules.entry(id).length = n_chars;
             self.to.options.rules.forget_empty();
             return Ok(());
         }
         let using = using.map(|expr| kept(expr, Place::Transform)).transpose()?;
-        let (to, default) = with_type(&self.to, at, wanted, n_chars)?;
+        let (to, default) = with_type(&self.to, at, wanted, n_chars, labels)?;
         self.to = to;
         self.anew.push(WrittenAnew { id, expr: using.clone().unwrap_or_else(|| quote(column)) });
         self.retyped.push(Retyped { id, column: column.to_owned(), using, default });
@@ -528,6 +538,9 @@ impl Changed {
             let rules = self.to.rules_of(at);
             let (length, is_computed) = (rules.and_then(|of| of.length), rules.is_some_and(|of| of.default.is_some()));
             let default = default_of_type(&self.to.columns[at], length, default)?;
+            if let Some(of) = self.to.enumerated(at) {
+                check_default(Some(&default), of)?;
+            }
             if !is_computed && self.to.columns[at].default.is_none() {
                 self.to.columns[at].default = Some(default);
             }

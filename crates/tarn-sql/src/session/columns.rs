@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::sql::sqlparser::ast::{ColumnDef, Expr};
+use datafusion::sql::sqlparser::ast::{self, ColumnDef, Expr};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tarn_node::types::Types;
 use tarn_query::defaults::computing;
 use tarn_query::sql_schema;
-use tarn_types::{Column, ColumnId, DataType, Length, TableSchema, Value, Zone, arrow_field, conform};
+use tarn_types::{Column, ColumnId, DataType, Enumerated, Length, TableSchema, Value, Zone, arrow_field, conform};
 
 use super::Session;
 use super::defaults::is_assigned;
@@ -23,10 +24,12 @@ use super::sequences::borrower;
 use crate::alter_sql::DropColumn;
 use crate::column_rules::{Said, SaidCheck};
 use crate::ddl::added_column;
+use crate::definition::type_text;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::Place;
 use crate::names::{fold, quote};
 use crate::rows::{long_name, pg_type};
+use crate::user_types::{check_default, enumerated};
 use crate::view_columns::may_read;
 
 /// A table with a column more.
@@ -77,14 +80,21 @@ pub(super) fn with_added(
     def: &ColumnDef,
     if_not_exists: bool,
     zone: &Zone,
+    types: &Types,
 ) -> Result<Option<Added>> {
     let name = fold(&def.name);
     if table.shown().iter().any(|other| other.name == name) {
         return if if_not_exists { Ok(None) } else { Err(exists(table, &name)) };
     }
     let id = table.next_column_id();
-    let (column, said) = added_column(def, id, &table.name, zone)?;
+    let enumerated = enumerated(&def.data_type, types)?;
+    let plain = enumerated.as_ref().map(|_| ColumnDef { data_type: ast::DataType::Text, ..def.clone() });
+    let (column, said) = added_column(plain.as_ref().unwrap_or(def), id, &table.name, zone)?;
     let Said { mut rules, checks, sequence: _, generated } = said;
+    if let Some(of) = &enumerated {
+        check_default(column.default.as_ref(), of)?;
+    }
+    rules.enumerated = enumerated;
     rules.missing = column.default.clone().filter(|value| !value.is_null());
     let computed = rules.default.clone();
     Ok(Some(Added { to: table.with_column_added(column, rules), id, checks, computed, generated }))
@@ -129,6 +139,7 @@ pub(super) fn with_type(
     at: usize,
     to: DataType,
     length: Option<Length>,
+    enumerated: Option<Enumerated>,
 ) -> Result<(TableSchema, Option<(String, Value)>)> {
     let mut retyped = table.clone();
     let Column { id, name, data_type, default, .. } = &mut retyped.columns[at];
@@ -141,7 +152,7 @@ pub(super) fn with_type(
     let default = default.take().map(|value| (value.to_display(data_type), value));
     *data_type = to;
     let rules = retyped.options.rules.entry(*id);
-    (rules.length, rules.missing) = (length, None);
+    (rules.length, rules.enumerated, rules.missing) = (length, enumerated, None);
     retyped.options.rules.forget_empty();
     Ok((retyped, default))
 }
@@ -176,23 +187,34 @@ pub(super) fn as_they_will_be(to: &TableSchema, added: &[ColumnId], anew: &[Writ
     if added.is_empty() && anew.is_empty() {
         return quote(&to.name);
     }
-    let columns = to.shown().iter().map(|column| {
+    let columns = to.shown().iter().enumerate().map(|(at, column)| {
         let name = quote(&column.name);
         if let Some(WrittenAnew { expr, .. }) = anew.iter().find(|of| of.id == column.id) {
+            if to.enumerated(at).is_some() {
+                return format!("({expr})::{} AS {name}", type_text(to, at));
+            }
             // No cast that is written here takes what an assignment would not: that was looked at.
             return format!("({expr})::{} AS {name}", column.data_type);
         }
         match (added.contains(&column.id), to.missing(column.id)) {
             (false, _) => name,
-            (true, None) => format!("NULL::{} AS {name}", column.data_type),
+            (true, None) => format!("NULL::{} AS {name}", plain_type(to, at)),
             (true, Some(value)) => {
                 let text = value.to_display(&column.data_type).replace('\'', "''");
-                format!("'{text}'::{} AS {name}", column.data_type)
+                format!("'{text}'::{} AS {name}", plain_type(to, at))
             }
         }
     });
     let columns = columns.collect::<Vec<_>>().join(", ");
     format!("(SELECT {columns} FROM {name}) AS {name}", name = quote(&to.name))
+}
+
+/// A column's type without its length.
+fn plain_type(table: &TableSchema, at: usize) -> String {
+    match table.enumerated(at) {
+        Some(_) => type_text(table, at),
+        None => table.columns[at].data_type.to_string(),
+    }
 }
 
 /// On the heap: what is planned here stands on a deep stack.
@@ -217,7 +239,11 @@ impl Session {
     ) -> BoxFuture<'a, Result<()>> {
         async move {
             for Retyped { id, column, using, default: _ } in retyped {
-                let Some(wanted) = to.column_by_id(*id).map(|column| column.data_type) else { continue };
+                let Some((at, wanted)) = to.columns.iter().enumerate().find(|(_, column)| column.id == *id) else {
+                    continue;
+                };
+                let (wanted, labels) = (wanted.data_type, to.enumerated(at));
+                let called = |wanted| labels.map_or_else(|| called(wanted), |of| quote(&of.name));
                 if let Some(view) = self.reader_of(table, column) {
                     let why = format!("rule _RETURN on view {} depends on column \"{column}\"", view.name);
                     let instead = format!("DROP VIEW {} first, and make it anew afterwards", quote(&view.name));
@@ -226,7 +252,12 @@ impl Session {
                 }
                 let named = quote(column);
                 let plan = self.plan_of_rows(table, using.as_deref().unwrap_or(&named), Place::Transform).await?;
-                if is_assigned(plan.schema().field(0), wanted) {
+                let given = plan.schema().field(0);
+                let is_given = match labels {
+                    Some(of) => given.data_type().is_null() || Enumerated::of(given).is_some_and(|(id, _)| id == of.id),
+                    None => is_assigned(given, wanted),
+                };
+                if is_given {
                     continue;
                 }
                 let (what, hint) = match using {

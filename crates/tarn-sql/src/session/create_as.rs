@@ -32,15 +32,21 @@ impl Session {
         }
         self.check_filled(&name, query, own.is_some())?;
         let plan = self.permitted(self.plan(&Statement::Query(Box::new(query.clone())), &[]).await?)?;
-        let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
-        let columns = columns.fields().iter().map(|field| match data_type_of(field) {
+        let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
+        let columns = fields.fields().iter().map(|field| match data_type_of(field) {
             Ok(data_type) => Ok((field.name().clone(), data_type)),
             Err(_) => Err(SqlError::unsupported(
                 format!("column \"{}\" of type {} in a table", field.name(), field.data_type()),
                 "cast it in the SELECT",
             )),
         });
-        let schema = table_of_columns(create, columns.collect::<Result<_>>()?, self.sql.settings())?;
+        let given = columns.collect::<Result<Vec<_>>>()?;
+        let mut schema = table_of_columns(create, given, self.sql.settings())?;
+        let labels = fields.fields().iter().map(|field| self.enumerated(field));
+        for (at, of) in labels.enumerate().filter_map(|(at, of)| Some((at, of?))) {
+            let id = schema.columns[at].id;
+            schema.options.rules.entry(id).enumerated = Some(of);
+        }
         let defined = Defined { schema, sequences: vec![], unnamed: vec![] };
         match own {
             Some(_) => drop(self.make_temporary(create, defined).await?),

@@ -127,6 +127,7 @@ impl Session {
             | Kind::CreateView(_)
             | Kind::Comment(_)
             | Kind::Sequence(_)
+            | Kind::Type(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Fetch(_)
@@ -246,6 +247,10 @@ impl Session {
             Kind::Sequence(statement) => {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
+            }
+            Kind::Type(statement) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.user_type(statement)).await
             }
             Kind::CreateLike(like) => {
                 self.transaction.lock().check_usable()?;

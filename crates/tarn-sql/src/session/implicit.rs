@@ -10,7 +10,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, `ALTER TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
 //! | `VACUUM` beside other statements of its message | refused, as in PostgreSQL (25001) |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 //! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
@@ -23,9 +23,11 @@ use futures::future::BoxFuture;
 
 use super::Session;
 use super::set_back::Settable;
+use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
+use crate::type_sql::TypeSql;
 
 /// What a statement is to the others of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +54,14 @@ impl Part {
             | Parsed::Sequence(_) => return Part::AtOnce,
             Parsed::Copy { .. } => return Part::Writes,
             Parsed::CreateLike(_) | Parsed::CreateView(_) => return Part::Makes,
+            Parsed::Comment(comment) if comment.on == Commented::Type => return Part::AtOnce,
+            Parsed::Type(statement) if matches!(**statement, TypeSql::Alter { .. }) => return Part::AtOnce,
             Parsed::Alter(alter) if alter.acts_at_once() => return Part::AtOnce,
             Parsed::CacheTable(_)
             | Parsed::DropCache(_)
             | Parsed::Alter(_)
             | Parsed::Comment(_)
+            | Parsed::Type(_)
             | Parsed::Declare(_)
             | Parsed::Lock(_)
             | Parsed::Fetch(_) => return Part::Other,

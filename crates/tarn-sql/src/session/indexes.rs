@@ -35,7 +35,7 @@ use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::error::{Result, SqlError, state};
 use crate::index_sql::{asked, index_name};
 use crate::names::{KEY_SUFFIX, quote, table_name};
-use crate::transaction::Made;
+use crate::transaction::{Made, What};
 use crate::unique_rules::NOT_MADE;
 
 /// Entries of rows that are committed, and of those that the transaction wrote itself.
@@ -190,7 +190,7 @@ impl Session {
             let (node, of) = (Arc::clone(&self.node), to.clone());
             let index: Index =
                 to_its_end(async move { Ok::<_, SqlError>(node.make_index_beside(&of, at).await?) }).await?;
-            self.transaction.lock().made(Made { name: String::new(), id: index.unique.index });
+            self.transaction.lock().made(Made { name: String::new(), what: What::Index(index.unique.index) });
             if has_rows {
                 self.fill_index(table, &index).await?;
             }

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `types`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -43,9 +43,11 @@ mod prepare;
 mod returning;
 mod rewrite;
 mod row_rules;
+mod row_types;
 mod sequences;
 pub(crate) mod set_back;
 mod temporary;
+mod types;
 mod utility;
 mod vacuum;
 pub(crate) mod vars;

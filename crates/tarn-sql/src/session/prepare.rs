@@ -22,7 +22,7 @@ use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_query::merge::Merge;
 use tarn_query::{Keyed, OnKey, each_expr, each_relation};
-use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, arrow_field, data_type_of};
+use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
@@ -49,6 +49,7 @@ use crate::signals::Signals;
 use crate::statement::Parsed;
 use crate::system_activity::PgTables;
 use crate::temporary::{OwnSchema, own_schema};
+use crate::type_sql::TypeSql;
 use crate::unknown;
 use crate::vacuum_sql::Vacuum;
 use crate::view_sql::CreateView;
@@ -116,6 +117,7 @@ pub(super) enum Kind {
     CreateView(Box<CreateView>),
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
+    Type(Box<TypeSql>),
     CreateLike(Box<CreateLike>),
     Alter(Box<Alter>),
     Declare {
@@ -158,6 +160,7 @@ impl Prepared {
             | Kind::CreateView(_)
             | Kind::Comment(_)
             | Kind::Sequence(_)
+            | Kind::Type(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Declare { .. }
@@ -273,6 +276,7 @@ impl Session {
             Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
+            Parsed::Type(statement) => (Kind::Type(statement.clone()), vec![], None),
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Declare(cursor) => {
@@ -316,7 +320,8 @@ impl Session {
         if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
             if let Some(plan) = self.keyed_plan(statement, table).await? {
-                let parameters = plan.parameter_types(table).into_iter().map(|t| t.map(field_of)).collect();
+                let parameters =
+                    plan.parameter_columns(table).into_iter().map(|at| at.map(|at| field_of(table, at))).collect();
                 let columns = keyed_columns(&plan, table);
                 return Ok((Kind::Keyed { plan, table: Arc::clone(table) }, parameters, columns));
             }
@@ -326,6 +331,8 @@ impl Session {
 
     /// What is not about keys.
     async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+        let with_columns = self.with_row_types(statement)?;
+        let statement = with_columns.as_ref().unwrap_or(statement);
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;
@@ -616,15 +623,13 @@ fn write_target(statement: &Statement) -> Result<String> {
     })
 }
 
-fn field_of(data_type: DataType) -> FieldRef {
-    Arc::new(arrow_field("", &data_type, true))
+/// That of a parameter for a column.
+fn field_of(table: &TableSchema, column_idx: usize) -> FieldRef {
+    Arc::new(table.field(column_idx).with_name("").with_nullable(true))
 }
 
 fn keyed_columns(plan: &KeyedPlan, table: &TableSchema) -> Option<SchemaRef> {
     let KeyedPlan::Select { columns, .. } = plan else { return None };
-    let fields = columns.iter().map(|column| {
-        let definition = &table.columns[column.column_idx];
-        arrow_field(shown_name(&column.name), &definition.data_type, definition.nullable)
-    });
+    let fields = columns.iter().map(|column| table.field(column.column_idx).with_name(shown_name(&column.name)));
     Some(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
 }

@@ -39,10 +39,14 @@ impl Session {
             rules.dropped.clear();
             rules.forget_empty();
             // What is said of columns holds of the rows; identity columns would be given other numbers by it.
-            let only = |of: &ColumnRules| ColumnRules { id: of.id, length: of.length, ..ColumnRules::default() };
-            let lengths = rules.columns.iter().filter(|of| of.length.is_some()).map(only).collect();
+            let only = |of: &ColumnRules| {
+                let (length, enumerated) = (of.length, of.enumerated.clone());
+                ColumnRules { id: of.id, length, enumerated, ..ColumnRules::default() }
+            };
+            let of_texts = rules.columns.iter().filter(|of| of.length.is_some() || of.enumerated.is_some());
+            let of_texts = of_texts.map(only).collect();
             let mut made = to.clone();
-            made.options.rules = Rules { columns: lengths, ..Rules::default() };
+            made.options.rules = Rules { columns: of_texts, ..Rules::default() };
             let (name, altering) = to_its_end(async move {
                 let name = altering.make_beside(made).await?;
                 Ok::<_, SqlError>((name, altering))

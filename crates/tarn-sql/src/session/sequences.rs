@@ -36,6 +36,11 @@ pub(super) async fn create_defined(
 ) -> Result<bool> {
     let Defined { mut schema, sequences, unnamed } = defined;
     let name = schema.name.clone();
+    if node.types().get(&name).is_some() {
+        let message = format!("type \"{name}\" already exists");
+        return Err(SqlError::new(state::DUPLICATE_OBJECT, message)
+            .with_hint("the rows of a table are of a type that is called as it is: choose another name"));
+    }
     if !node.catalog().contains(&name) && node.sequences().get(&name).await.is_ok() {
         return Err(taken(&name));
     }

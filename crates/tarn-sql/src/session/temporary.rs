@@ -23,6 +23,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expressions::next_of;
 use crate::names::{fold, quote};
 use crate::temporary::{OWN_SCHEMA, OnCommit, OwnTable, own_schema};
+use crate::user_types;
 
 impl Session {
     /// The table that is called so, to write to or work on.
@@ -177,7 +178,9 @@ impl Session {
 
     /// `CREATE TEMPORARY TABLE`, without `AS`.
     pub(super) async fn create_temporary(&self, create: &CreateTable) -> Result<Answer> {
-        let defined = defined(create, self.sql.settings(), &self.zone())?;
+        let (plain, taken) = user_types::taken(create, self.node.types())?;
+        let mut defined = defined(&plain, self.sql.settings(), &self.zone())?;
+        user_types::put(&mut defined.schema, taken)?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
         self.plan_generated(&defined.schema).await?;

@@ -26,6 +26,7 @@ use super::execute::to_its_end;
 use super::literals::{call_texts, only_text};
 use super::sequences::create_defined;
 use super::set_back::{Scope, Settable};
+use super::types::drop_types;
 use super::views;
 use super::{Answer, Declared, Parameter, Session};
 use crate::ddl::{Ddl, Defined, defined};
@@ -34,7 +35,8 @@ use crate::error::{Result, SqlError, state};
 use crate::names::{fold, quote, table_name};
 use crate::statement::Parsed;
 use crate::temporary::Own;
-use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, drop_made};
+use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, What, drop_made};
+use crate::user_types;
 
 impl Session {
     /// The columns a utility statement answers, known before it runs.
@@ -311,7 +313,9 @@ impl Session {
         if let Some(own) = self.temporary_of(create)? {
             return Box::pin(self.create_temporary(&own)).await;
         }
-        let defined = defined(create, self.sql.settings(), &self.zone())?;
+        let (plain, taken) = user_types::taken(create, self.node.types())?;
+        let mut defined = defined(&plain, self.sql.settings(), &self.zone())?;
+        user_types::put(&mut defined.schema, taken)?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
         self.plan_generated(&defined.schema).await?;
@@ -331,7 +335,7 @@ impl Session {
         let is_made = self.run_ddl(Ddl::Create { defined: Box::new(defined), if_not_exists }).await?;
         if in_transaction && is_made {
             let id = self.node.catalog().schema(&name)?.id;
-            self.transaction.lock().made(Made { name, id });
+            self.transaction.lock().made(Made { name, what: What::Relation(id) });
         }
         Ok(Answer::done("CREATE TABLE"))
     }
@@ -346,6 +350,7 @@ impl Session {
                 }
                 Ddl::Rename(renames) => rename_all(&node, &principal, &renames).await.map(|()| false),
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
+                Ddl::DropTypes(ids) => drop_types(&node, &principal, &ids).await.map(|()| false),
                 Ddl::Drop { names, if_exists } => {
                     // All are asked for before the first is gone.
                     let mut dropped = BTreeSet::new();

@@ -11,7 +11,7 @@ use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_node::views::{check_unread, no_view, outermost_first, readers};
 use tarn_query::{MAX_VIEW_DEPTH, Read, reads};
-use tarn_types::{Column, ColumnId, DataType, TableId, TableOptions, TableSchema, TabletId, View, data_type_of};
+use tarn_types::{Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of};
 
 use super::access::{may_drop, may_own_relation, own};
 use super::placeholders::parameter_fields;
@@ -23,7 +23,8 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::check_name;
 use crate::shown::shown;
-use crate::transaction::Made;
+use crate::transaction::{Made, What};
+use crate::user_types::undefined_type;
 use crate::view_sql::{Change, CreateView};
 use crate::views;
 
@@ -41,7 +42,7 @@ impl Session {
             self.transaction.lock().drop_later(ddl)?;
         } else if self.run_ddl(ddl).await? && in_transaction {
             let id = self.node.catalog().schema(&name)?.id;
-            self.transaction.lock().made(Made { name, id });
+            self.transaction.lock().made(Made { name, what: What::Relation(id) });
         }
         Ok(Answer::done("CREATE VIEW"))
     }
@@ -101,6 +102,10 @@ impl Session {
 
     /// Says something of a table, a view or a column; or holds that until COMMIT.
     pub(super) async fn comment(&self, comment: &Comment) -> Result<Answer> {
+        if comment.on == Commented::Type {
+            self.comment_type(&comment.table, comment.text.as_deref()).await?;
+            return Ok(Answer::done("COMMENT"));
+        }
         self.refuse_own("COMMENT", &comment.table)?;
         let ddl = Ddl::Views(Change::Comment(comment.clone()));
         match self.must_hold()? {
@@ -171,6 +176,7 @@ impl Session {
             return Err(SqlError::new(state::SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns"));
         }
         let mut columns: Vec<Column> = Vec::with_capacity(given.len());
+        let mut rules = Rules::default();
         for (at, field) in fields.fields().iter().enumerate() {
             let name = asked.columns.get(at).unwrap_or(field.name()).clone();
             check_name("column", &name)?;
@@ -181,6 +187,9 @@ impl Session {
                 );
             }
             let (id, data_type) = (ColumnId(at as u32 + 1), column_type(&name, field)?);
+            if let Some(of) = self.enumerated(field) {
+                rules.entry(id).enumerated = Some(of);
+            }
             columns.push(Column { id, name, data_type, nullable: true, default: None });
         }
         let view = View { query: asked.query.clone(), columns: given, reads: below };
@@ -191,7 +200,7 @@ impl Session {
             key: vec![],
             n_partition_key: 0,
             first_tablet: TabletId(0),
-            options: TableOptions { tablets: 0, view: Some(view), ..TableOptions::default() },
+            options: TableOptions { tablets: 0, view: Some(view), rules, ..TableOptions::default() },
         };
         schema.validate().map_err(|error| {
             SqlError::new(state::INVALID_TABLE_DEFINITION, format!("view \"{}\": {error}", schema.name))
@@ -311,6 +320,8 @@ fn column_of(node: &Node, comment: &Comment) -> Result<(Arc<TableSchema>, Option
         Commented::Table => found(node, &comment.table, false)?,
         Commented::View => found(node, &comment.table, true)?,
         Commented::Column(_) => node.catalog().schema(&comment.table)?,
+        // It is said elsewhere (`session/types.rs`).
+        Commented::Type => return Err(undefined_type(&comment.table)),
     };
     let Commented::Column(name) = &comment.on else { return Ok((schema, None)) };
     let column = schema.shown().iter().find(|column| column.name == *name);

@@ -51,5 +51,6 @@ mod together;
 mod transactions;
 mod types;
 mod unique;
+mod user_types;
 mod views;
 mod zones;

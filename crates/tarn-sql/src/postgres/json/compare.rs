@@ -30,7 +30,7 @@ use crate::error::{SqlError, state};
 use crate::postgres::kept_as_text::cast_function;
 
 /// Functions that take texts, and what is cast to one.
-const OF_TEXTS: [&str; 27] = [
+pub(in crate::postgres) const OF_TEXTS: [&str; 27] = [
     "ascii",
     "bit_length",
     "btrim",

@@ -131,7 +131,7 @@ fn kept_of_several(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
 }
 
 /// The values that an expression gives one of.
-fn values_of(expr: &Expr) -> Option<Vec<&Expr>> {
+pub(in crate::postgres) fn values_of(expr: &Expr) -> Option<Vec<&Expr>> {
     match expr {
         Expr::Case(case) => {
             let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
@@ -167,7 +167,7 @@ pub(super) fn marked(expr: Expr, to: Stored) -> Expr {
 }
 
 /// A text that is written out, NULL, or a parameter of which nobody said the type.
-pub(super) fn is_untyped(expr: &Expr) -> bool {
+pub(in crate::postgres) fn is_untyped(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Null, _) => true,
         Expr::Literal(value, None) => value.try_as_str().is_some_and(|text| text.is_some()),

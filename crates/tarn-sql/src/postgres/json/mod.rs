@@ -11,7 +11,7 @@
 //! - `path`: what a `jsonpath` finds
 //! - `build`: JSON of other values
 //! - `marked`: what `coalesce` and CASE give of JSON
-//! - `written`: calls that are read as others: aggregates and sets; `set_lax` and `to_record`: two of them
+//! - `written`: calls that are read as others: aggregates and sets; `set_lax` and `to_record`: two of them; `populate`: one that a session knows the columns of
 
 mod assigned;
 mod build;
@@ -27,6 +27,7 @@ mod list;
 mod marked;
 mod operators;
 mod path;
+pub(super) mod populate;
 mod set_lax;
 pub(super) mod to_record;
 mod walk;
@@ -39,6 +40,8 @@ use datafusion::logical_expr::planner::ExprPlanner;
 use tarn_query::{Rule, datafusion};
 
 pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF, ROW_OF};
+pub(super) use self::compare::OF_TEXTS;
+pub(super) use self::marked::{is_untyped, values_of};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {

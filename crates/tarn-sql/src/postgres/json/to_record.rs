@@ -17,6 +17,7 @@ use super::written::{document, named};
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 use crate::postgres::calls::{binary, call, take};
+use crate::postgres::fitted::fitted;
 use crate::postgres::in_from::query_of;
 use crate::postgres::kept_as_text::{JSON, JSONB};
 
@@ -89,11 +90,7 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
     };
     let text = get(BinaryOperator::LongArrow);
     match of {
-        DataType::Array(_)
-        | DataType::Varchar(Some(_))
-        | DataType::CharacterVarying(Some(_))
-        | DataType::Char(_)
-        | DataType::Character(_) => Err(SqlError::unsupported(
+        DataType::Array(_) => Err(SqlError::unsupported(
             format!("{of} as the type of a column of JSON is not supported"),
             "text or jsonb, and a cast of it",
         )),
@@ -109,6 +106,9 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
                 else_result: Some(Box::new(cast(get(BinaryOperator::Arrow), of.clone()))),
             })
         }
-        of => Ok(cast(text, of.clone())),
+        of => Ok(match fitted(&text, of)? {
+            Some(fitted) => fitted,
+            None => cast(text, of.clone()),
+        }),
     }
 }

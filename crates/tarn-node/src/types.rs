@@ -1,0 +1,307 @@
+//! Which types did users make? Enumerations and rows, kept as a document of the metastore (`docs/formats/types.md`), and in memory for whoever plans.
+//!
+//! Tables have the labels of their enumerated columns in their own definitions, by which rows are checked. Labels that come are in the document
+//! first and in the tables then:
+//!
+//! ```text
+//! document ─> each table that has a column of the type
+//! ```
+//!
+//! A crash between leaves tables that refuse the new label. They are told of it when the node opens, and by the next change of the type.
+//!
+//! The document is read once, when the node opens: a type is of one node, as its tables are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use tarn_metastore::{Metastore, document, put_document};
+use tarn_types::{Enumerated, TableSchema, TypeId};
+
+use crate::catalog::Catalog;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The name of the document.
+const DOCUMENT: &str = "types";
+
+/// Of the document.
+const FORMAT: u8 = 1;
+
+/// The first number of a type that somebody makes. Smaller ones are PostgreSQL's own.
+const FIRST: u32 = 16_384;
+
+/// How often a change is tried that others get in the way of.
+const TRIES: usize = 5;
+
+/// A type that somebody made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserType {
+    /// The number behind is that of its arrays.
+    pub id: TypeId,
+    pub name: String,
+    /// Who made it, and may change it; superusers may, too.
+    pub maker: Option<String>,
+    pub comment: Option<String>,
+    pub kind: TypeKind,
+}
+
+/// What it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum TypeKind {
+    /// These labels, in their order.
+    Enum { labels: Vec<String> },
+    /// Rows of these columns, in their order.
+    Row { columns: Vec<Attribute> },
+}
+
+/// A column of a row type.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attribute {
+    pub name: String,
+    /// As it is written in SQL.
+    pub data_type: String,
+}
+
+/// The document, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    format: u8,
+    /// The next number.
+    next: u32,
+    /// By name.
+    types: BTreeMap<String, UserType>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Known { format: FORMAT, next: FIRST, types: BTreeMap::new() }
+    }
+}
+
+impl Known {
+    fn of_text(text: &str) -> Result<Known> {
+        let corrupt = |why: String| {
+            Error::new(ErrorKind::Corrupt, format!("the metastore's document of types: {why}"))
+                .with_hint("restore the metastore, or use a newer build")
+        };
+        let known: Known = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
+        match known.format {
+            FORMAT => Ok(known),
+            other => Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),
+        }
+    }
+}
+
+impl UserType {
+    /// Its labels, as a column has them; of an enumeration alone.
+    pub fn enumerated(&self) -> Option<Enumerated> {
+        match &self.kind {
+            TypeKind::Enum { labels } => {
+                Some(Enumerated { id: self.id, name: self.name.clone(), labels: labels.clone() })
+            }
+            TypeKind::Row { .. } => None,
+        }
+    }
+}
+
+/// The types of a node. Shared.
+pub struct Types {
+    metastore: Arc<dyn Metastore>,
+    catalog: Arc<Catalog>,
+    /// Held for moments only.
+    known: RwLock<Arc<Known>>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl std::fmt::Debug for Types {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.known.read().types.keys()).finish()
+    }
+}
+
+impl Types {
+    /// Reads them. What is planned with one is planned anew by the catalog's count of changes.
+    ///
+    /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
+    pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Types> {
+        let (known, _) = read(&*metastore).await?;
+        Ok(Types { metastore, catalog, known: RwLock::new(Arc::new(known)), changing: tokio::sync::Mutex::default() })
+    }
+
+    /// All there are, by name.
+    pub fn all(&self) -> Vec<UserType> {
+        self.known.read().types.values().cloned().collect()
+    }
+
+    /// Whether nobody made one.
+    pub fn is_empty(&self) -> bool {
+        self.known.read().types.is_empty()
+    }
+
+    /// The type of this name.
+    pub fn get(&self, name: &str) -> Option<UserType> {
+        self.known.read().types.get(name).cloned()
+    }
+
+    /// The type of this number.
+    pub fn by_id(&self, id: TypeId) -> Option<UserType> {
+        self.known.read().types.values().find(|of| of.id == id).cloned()
+    }
+
+    /// Makes one. Its number.
+    pub(crate) async fn create(&self, name: &str, maker: Option<String>, kind: TypeKind) -> Result<TypeId> {
+        let create = |known: &mut Known| {
+            if known.types.contains_key(name) {
+                return Err(taken(name));
+            }
+            let id = TypeId(known.next);
+            // The one behind is of its arrays.
+            known.next += 2;
+            let made = UserType { id, name: name.to_owned(), maker: maker.clone(), comment: None, kind: kind.clone() };
+            known.types.insert(name.to_owned(), made);
+            Ok(id)
+        };
+        self.change(create).await
+    }
+
+    /// Changes the type of this name.
+    pub(crate) async fn alter(&self, name: &str, change: &(dyn Fn(&mut UserType) -> Result<()> + Sync)) -> Result<()> {
+        let alter = |known: &mut Known| {
+            let mut of = known.types.get(name).cloned().ok_or_else(|| missing(name))?;
+            change(&mut of)?;
+            if of.name != name && known.types.contains_key(&of.name) {
+                return Err(taken(&of.name));
+            }
+            known.types.remove(name);
+            known.types.insert(of.name.clone(), of);
+            Ok(())
+        };
+        self.change(alter).await
+    }
+
+    /// Forgets it. False: it is not there.
+    pub(crate) async fn remove(&self, id: TypeId) -> Result<bool> {
+        self.change(|known| {
+            let before = known.types.len();
+            known.types.retain(|_, of| of.id != id);
+            Ok(known.types.len() < before)
+        })
+        .await
+    }
+
+    async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
+        let _one = self.changing.lock().await;
+        for _ in 0..TRIES {
+            let (before, version) = read(&*self.metastore).await?;
+            let mut known = before.clone();
+            let done = change(&mut known)?;
+            if known != before {
+                let text = serde_json::to_string(&known).expect("types have a JSON form");
+                match put_document(&*self.metastore, DOCUMENT, version, &text).await {
+                    Ok(_) => {}
+                    Err(tarn_metastore::Error::DocumentChanged { .. }) => continue,
+                    Err(error @ tarn_metastore::Error::DocumentTooLong { .. }) => {
+                        return Err(Error::new(ErrorKind::ProgramLimit, format!("types: {error}"))
+                            .with_hint("DROP TYPE those that are not needed"));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            *self.known.write() = Arc::new(known);
+            self.catalog.changed();
+            return Ok(done);
+        }
+        Err(Error::new(ErrorKind::Conflict, "others changed types again and again").with_hint("try again"))
+    }
+
+    /// The columns of tables that are of a type.
+    pub fn columns_of(&self, id: TypeId) -> Vec<(Arc<TableSchema>, String)> {
+        let mut found = vec![];
+        for table in self.catalog.schemas() {
+            for (at, column) in table.columns.iter().enumerate() {
+                if table.enumerated(at).is_some_and(|of| of.id == id) {
+                    found.push((Arc::clone(&table), column.name.clone()));
+                }
+            }
+        }
+        found
+    }
+
+    /// The table with the labels that its columns are to have now. `None`: it has them.
+    pub(crate) fn told(&self, table: &TableSchema) -> Option<TableSchema> {
+        let mut to = None;
+        for rules in &table.options.rules.columns {
+            let Some(has) = &rules.enumerated else { continue };
+            // Of a type that is not there nobody knows better.
+            let Some(now) = self.by_id(has.id).and_then(|of| of.enumerated()).filter(|now| now != has) else {
+                continue;
+            };
+            let to = to.get_or_insert_with(|| table.clone());
+            to.options.rules.entry(rules.id).enumerated = Some(now);
+        }
+        to
+    }
+}
+
+pub(crate) fn taken(name: &str) -> Error {
+    Error::new(ErrorKind::ObjectExists, format!("type \"{name}\" already exists"))
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NoObject, format!("type \"{name}\" does not exist"))
+}
+
+async fn read(metastore: &dyn Metastore) -> Result<(Known, u64)> {
+    Ok(match document(metastore, DOCUMENT).await? {
+        None => (Known::default(), 0),
+        Some(document) => (Known::of_text(&document.text)?, document.version),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tarn_metastore::Memory;
+    use tarn_types::ManualClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn types_are_there_again_and_their_numbers_are_never_anothers() {
+        let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::new(0))));
+        let catalog = Arc::<Catalog>::default();
+        let types = Types::open(Arc::clone(&metastore), Arc::clone(&catalog)).await.unwrap();
+        let kind = || TypeKind::Enum { labels: vec!["a".into(), "b".into()] };
+        let planned = catalog.generation();
+        let mood = types.create("mood", Some("bob".into()), kind()).await.unwrap();
+        assert_ne!(catalog.generation(), planned, "what was planned is planned anew");
+        assert_eq!(types.create("mood", None, kind()).await.unwrap_err().kind(), ErrorKind::ObjectExists);
+        let renamed = |of: &mut UserType| {
+            of.name = "humour".to_owned();
+            Ok(())
+        };
+        types.alter("mood", &renamed).await.unwrap();
+        assert_eq!(types.alter("mood", &renamed).await.unwrap_err().kind(), ErrorKind::NoObject);
+        let again = Types::open(Arc::clone(&metastore), Arc::clone(&catalog)).await.unwrap();
+        assert_eq!(again.all(), types.all());
+        assert_eq!(again.get("humour").map(|of| (of.id, of.maker.clone())), Some((mood, Some("bob".to_owned()))));
+        assert!(types.remove(mood).await.unwrap());
+        assert!(!types.remove(mood).await.unwrap());
+        assert!(types.create("mood", None, kind()).await.unwrap() > mood);
+    }
+
+    #[test]
+    fn a_document_that_is_not_understood_is_not_written_over() {
+        for text in
+            ["", "{}", "{\"format\":2,\"next\":1,\"types\":{}}", "{\"format\":1,\"next\":1,\"types\":{},\"x\":1}"]
+        {
+            assert_eq!(Known::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+        }
+        assert_eq!(Known::of_text("{\"format\":1,\"next\":16384,\"types\":{}}").unwrap(), Known::default());
+    }
+}
