@@ -54,9 +54,12 @@ const ENTRIES: &[Entry] = &[
     entry("DEALLOCATE", "DEALLOCATE name | ALL"),
     entry(
         "DECLARE",
-        "DECLARE name [BINARY] [[NO] SCROLL] CURSOR [WITH HOLD] FOR query\n  within a transaction, unless WITH HOLD",
+        "DECLARE name [BINARY] [[NO] SCROLL] CURSOR [WITH HOLD] FOR query [FOR UPDATE]\n  within a transaction, unless WITH HOLD",
     ),
-    entry("DELETE", "DELETE FROM name [USING table, …] [WHERE condition] [RETURNING expression, …]"),
+    entry(
+        "DELETE",
+        "DELETE FROM name [USING table, …] [WHERE condition | CURRENT OF cursor]\n  [RETURNING expression, …]",
+    ),
     entry("DELIVER TABLE", "DELIVER TABLE name"),
     entry("DESCRIBE", "DESCRIBE name"),
     entry("DETACH TABLE", "DETACH TABLE name                            -- forgets it; the files stay"),
@@ -114,7 +117,7 @@ const ENTRIES: &[Entry] = &[
     entry("UNLISTEN", "UNLISTEN channel | *"),
     entry(
         "UPDATE",
-        "UPDATE name [AS alias] SET column = expression, … [FROM table, …] [WHERE condition]\n  [RETURNING expression, …]",
+        "UPDATE name [AS alias] SET column = expression, … [FROM table, …]\n  [WHERE condition | CURRENT OF cursor] [RETURNING expression, …]",
     ),
     entry("UPSERT", "UPSERT INTO name [(column, …)] VALUES (value, …), …    -- replaces rows whose key is there"),
     entry("VACUUM", "VACUUM [ANALYZE] [name, …]    -- brings what is recent into the lake, and merges small files"),

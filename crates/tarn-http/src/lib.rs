@@ -469,7 +469,7 @@ impl Out {
 
     async fn rows(&mut self, mut rows: Rows, session: &Session) -> Result<(), End> {
         let fields = fields(&rows.schema, &Format::UnifiedText)?;
-        let zone = session.zone();
+        let style = session.style();
         let columns: Vec<Value> =
             fields.iter().map(|f| json!({ "name": f.name(), "type": f.datatype().name() })).collect();
         let is_json: Vec<bool> = rows.schema.fields().iter().map(|field| is_json_number(field.data_type())).collect();
@@ -485,7 +485,7 @@ impl Out {
                 batch = rows.batches.next() => batch.transpose()?,
             };
             let Some(batch) = batch else { break };
-            let writer = RowWriter::new(&batch, &fields, &zone)?;
+            let writer = RowWriter::new(&batch, &fields, &style)?;
             for row in 0..writer.n_rows() {
                 let mut values = Vec::with_capacity(fields.len());
                 for (column, is_json) in is_json.iter().enumerate() {

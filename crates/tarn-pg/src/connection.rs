@@ -245,7 +245,7 @@ impl Connection {
             };
             if let Some(element) = element_of(&sent).filter(|element| natural(element).is_some()) {
                 let item = wanted.and_then(|field| item_type(field));
-                let elements = bound.elements(element, item.as_ref(), &self.session.zone())?;
+                let elements = bound.elements(element, item.as_ref(), &self.session.style())?;
                 parameters.push(Parameter::Scalar(array(elements, element, item)));
                 continue;
             }
@@ -254,7 +254,7 @@ impl Connection {
                 parameters.push(odd_parameter(bytes.clone(), is_binary, declared, wanted)?);
                 continue;
             }
-            let value = bound.value(want.as_ref(), &self.session.zone())?;
+            let value = bound.value(want.as_ref(), &self.session.style())?;
             let data_type = want.or_else(|| natural(&sent)).unwrap_or(DataType::Text);
             parameters.push(Parameter::Value(value, data_type));
         }
@@ -309,7 +309,7 @@ impl Connection {
             let tag = match answer {
                 Answer::Rows(rows) => {
                     let format = if rows.is_binary { Format::UnifiedBinary } else { Format::UnifiedText };
-                    let mut response = send::response(rows, &format, self.session.zone()).map_err(on_wire)?;
+                    let mut response = send::response(rows, &format, self.session.style()).map_err(on_wire)?;
                     send::describe(client, &response.row_schema()).await?;
                     send::rows(client, &mut response, 0, self.session.interrupt()).await?
                 }
@@ -840,7 +840,7 @@ impl ExtendedQueryHandler for Connection {
             match self.run_portal(&portal).await.map_err(on_wire)? {
                 Answer::Rows(rows) => {
                     *portal_state = PortalExecutionState::Suspended(
-                        send::response(rows, &portal.result_column_format, self.session.zone()).map_err(on_wire)?,
+                        send::response(rows, &portal.result_column_format, self.session.style()).map_err(on_wire)?,
                     )
                 }
                 Answer::Done(tag) => {

@@ -9,7 +9,7 @@ use tarn_sql::cells::Cells;
 use tarn_sql::error::{Result, SqlError, state};
 use tarn_sql::rows::pg_type;
 use tarn_sql::{arrays, binary, encoding};
-use tarn_types::{DataType, Value, Zone, arrow_field};
+use tarn_types::{DataType, Style, Value, arrow_field};
 
 /// Types that users made have numbers from here on (`tarn_node::types`).
 const FIRST_OF_USERS: u32 = 16_384;
@@ -30,13 +30,13 @@ impl Bound<'_> {
     /// `None` is a NULL. A `uuid` is kept as its text.
     ///
     /// Errors: 22P02 and 22P03 for what is no array, 0A000 for one of several dimensions, and those of [`Bound::value`].
-    pub fn elements(&self, element: &Type, want: Option<&DataType>, zone: &Zone) -> Result<Option<ArrayRef>> {
+    pub fn elements(&self, element: &Type, want: Option<&DataType>, style: &Style) -> Result<Option<ArrayRef>> {
         let Some(bytes) = self.bytes else { return Ok(None) };
         let named = |error: SqlError| error.with_context(format!("parameter ${}", self.number));
         let of = want.copied().or_else(|| natural(element)).unwrap_or(DataType::Text);
         let mut cells = Cells::new(if of == DataType::Uuid { DataType::Text } else { of });
         let mut append =
-            |bytes: Option<&[u8]>| match (Bound { bytes, pg_type: element, ..*self }).value(Some(&of), zone)? {
+            |bytes: Option<&[u8]>| match (Bound { bytes, pg_type: element, ..*self }).value(Some(&of), style)? {
                 Value::Uuid(id) => cells.append_value(Value::Text(id)),
                 value => cells.append_value(value),
             };
@@ -50,8 +50,8 @@ impl Bound<'_> {
         Ok(Some(cells.finish()))
     }
 
-    /// The value as one of `want`; without `want` as the type it was sent in. Instants in text that have no offset are of `zone`.
-    pub fn value(&self, want: Option<&DataType>, zone: &Zone) -> Result<Value> {
+    /// The value as one of `want`; without `want` as the type it was sent in. Texts of times are read as `style` says.
+    pub fn value(&self, want: Option<&DataType>, style: &Style) -> Result<Value> {
         let Some(bytes) = self.bytes else { return Ok(Value::Null) };
         if !self.binary || is_text(self.pg_type) {
             encoding::text(bytes).map_err(|error| error.with_context(format!("parameter ${}", self.number)))?;
@@ -62,9 +62,9 @@ impl Bound<'_> {
             SqlError::new(code, format!("parameter ${} ({}): {message}", self.number, self.pg_type))
         })?;
         let value = match (raw, want) {
-            (Raw::Text(text), Some(want)) => Value::parse_in(want, &text, zone),
+            (Raw::Text(text), Some(want)) => Value::parse_in(want, &text, style),
             (Raw::Text(text), None) => match natural(self.pg_type) {
-                Some(data_type) => Value::parse_in(&data_type, &text, zone),
+                Some(data_type) => Value::parse_in(&data_type, &text, style),
                 None => Ok(Value::Text(text)),
             },
             (Raw::Value(value), Some(want)) => value.coerce(want),
@@ -185,43 +185,45 @@ mod tests {
     fn binary_and_text_agree() {
         let int = DataType::Int64;
         assert_eq!(
-            bound(&7i32.to_be_bytes(), true, &Type::INT4).value(Some(&int), &Zone::utc()).unwrap(),
+            bound(&7i32.to_be_bytes(), true, &Type::INT4).value(Some(&int), &Style::default()).unwrap(),
             Value::Int64(7)
         );
-        assert_eq!(bound(b"7", false, &Type::INT4).value(Some(&int), &Zone::utc()).unwrap(), Value::Int64(7));
+        assert_eq!(bound(b"7", false, &Type::INT4).value(Some(&int), &Style::default()).unwrap(), Value::Int64(7));
         let decimal = DataType::Decimal { precision: 10, scale: 3 };
         let wire = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c];
         assert_eq!(
-            bound(&wire, true, &Type::NUMERIC).value(Some(&decimal), &Zone::utc()).unwrap(),
+            bound(&wire, true, &Type::NUMERIC).value(Some(&decimal), &Style::default()).unwrap(),
             Value::Decimal(12_345_678)
         );
         assert_eq!(
-            bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC).value(None, &Zone::utc()).unwrap(),
+            bound(&[0, 1, 0xff, 0xff, 0x40, 0, 0, 4, 0, 1], true, &Type::NUMERIC)
+                .value(None, &Style::default())
+                .unwrap(),
             Value::Decimal(-100_000_000)
         );
         let epoch = 0i64.to_be_bytes();
         assert_eq!(
-            bound(&epoch, true, &Type::TIMESTAMPTZ).value(None, &Zone::utc()).unwrap(),
+            bound(&epoch, true, &Type::TIMESTAMPTZ).value(None, &Style::default()).unwrap(),
             Value::Timestamp(EPOCH_MICROS)
         );
     }
 
     #[test]
     fn bad_values_name_the_parameter() {
-        let error = bound(b"seven", false, &Type::INT4).value(Some(&DataType::Int32), &Zone::utc()).unwrap_err();
+        let error = bound(b"seven", false, &Type::INT4).value(Some(&DataType::Int32), &Style::default()).unwrap_err();
         assert_eq!(error.state(), state::INVALID_TEXT);
         assert!(error.message().starts_with("parameter $1"), "{error}");
         for bytes in [&b"caf\xe9"[..], b"a\0b"] {
             for binary in [false, true] {
                 assert_eq!(
-                    bound(bytes, binary, &Type::TEXT).value(None, &Zone::utc()).unwrap_err().state(),
+                    bound(bytes, binary, &Type::TEXT).value(None, &Style::default()).unwrap_err().state(),
                     "22021",
                     "{bytes:?}"
                 );
             }
         }
         assert_eq!(
-            bound(&[1, 2], true, &Type::INT4).value(None, &Zone::utc()).unwrap_err().state(),
+            bound(&[1, 2], true, &Type::INT4).value(None, &Style::default()).unwrap_err().state(),
             state::INVALID_BINARY
         );
         for (bytes, pg_type) in [
@@ -234,11 +236,11 @@ mod tests {
             (&i64::MAX.to_be_bytes(), &Type::TIMESTAMPTZ),
             (&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10], &Type::NUMERIC),
         ] {
-            let refused = bound(bytes, true, pg_type).value(None, &Zone::utc()).unwrap_err();
+            let refused = bound(bytes, true, pg_type).value(None, &Style::default()).unwrap_err();
             assert_eq!(refused.state(), state::INVALID_BINARY, "{pg_type}: {refused}");
         }
         assert_eq!(
-            bound(&[0; 7], true, &Type::NUMERIC).value(None, &Zone::utc()).unwrap_err().state(),
+            bound(&[0; 7], true, &Type::NUMERIC).value(None, &Style::default()).unwrap_err().state(),
             state::INVALID_BINARY
         );
     }
@@ -248,14 +250,16 @@ mod tests {
         let ints = DataType::Int64;
         let mut wire = [1_i32, 1, 23, 2, 1, 4, 7, -1].map(i32::to_be_bytes).concat();
         for (bytes, binary) in [(&wire[..], true), (b"{7,null}", false)] {
-            let elements = bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Zone::utc());
+            let elements =
+                bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Style::default());
             assert_eq!(elements.unwrap().unwrap().as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(7), None]));
         }
-        let texts = bound(br#"{a,"b c",NULL}"#, false, &Type::TEXT_ARRAY).elements(&Type::TEXT, None, &Zone::utc());
+        let texts =
+            bound(br#"{a,"b c",NULL}"#, false, &Type::TEXT_ARRAY).elements(&Type::TEXT, None, &Style::default());
         assert_eq!(texts.unwrap().unwrap().as_string::<i32>(), &StringArray::from(vec![Some("a"), Some("b c"), None]));
         wire[31] = 9;
         for (bytes, binary, want) in [(&wire[..], true, "22P03"), (b"{a}", false, "22P02"), (b"{1", false, "22P02")] {
-            let refused = bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Zone::utc());
+            let refused = bound(bytes, binary, &Type::INT4_ARRAY).elements(&Type::INT4, Some(&ints), &Style::default());
             assert_eq!(refused.unwrap_err().state(), want);
         }
     }

@@ -24,7 +24,7 @@ use tarn_sql::copy_format::{Format, Kind, write_cell};
 use tarn_sql::error::{Result, SqlError};
 use tarn_sql::rows::{RowWriter, fields};
 use tarn_sql::session::{Batches, CopyTo, Interrupt, Rows, Tag};
-use tarn_types::Zone;
+use tarn_types::Style;
 
 use crate::errors::on_wire;
 
@@ -36,7 +36,7 @@ impl<C: Sink<PgWireBackendMessage, Error: Debug> + Unpin + Send> Client for C {}
 struct RowStream {
     batches: Batches,
     fields: Arc<Vec<FieldInfo>>,
-    zone: Zone,
+    style: Style,
     current: Option<(RowWriter, usize)>,
     buffer: BytesMut,
 }
@@ -59,7 +59,7 @@ impl Stream for RowStream {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(on_wire(error)))),
-                Poll::Ready(Some(Ok(batch))) => match RowWriter::new(&batch, &this.fields, &this.zone) {
+                Poll::Ready(Some(Ok(batch))) => match RowWriter::new(&batch, &this.fields, &this.style) {
                     Ok(writer) => this.current = Some((writer, 0)),
                     Err(error) => return Poll::Ready(Some(Err(on_wire(error)))),
                 },
@@ -69,12 +69,12 @@ impl Stream for RowStream {
 }
 
 /// A result set as the protocol library keeps it in a portal.
-pub fn response(rows: Rows, format: &WireFormat, zone: Zone) -> Result<QueryResponse> {
+pub fn response(rows: Rows, format: &WireFormat, style: Style) -> Result<QueryResponse> {
     let fields = fields(&rows.schema, format)?;
     let stream = RowStream {
         batches: rows.batches,
         fields: Arc::clone(&fields),
-        zone,
+        style,
         current: None,
         buffer: BytesMut::with_capacity(1024),
     };
@@ -176,7 +176,7 @@ enum CopyEncoder {
     /// `out` holds the header until the first row, which has it in its message, as in Postgres: drivers rely on it.
     Binary {
         fields: Arc<Vec<FieldInfo>>,
-        zone: Zone,
+        style: Style,
         out: BytesMut,
     },
     Arrow(Box<StreamWriter<Vec<u8>>>),
@@ -190,7 +190,7 @@ impl CopyEncoder {
         if format.kind == Kind::Binary {
             let fields = fields(&rows.schema, &WireFormat::UnifiedBinary)?;
             let out = BytesMut::from(&copy_binary::HEADER[..]);
-            return Ok(CopyEncoder::Binary { fields, zone: format.zone.clone(), out });
+            return Ok(CopyEncoder::Binary { fields, style: format.style.clone(), out });
         }
         let fields = fields(&rows.schema, &WireFormat::UnifiedText)?;
         debug_assert!(fields.iter().all(|f| f.format() == FieldFormat::Text));
@@ -218,7 +218,7 @@ impl CopyEncoder {
                 if !out.is_empty() {
                     chunks.push(out.split().freeze());
                 }
-                let writer = RowWriter::new(batch, fields, &format.zone)?;
+                let writer = RowWriter::new(batch, fields, &format.style)?;
                 let mut cell = BytesMut::new();
                 for row in 0..writer.n_rows() {
                     for column in 0..fields.len() {
@@ -234,8 +234,8 @@ impl CopyEncoder {
                     chunks.push(out.split().freeze());
                 }
             }
-            CopyEncoder::Binary { fields, zone, out } => {
-                let writer = RowWriter::new(batch, fields, zone)?;
+            CopyEncoder::Binary { fields, style, out } => {
+                let writer = RowWriter::new(batch, fields, style)?;
                 for row in 0..writer.n_rows() {
                     out.put_i16(fields.len() as i16);
                     writer.cells(row, out)?;

@@ -22,6 +22,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_types::{DataType, Value};
 
 use crate::rewrite::each_expression;
+use crate::style;
 
 /// Rewrites casts between text and bytes. [`Written`](Bytea::Written) runs before type coercion, [`Coerced`](Bytea::Coerced) after.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +102,7 @@ impl ScalarUDFImpl for TextToBytes {
     }
 }
 
-/// Bytes as `\x` and two hexadecimal digits each.
+/// Bytes as the session shows them: as `\x` and two hexadecimal digits each, or as characters with `\\` and `\ooo`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct BytesToText {
     signature: Signature,
@@ -109,7 +110,7 @@ struct BytesToText {
 
 impl BytesToText {
     fn new() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
+        Self { signature: Signature::any(1, Volatility::Stable) }
     }
 }
 
@@ -129,7 +130,8 @@ impl ScalarUDFImpl for BytesToText {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let bytes = only_column(&args.args)?;
         let bytes = cast(&bytes, &ArrowType::BinaryView)?;
-        let text = |bytes: &[u8]| Value::Bytes(bytes.to_vec()).to_display(&DataType::Bytes);
+        let form = style::of_config(&args.config_options).forms.bytes;
+        let text = |bytes: &[u8]| form.text(bytes);
         let texts: StringViewArray = bytes.as_binary_view().iter().map(|bytes| bytes.map(text)).collect();
         answer(Arc::new(texts), &args.args)
     }

@@ -25,7 +25,7 @@ use futures::TryStreamExt;
 use parking_lot::Mutex;
 use tarn_cache::{FooterCache, FragmentCache, ProjectedCache, ReadStore};
 use tarn_metastore::Metastore;
-use tarn_types::Zone;
+use tarn_types::{Style, Zone};
 use tokio::runtime::Handle;
 
 use crate::always_a_row::AlwaysARow;
@@ -80,6 +80,7 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshots;
 use crate::spec::ScanSpec;
 use crate::stop::Stop;
+use crate::style;
 use crate::threads::Threads;
 use crate::values::SqlSchemas;
 use crate::view_table::unmarked;
@@ -401,9 +402,9 @@ impl Session {
         zones::of_config(self.context.state_ref().read().config_options())
     }
 
-    /// Sets the time zone. Plans that were made before keep the one that they were made with.
-    pub fn set_zone(&self, zone: &Zone) -> Result<()> {
-        Ok(zones::set(&mut self.context.state_ref().write(), zone)?)
+    /// Sets how values are shown, and by which clocks. Plans that were made before keep what they were made with.
+    pub fn set_style(&self, style: &Style) -> Result<()> {
+        Ok(style::set(&mut self.context.state_ref().write(), style)?)
     }
 
     /// Every setting is again as in a new session.

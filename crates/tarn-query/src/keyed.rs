@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, TableSchema, Value, Zone};
+use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, Style, TableSchema, Value};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -136,17 +136,17 @@ pub fn table_name(statement: &Statement) -> Option<String> {
 impl Keyed {
     /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough. Times without an offset are UTC.
     pub fn analyse(statement: &Statement, table: &TableSchema) -> Option<KeyedPlan> {
-        Self::analyse_in(statement, table, &Zone::utc())
+        Self::analyse_in(statement, table, &Style::default())
     }
 
-    /// As [`Keyed::analyse`], but times without an offset are those that the clocks of `zone` show.
-    pub fn analyse_in(statement: &Statement, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+    /// As [`Keyed::analyse`], but times are read as a session reads them.
+    pub fn analyse_in(statement: &Statement, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
         match statement {
-            Statement::Query(query) => select(query, table, zone),
+            Statement::Query(query) => select(query, table, style),
             _ if table.is_keyless() => None,
-            Statement::Insert(statement) => insert(statement, table, zone),
-            Statement::Update(statement) => update(statement, table, zone),
-            Statement::Delete(statement) => delete(statement, table, zone),
+            Statement::Insert(statement) => insert(statement, table, style),
+            Statement::Update(statement) => update(statement, table, style),
+            Statement::Delete(statement) => delete(statement, table, style),
             _ => None,
         }
     }
@@ -275,7 +275,7 @@ enum SlotUse {
     Column(usize),
 }
 
-fn select(query: &Query, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+fn select(query: &Query, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
     let Select {
         select_token: _,
         optimizer_hints: _,
@@ -318,7 +318,7 @@ fn select(query: &Query, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> 
     if has_lists || name != table.name || table.options.append_only {
         return None;
     }
-    let scope = Scope { table, alias: alias.as_deref(), zone };
+    let scope = Scope { table, alias: alias.as_deref(), style };
     let mut columns = vec![];
     for item in projection {
         match item {
@@ -396,7 +396,7 @@ fn is_plain(options: &WildcardAdditionalOptions) -> bool {
         && opt_alias.is_none()
 }
 
-fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+fn insert(statement: &Insert, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
     let Insert {
         insert_token: _,
         optimizer_hints: _,
@@ -479,7 +479,7 @@ fn insert(statement: &Insert, table: &TableSchema, zone: &Zone) -> Option<KeyedP
                 return None;
             }
             if !is_default(expr) {
-                row[*column] = slot(expr, &table.columns[*column].data_type, zone)?;
+                row[*column] = slot(expr, &table.columns[*column].data_type, style)?;
             }
         }
         rows.push(row);
@@ -520,7 +520,7 @@ pub fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
-fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+fn update(statement: &Update, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
     let Update {
         update_token: _,
         optimizer_hints: _,
@@ -542,7 +542,7 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
     if !order_by.is_empty() || name != table.name || table.options.append_only || looks_at_rows {
         return None;
     }
-    let scope = Scope { table, alias: alias.as_deref(), zone };
+    let scope = Scope { table, alias: alias.as_deref(), style };
     let mut set: Vec<(usize, Slot)> = vec![];
     for Assignment { target, value } in assignments {
         let AssignmentTarget::ColumnName(name) = target else { return None };
@@ -555,14 +555,14 @@ fn update(statement: &Update, table: &TableSchema, zone: &Zone) -> Option<KeyedP
         }
         let value = match is_default(value) {
             true => Slot::Literal(definition.default.clone().unwrap_or(Value::Null)),
-            false => slot(value, &definition.data_type, zone)?,
+            false => slot(value, &definition.data_type, style)?,
         };
         set.push((column, value));
     }
     Some(KeyedPlan::Update { key: scope.full_key(selection)?, set })
 }
 
-fn delete(statement: &Delete, table: &TableSchema, zone: &Zone) -> Option<KeyedPlan> {
+fn delete(statement: &Delete, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
     let Delete {
         delete_token: _,
         optimizer_hints: _,
@@ -583,7 +583,7 @@ fn delete(statement: &Delete, table: &TableSchema, zone: &Zone) -> Option<KeyedP
     if !tables.is_empty() || !order_by.is_empty() || name != table.name || table.options.append_only {
         return None;
     }
-    Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref(), zone }.full_key(selection)? })
+    Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref(), style }.full_key(selection)? })
 }
 
 pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
@@ -635,7 +635,7 @@ pub(crate) fn object_name(name: &ObjectName) -> Option<String> {
 struct Scope<'a> {
     table: &'a TableSchema,
     alias: Option<&'a str>,
-    zone: &'a Zone,
+    style: &'a Style,
 }
 
 impl Scope<'_> {
@@ -691,7 +691,7 @@ impl Scope<'_> {
                 };
                 let part = columns.iter().position(|of| *of == column)?;
                 let data_type = &self.table.columns[column].data_type;
-                let slot = slot(value, data_type, self.zone).filter(|_| compares_exactly(value, data_type))?;
+                let slot = slot(value, data_type, self.style).filter(|_| compares_exactly(value, data_type))?;
                 let literal_null = slot == Slot::Literal(Value::Null);
                 if literal_null || found[part].is_some() {
                     return None;
@@ -719,8 +719,8 @@ fn compares_exactly(expr: &Expr, data_type: &DataType) -> bool {
 }
 
 /// A literal or parameter as a value of a column; `None` for anything else, and for a literal that does not fit.
-fn slot(expr: &Expr, data_type: &DataType, zone: &Zone) -> Option<Slot> {
-    let parse = |text: &str| Value::parse_in(data_type, text, zone).ok().map(Slot::Literal);
+fn slot(expr: &Expr, data_type: &DataType, style: &Style) -> Option<Slot> {
+    let parse = |text: &str| Value::parse_in(data_type, text, style).ok().map(Slot::Literal);
     let numeric = matches!(
         data_type,
         DataType::Int16
@@ -731,7 +731,7 @@ fn slot(expr: &Expr, data_type: &DataType, zone: &Zone) -> Option<Slot> {
             | DataType::Decimal { .. }
     );
     match expr {
-        Expr::Nested(inner) => slot(inner, data_type, zone),
+        Expr::Nested(inner) => slot(inner, data_type, style),
         Expr::Value(value) => match &value.value {
             Literal::Null => Some(Slot::Literal(Value::Null)),
             Literal::Placeholder(name) => {
@@ -760,7 +760,7 @@ fn slot(expr: &Expr, data_type: &DataType, zone: &Zone) -> Option<Slot> {
                         Literal::SingleQuotedString(_) | Literal::Placeholder(_) | Literal::Null
                     ) =>
                 {
-                    slot(expr, data_type, zone)
+                    slot(expr, data_type, style)
                 }
                 _ => None,
             }

@@ -18,11 +18,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_types::{DataType, Value, Zone, data_type_of};
+use tarn_types::{DataType, Style, Value, data_type_of};
 
 use crate::rewrite::each_expression;
+use crate::style;
 use crate::values::to_scalar;
-use crate::zones;
 
 /// Rewrites text literals that are compared with columns, or cast, where values of their type can be written in several
 /// ways.
@@ -31,8 +31,8 @@ pub(crate) struct LiteralCoercion;
 
 impl AnalyzerRule for LiteralCoercion {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        let zone = zones::of_config(config);
-        each_expression(plan, |expr, schema| Ok(coerced(expr, schema, &zone)))
+        let style = style::of_config(config);
+        each_expression(plan, |expr, schema| Ok(coerced(expr, schema, &style)))
     }
 
     fn name(&self) -> &str {
@@ -40,22 +40,22 @@ impl AnalyzerRule for LiteralCoercion {
     }
 }
 
-fn coerced(mut expr: Expr, schema: &DFSchema, zone: &Zone) -> Transformed<Expr> {
-    if let Some(instant) = instant(&expr, zone) {
+fn coerced(mut expr: Expr, schema: &DFSchema, style: &Style) -> Transformed<Expr> {
+    if let Some(instant) = instant(&expr, style) {
         return Transformed::yes(instant);
     }
     let changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
-            like(left, right, schema, zone) || like(right, left, schema, zone)
+            like(left, right, schema, style) || like(right, left, schema, style)
         }
         Expr::Between(between) => {
-            like(&between.expr, &mut between.low, schema, zone) | like(&between.expr, &mut between.high, schema, zone)
+            like(&between.expr, &mut between.low, schema, style) | like(&between.expr, &mut between.high, schema, style)
         }
         Expr::InList(list) => {
-            list.list.iter_mut().fold(false, |changed, item| changed | like(&list.expr, item, schema, zone))
+            list.list.iter_mut().fold(false, |changed, item| changed | like(&list.expr, item, schema, style))
         }
         Expr::Cast(cast) => match cast.field.data_type() {
-            ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp, zone),
+            ArrowType::Timestamp(_, None) => canonical(&mut cast.expr, DataType::Timestamp, style),
             _ => false,
         },
         _ => false,
@@ -63,12 +63,12 @@ fn coerced(mut expr: Expr, schema: &DFSchema, zone: &Zone) -> Transformed<Expr> 
     if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
 }
 
-/// `TIMESTAMPTZ '…'` as the instant that it is. Of texts without an offset, what the clocks of the zone show.
-fn instant(expr: &Expr, zone: &Zone) -> Option<Expr> {
+/// `TIMESTAMPTZ '…'` as the instant that it is. Of texts without an offset, what the session's clocks show.
+fn instant(expr: &Expr, style: &Style) -> Option<Expr> {
     let Expr::Cast(cast) = expr else { return None };
     let ArrowType::Timestamp(unit, Some(shown)) = cast.field.data_type() else { return None };
     let Expr::Literal(text, _) = cast.expr.as_ref() else { return None };
-    let Ok(Value::Timestamp(us)) = Value::parse_in(&DataType::TimestampTz, text.try_as_str()??, zone) else {
+    let Ok(Value::Timestamp(us)) = Value::parse_in(&DataType::TimestampTz, text.try_as_str()??, style) else {
         return None;
     };
     let instant = Expr::Literal(ScalarValue::TimestampMicrosecond(Some(us), Some(Arc::clone(shown))), None);
@@ -82,13 +82,13 @@ fn instant(expr: &Expr, zone: &Zone) -> Option<Expr> {
 }
 
 /// Reads a literal as what it is compared with. Whether that changed it.
-fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema, zone: &Zone) -> bool {
+fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema, style: &Style) -> bool {
     if !matches!(literal, Expr::Literal(..) | Expr::Negative(_) | Expr::Cast(_)) || matches!(other, Expr::Literal(..)) {
         return false;
     }
     match of_column(other, schema) {
         Some(DataType::Time) => time(literal),
-        Some(data_type) => canonical(literal, data_type, zone),
+        Some(data_type) => canonical(literal, data_type, style),
         None => other.get_type(schema).is_ok_and(|of| of.is_floating()) && float(literal),
     }
 }
@@ -134,7 +134,7 @@ fn of_column(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
 
 /// Whether the literal was a value, written in another way than the canonical one. A text that is no value stays:
 /// DataFusion says what it makes of it.
-fn canonical(expr: &mut Expr, data_type: DataType, zone: &Zone) -> bool {
+fn canonical(expr: &mut Expr, data_type: DataType, style: &Style) -> bool {
     let Expr::Literal(
         ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)) | ScalarValue::LargeUtf8(Some(text)),
         _,
@@ -142,7 +142,7 @@ fn canonical(expr: &mut Expr, data_type: DataType, zone: &Zone) -> bool {
     else {
         return false;
     };
-    let Ok(value) = Value::parse_in(&data_type, text, zone) else { return false };
+    let Ok(value) = Value::parse_in(&data_type, text, style) else { return false };
     if data_type == DataType::TimestampTz
         && let Some(literal) = to_scalar(&value, &data_type)
     {

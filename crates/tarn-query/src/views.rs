@@ -27,14 +27,15 @@ use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tarn_types::{DataType, TableId, TableSchema, data_type_of};
+use tarn_types::style::hangs_on_order;
+use tarn_types::{DataType, DateOrder, TableId, TableSchema, data_type_of};
 
 use crate::hot::HotCatalog;
 use crate::meaning::{Rule, ViewTexts};
 use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
 use crate::view_table::{ViewTable, mark};
-use crate::{Error, Result, called, group_keys, plan_size, zones};
+use crate::{Error, Result, called, group_keys, plan_size, style, zones};
 
 /// How deep views may be in views.
 pub const MAX_DEPTH: usize = 32;
@@ -153,6 +154,11 @@ impl<'a> Views<'a> {
                 let reason = format!("\"{name}\", which it reads, was dropped");
                 return Err(Error::View { view: view.name.clone(), reason });
             }
+        }
+        let order = style::of_config(self.state.config_options()).forms.order;
+        if order != DateOrder::Mdy && hangs_on_order(&definition.query) {
+            let reason = "it has a date that the session's DateStyle may turn round: SET DateStyle = 'MDY'".to_owned();
+            return Err(Error::View { view: view.name.clone(), reason });
         }
         let statement: Statement = (self.texts.query)(&definition.query)?;
         let state = self.state;

@@ -68,7 +68,19 @@ pub(crate) fn name_functions(statement: &mut ast::Statement) {
                 let argument = |expr: &mut ast::Expr| {
                     std::mem::replace(expr, ast::Expr::Value(ast::Value::Null.with_empty_span()))
                 };
-                *expr = call(TIMEZONE, vec![argument(time_zone), argument(timestamp)]);
+                let (zone, mut time) = (argument(time_zone), argument(timestamp));
+                // A text that is written out is an instant, as in Postgres.
+                if matches!(&time, ast::Expr::Value(value) if matches!(value.value, ast::Value::SingleQuotedString(_)))
+                {
+                    time = ast::Expr::Cast {
+                        kind: ast::CastKind::Cast,
+                        expr: Box::new(time),
+                        data_type: ast::DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone),
+                        array: false,
+                        format: None,
+                    };
+                }
+                *expr = call(TIMEZONE, vec![zone, time]);
             }
             ControlFlow::Continue(())
         }

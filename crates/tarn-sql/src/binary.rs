@@ -4,6 +4,7 @@
 //! Numbers are big-endian. Nothing here allocates but the texts of errors, and of numbers that are wanted as texts. An error says
 //! what is wrong with the bytes; whose they are, and the SQLSTATE (22P03), the caller knows.
 
+use tarn_types::{is_infinite_day, is_infinite_us};
 use uuid::Uuid;
 
 /// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
@@ -34,10 +35,19 @@ pub fn boolean(bytes: &[u8]) -> Result<bool> {
     Ok(fixed::<1>(bytes)?[0] != 0)
 }
 
-/// Days since 1970-01-01.
+/// Days since 1970-01-01. What is infinite is the same number of either epoch.
 pub fn date(bytes: &[u8]) -> Result<i32> {
-    let days = Some(i32::from_be_bytes(fixed(bytes)?)).filter(|days| DATES.contains(days));
+    let days = i32::from_be_bytes(fixed(bytes)?);
+    if is_infinite_day(days) {
+        return Ok(days);
+    }
+    let days = Some(days).filter(|days| DATES.contains(days));
     Ok(days.and_then(|days| days.checked_add(EPOCH_DAYS)).ok_or("date out of range")?)
+}
+
+/// Days since 2000-01-01, of days since 1970-01-01.
+pub fn date_of(days: i32) -> i32 {
+    if is_infinite_day(days) { days } else { days.saturating_sub(EPOCH_DAYS) }
 }
 
 /// Microseconds since midnight.
@@ -48,8 +58,18 @@ pub fn time(bytes: &[u8]) -> Result<i64> {
 
 /// Microseconds since 1970-01-01, with a time zone (then in UTC) or without.
 pub fn timestamp(bytes: &[u8]) -> Result<i64> {
-    let micros = Some(i64::from_be_bytes(fixed(bytes)?)).filter(|micros| *micros >= FIRST_TIMESTAMP);
-    Ok(micros.and_then(|micros| micros.checked_add(EPOCH_MICROS)).ok_or("timestamp out of range")?)
+    let micros = i64::from_be_bytes(fixed(bytes)?);
+    if is_infinite_us(micros) {
+        return Ok(micros);
+    }
+    let micros = Some(micros).filter(|micros| *micros >= FIRST_TIMESTAMP);
+    let micros = micros.and_then(|micros| micros.checked_add(EPOCH_MICROS)).filter(|micros| !is_infinite_us(*micros));
+    Ok(micros.ok_or("timestamp out of range")?)
+}
+
+/// Microseconds since 2000-01-01, of microseconds since 1970-01-01.
+pub fn timestamp_of(micros: i64) -> i64 {
+    if is_infinite_us(micros) { micros } else { micros.saturating_sub(EPOCH_MICROS) }
 }
 
 pub fn uuid(bytes: &[u8]) -> Result<Uuid> {
@@ -196,6 +216,18 @@ mod tests {
         let full = numeric(0, 0, 2, &[99, 9900]);
         assert_eq!(Numeric::new(&full).unwrap().unscaled(4, 2), Some(9_999));
         assert_eq!(Numeric::new(&full).unwrap().unscaled(3, 1), None, "100.0 has four digits");
+    }
+
+    #[test]
+    fn what_is_infinite_is_so_since_any_epoch() {
+        for days in [i32::MIN, i32::MAX] {
+            assert_eq!([date(&days.to_be_bytes()), Ok(date_of(days))], [Ok(days), Ok(days)]);
+        }
+        for us in [i64::MIN, i64::MAX] {
+            assert_eq!([timestamp(&us.to_be_bytes()), Ok(timestamp_of(us))], [Ok(us), Ok(us)]);
+        }
+        assert_eq!(timestamp(&(i64::MAX - EPOCH_MICROS).to_be_bytes()), Err("timestamp out of range".to_owned()));
+        assert_eq!(date(&date_of(-10_957).to_be_bytes()), Ok(-10_957));
     }
 
     #[test]

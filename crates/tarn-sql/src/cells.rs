@@ -304,8 +304,8 @@ mod tests {
             (DataType::Int64, &[0; 4]),
             (DataType::Float64, &[0; 4]),
             (DataType::Uuid, &[0; 15]),
-            (DataType::Date, &[0x7f, 0xff, 0xff, 0xff]),
-            (DataType::Timestamp, &i64::MAX.to_be_bytes()),
+            (DataType::Date, &[0x7f, 0xff, 0xff, 0xfe]),
+            (DataType::Timestamp, &(i64::MAX - 1).to_be_bytes()),
             (decimal, &[0, 0, 0, 0, 0xc0, 0, 0, 0]),
         ] {
             assert_eq!(one(data_type, bytes).unwrap_err().state(), state::INVALID_BINARY, "{data_type}");

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, TableSchema, Value, Zone,
+    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, Style, TableSchema, Value,
 };
 
 use crate::error::{Result, SqlError, state};
@@ -106,7 +106,7 @@ pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
 
 impl Said {
     /// Of a column whose type is known. Options that say something else are looked at by the caller.
-    pub fn of(def: &ColumnDef, column: &mut Column, table: &str, zone: &Zone) -> Result<Said> {
+    pub fn of(def: &ColumnDef, column: &mut Column, table: &str, style: &Style) -> Result<Said> {
         let mut said = Said { rules: ColumnRules { id: column.id, ..ColumnRules::default() }, ..Said::default() };
         said.rules.length = length(&def.data_type)?;
         if serial(&def.data_type).is_some() {
@@ -114,7 +114,7 @@ impl Said {
         }
         for option in &def.options {
             match &option.option {
-                ColumnOption::Default(expr) => said.says_default(expr, column, table, zone)?,
+                ColumnOption::Default(expr) => said.says_default(expr, column, table, style)?,
                 ColumnOption::Generated {
                     generated_as,
                     sequence_options,
@@ -141,7 +141,7 @@ impl Said {
         Ok(said)
     }
 
-    fn says_default(&mut self, expr: &Expr, column: &mut Column, table: &str, zone: &Zone) -> Result<()> {
+    fn says_default(&mut self, expr: &Expr, column: &mut Column, table: &str, style: &Style) -> Result<()> {
         if !stands_alone(expr) {
             let message = format!("syntax error in the default of column \"{}\": {expr}", column.name);
             return Err(SqlError::new(state::SYNTAX_ERROR, message).with_hint("write it in parentheses"));
@@ -156,7 +156,7 @@ impl Said {
             return Ok(());
         };
         let Some(text) = text else { return Ok(()) };
-        let value = Value::parse_in(&column.data_type, &text, zone)
+        let value = Value::parse_in(&column.data_type, &text, style)
             .map_err(|e| SqlError::new(state::INVALID_TEXT, format!("default of column \"{}\": {e}", column.name)))?;
         column.default = Some(match self.rules.length {
             Some(length) => length.fit_value(value)?,
@@ -277,11 +277,11 @@ pub fn default_of(
     column: &Column,
     length: Option<Length>,
     table: &str,
-    zone: &Zone,
+    style: &Style,
 ) -> Result<(Option<Value>, Option<String>)> {
     let mut column = Column { default: None, ..column.clone() };
     let mut said = Said { rules: ColumnRules { id: column.id, length, ..ColumnRules::default() }, ..Said::default() };
-    said.says_default(to, &mut column, table, zone)?;
+    said.says_default(to, &mut column, table, style)?;
     Ok((column.default, said.rules.default))
 }
 

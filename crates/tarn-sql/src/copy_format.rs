@@ -14,7 +14,7 @@ use arrow::array::{
 };
 use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
-use tarn_types::{Column, DataType, TableSchema, Value, Zone, arrow_field, arrow_type};
+use tarn_types::{Column, DataType, Style, TableSchema, Value, arrow_field, arrow_type};
 
 use crate::cells::Cells;
 use crate::encoding;
@@ -53,8 +53,8 @@ pub struct Format {
     pub header: bool,
     pub quote: u8,
     pub escape: u8,
-    /// Of instants whose text has no offset, and in which they are written.
-    pub zone: Zone,
+    /// How values are written, and texts of times are read.
+    pub style: Style,
 }
 
 /// What makes rows of a table of the bytes of a COPY, wherever the client cut its messages.
@@ -394,7 +394,7 @@ impl RowReader for Splitter {
         let mut fields = Vec::with_capacity(self.columns.len());
         for (idx, texts) in self.fields.iter().enumerate() {
             let column = &self.table.columns[self.columns[idx]];
-            let array = array(texts, &column.data_type, &self.format.zone).map_err(|(row, error)| {
+            let array = array(texts, &column.data_type, &self.format.style).map_err(|(row, error)| {
                 let (line, value) = (self.lines[row], shown(&String::from_utf8_lossy(texts.cell(row))));
                 error.with_context(format!("COPY {}, line {line}, column {}: {value}", self.table.name, column.name))
             })?;
@@ -565,7 +565,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// One column's fields as an array of its storage type; an error is the row (of the batch) and what is wrong there.
-fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (usize, SqlError)> {
+fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef, (usize, SqlError)> {
     let n_rows = texts.ends.len();
     let mut start = 0;
     let cells = texts.ends.iter().zip(&texts.nulls).enumerate().map(move |(row, (end, null))| {
@@ -591,7 +591,7 @@ fn array(texts: &Texts, data_type: &DataType, zone: &Zone) -> Result<ArrayRef, (
     }
     macro_rules! parsed {
         ($builder:expr, $variant:ident) => {
-            build!($builder, |text: &str| match Value::parse_in(data_type, text, zone) {
+            build!($builder, |text: &str| match Value::parse_in(data_type, text, style) {
                 Ok(Value::$variant(value)) => Ok(value),
                 Ok(other) => Err(SqlError::new(state::INTERNAL, format!("{other:?} is no {data_type}"))),
                 Err(error) => Err(SqlError::from(error)),
@@ -714,7 +714,7 @@ mod tests {
 
     fn format(kind: Kind) -> Format {
         let name = if kind == Kind::Csv { "csv" } else { "text" };
-        Format::new(&[CopyOption::Format(name.into())], &[], Zone::utc()).unwrap()
+        Format::new(&[CopyOption::Format(name.into())], &[], Style::default()).unwrap()
     }
 
     fn read(format: Format, input: &[u8], chunk: usize) -> Result<Vec<(i32, Option<String>)>> {

@@ -3,7 +3,7 @@
 
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
 use tarn_query::OnKey;
-use tarn_types::Zone;
+use tarn_types::Style;
 
 use crate::copy_format::{Format, Kind};
 use crate::error::{Result, SqlError, state};
@@ -23,7 +23,7 @@ pub fn on_key(word: &str) -> Result<OnKey> {
 
 impl Format {
     /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
-    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], zone: Zone) -> Result<Format> {
+    pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], style: Style) -> Result<Format> {
         let kind = kind(options, legacy)?;
         let csv = kind == Kind::Csv;
         let mut format = Format {
@@ -33,7 +33,7 @@ impl Format {
             header: false,
             quote: b'"',
             escape: b'"',
-            zone,
+            style,
         };
         let mut escape = None;
         for option in options {
@@ -160,7 +160,9 @@ mod tests {
     fn a_delimiter_that_data_would_hide_is_refused() {
         let with = |kind: &str, options: Vec<CopyOption>| {
             let kind = CopyOption::Format(kind.into());
-            Format::new(&[vec![kind], options].concat(), &[], Zone::utc()).map(|_| ()).map_err(|error| error.state())
+            Format::new(&[vec![kind], options].concat(), &[], Style::default())
+                .map(|_| ())
+                .map_err(|error| error.state())
         };
         for bad in ['n', '7', '.', '\\'] {
             assert_eq!(with("text", vec![CopyOption::Delimiter(bad)]), Err("22023"), "{bad}");
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn binary_data_have_no_lines() {
         let format = |options: &[CopyOption], legacy: &[CopyLegacyOption]| {
-            Format::new(options, legacy, Zone::utc()).map(|format| format.kind).map_err(|error| error.state())
+            Format::new(options, legacy, Style::default()).map(|format| format.kind).map_err(|error| error.state())
         };
         let binary = CopyOption::Format("BINARY".into());
         assert_eq!(format(&[], &[CopyLegacyOption::Binary]), Ok(Kind::Binary));

@@ -5,6 +5,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Result, SqlError, state};
+use crate::lock_sql::LockRows;
 use crate::names::{fold, is_word, near, take};
 
 /// A cursor that somebody asks for.
@@ -16,6 +17,8 @@ pub struct DeclareCursor {
     pub scroll: Option<bool>,
     pub is_holdable: bool,
     pub query: Box<Statement>,
+    /// Its query with the rows that it locks, FOR UPDATE or FOR SHARE.
+    pub lock: Option<Box<LockRows>>,
     /// As it was written.
     pub text: String,
 }
@@ -27,6 +30,7 @@ pub struct Head {
     is_binary: bool,
     scroll: Option<bool>,
     is_holdable: bool,
+    is_insensitive: bool,
 }
 
 /// `FETCH` or `MOVE`.
@@ -54,8 +58,30 @@ pub enum Step {
 impl Head {
     /// With the query that follows it.
     pub fn of(self, query: Statement, text: String) -> DeclareCursor {
-        let Head { name, is_binary, scroll, is_holdable } = self;
-        DeclareCursor { name, is_binary, scroll, is_holdable, query: Box::new(query), text }
+        let Head { name, is_binary, scroll, is_holdable, is_insensitive: _ } = self;
+        DeclareCursor { name, is_binary, scroll, is_holdable, query: Box::new(query), lock: None, text }
+    }
+
+    /// With a query that locks.
+    ///
+    /// Errors: `0A000`, `42P11` for options that such a cursor does not have, as in PostgreSQL.
+    pub fn locking(self, lock: LockRows, text: String) -> Result<DeclareCursor> {
+        let what = lock.what();
+        let refused =
+            |option: &str| Err(SqlError::unsupported(format!("DECLARE {option} … {what}"), "leave one of both out"));
+        if self.is_holdable {
+            return refused("CURSOR WITH HOLD");
+        }
+        if self.scroll == Some(true) {
+            return refused("SCROLL CURSOR");
+        }
+        if self.is_insensitive {
+            let message = format!("DECLARE INSENSITIVE CURSOR ... {what} is not valid");
+            let error = SqlError::new(state::INVALID_CURSOR_DEFINITION, message);
+            return Err(error.with_detail("Insensitive cursors must be READ ONLY."));
+        }
+        let query = Statement::Query(lock.query.clone());
+        Ok(DeclareCursor { lock: Some(Box::new(lock)), ..self.of(query, text) })
     }
 }
 
@@ -91,6 +117,7 @@ pub fn head(parser: &mut Parser<'_>) -> Result<Option<Head>> {
             return Err(both(conflict));
         }
     }
+    head.is_insensitive = sensitive == Some(false);
     if is_word(&parser.peek_token_ref().token, "with") || is_word(&parser.peek_token_ref().token, "without") {
         head.is_holdable = is_word(&parser.next_token().token, "with");
         expect(parser, "hold")?;
@@ -228,6 +255,9 @@ mod tests {
 
     #[test]
     fn options_come_in_any_order() {
+        let parsed = parse("DECLARE c CURSOR FOR SELECT a FROM t FOR UPDATE").unwrap();
+        let Parsed::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
+        assert_eq!(declared.lock.as_ref().map(|lock| lock.what()), Some("FOR UPDATE"));
         let parsed =
             parse("DECLARE \"C\" NO SCROLL BINARY INSENSITIVE CURSOR WITH HOLD FOR SELECT 1; SELECT 2").unwrap();
         let Parsed::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
@@ -237,6 +267,9 @@ mod tests {
         for (text, state) in [
             ("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1", "42P11"),
             ("DECLARE c ASENSITIVE INSENSITIVE CURSOR FOR SELECT 1", "42P11"),
+            ("DECLARE c SCROLL CURSOR FOR SELECT a FROM t FOR SHARE", "0A000"),
+            ("DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t FOR UPDATE", "0A000"),
+            ("DECLARE c INSENSITIVE CURSOR FOR SELECT a FROM t FOR UPDATE", "42P11"),
             ("DECLARE c CURSOR", "42601"),
             ("DECLARE c CURSOR FOR DELETE FROM t", "42601"),
             ("DECLARE c CURSOR WITH FOR SELECT 1", "42601"),

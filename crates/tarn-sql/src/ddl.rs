@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, TableId, TableOptions,
-    TableSchema, TabletId, TypeId, Unique, Zone,
+    Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, Style, TableId,
+    TableOptions, TableSchema, TabletId, TypeId, Unique,
 };
 
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
@@ -62,8 +62,8 @@ pub struct Defined {
 }
 
 /// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be taken. Defaults
-/// that are instants without an offset are of `zone`.
-pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result<Defined> {
+/// are read as `style` says.
+pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Result<Defined> {
     let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
@@ -72,7 +72,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, zone: &Zone) -> Result
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
-        let said = Said::of(def, &mut column, &name, zone)?;
+        let said = Said::of(def, &mut column, &name, style)?;
         if is_key {
             set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
         }
@@ -483,13 +483,13 @@ pub fn check_column_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A column that a table gets which may have rows, and what is said of it. Defaults that are instants without an offset are of `zone`.
+/// A column that a table gets which may have rows, and what is said of it. Defaults are read as `style` says.
 ///
 /// Errors: `0A000` for a key, and for a column that counts by itself; those of CREATE TABLE.
-pub fn added_column(def: &ColumnDef, id: ColumnId, table: &str, zone: &Zone) -> Result<(Column, Said)> {
+pub fn added_column(def: &ColumnDef, id: ColumnId, table: &str, style: &Style) -> Result<(Column, Said)> {
     let (column, is_key) = column(def, 0)?;
     let mut column = Column { id, ..column };
-    let said = Said::of(def, &mut column, table, zone)?;
+    let said = Said::of(def, &mut column, table, style)?;
     let name = &column.name;
     if is_key {
         return Err(SqlError::unsupported(
@@ -622,7 +622,7 @@ mod tests {
     fn create(sql: &str) -> Result<TableSchema> {
         match parse(sql)?.remove(0) {
             Parsed::Sql(statement) => match *statement {
-                Statement::CreateTable(create) => Ok(defined(&create, &Settings::default(), &Zone::utc())?.schema),
+                Statement::CreateTable(create) => Ok(defined(&create, &Settings::default(), &Style::default())?.schema),
                 other => panic!("{other} is no CREATE TABLE"),
             },
             other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use tarn_node::error::Existing;
-use tarn_types::{Column, DataType, TableSchema, Unique, Value, Zone, decode_key, index_table};
+use tarn_types::{Column, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, index_table};
 
 use crate::error::{SqlError, state};
 use crate::names::{KEY_SUFFIX, quote};
@@ -47,7 +47,7 @@ fn value_text(value: &Value, data_type: &DataType, zone: &Zone) -> String {
     match value {
         Value::Timestamp(micros) if *data_type == DataType::TimestampTz => {
             let mut out = BytesMut::new();
-            text::timestamp(&mut out, *micros, Some(zone));
+            text::timestamp(&mut out, *micros, Some(zone), Forms::default());
             String::from_utf8_lossy(&out).into_owned()
         }
         value => value.to_display(data_type),

@@ -76,6 +76,7 @@ pub mod state {
     pub const RESERVED_NAME: &str = "42939";
     pub const CONFIG_FILE_ERROR: &str = "F0000";
     pub const INVALID_CURSOR: &str = "34000";
+    pub const INVALID_CURSOR_STATE: &str = "24000";
     pub const INVALID_CURSOR_DEFINITION: &str = "42P11";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const COMPLETION_UNKNOWN: &str = "40003";
@@ -352,7 +353,7 @@ fn time_state(fault: TimeFault) -> &'static str {
         TimeFault::Interval => state::INTERVAL_OVERFLOW,
         TimeFault::Displacement => state::INVALID_ZONE_DISPLACEMENT,
         TimeFault::Zone => state::INVALID_PARAMETER_VALUE,
-        TimeFault::Infinite | TimeFault::Clock => state::FEATURE_NOT_SUPPORTED,
+        TimeFault::Clock => state::FEATURE_NOT_SUPPORTED,
     }
 }
 

@@ -26,13 +26,12 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::{Enumerated, Length, Zone};
+use tarn_types::{DateForm, Enumerated, Forms, Length, Style, Zone};
 
-use crate::binary::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
-use crate::{nested, text};
+use crate::{binary, nested, text};
 
 /// Before the text of a `jsonb` in its binary form.
 const JSONB_VERSION: u8 = 1;
@@ -185,11 +184,11 @@ pub(crate) fn size_and_modifier(pg_type: &Type, field: &Field) -> (i16, i32) {
     (size, modifier)
 }
 
-/// Values of any type as clients are shown them; instants as the clocks of `zone` show them.
+/// Values of any type as clients are shown them; in the forms of `style`.
 ///
 /// Errors: a type without a form; a value that its form has no room for.
-pub(crate) fn texts(array: &ArrayRef, field: &Field, zone: &Zone) -> Result<ArrayRef> {
-    let column = column(array, field, &pg_type(field)?, zone)?;
+pub(crate) fn texts(array: &ArrayRef, field: &Field, style: &Style) -> Result<ArrayRef> {
+    let column = column(array, field, &pg_type(field)?, style)?;
     let (mut texts, mut text) = (StringViewBuilder::with_capacity(array.len()), BytesMut::new());
     for row in 0..array.len() {
         text.clear();
@@ -213,6 +212,7 @@ struct Column {
     nulls: Option<NullBuffer>,
     name: String,
     pg_type: Type,
+    forms: Forms,
 }
 
 enum Cells {
@@ -255,12 +255,12 @@ enum Cells {
 }
 
 impl RowWriter {
-    /// Prepares all columns of `batch`; instants are written as the clocks of `zone` show them. Fails when a column's type has no wire form.
-    pub fn new(batch: &RecordBatch, fields: &[FieldInfo], zone: &Zone) -> Result<RowWriter> {
+    /// Prepares all columns of `batch`, whose texts are in the forms of `style`. Fails when a column's type has no wire form.
+    pub fn new(batch: &RecordBatch, fields: &[FieldInfo], style: &Style) -> Result<RowWriter> {
         assert_eq!(batch.num_columns(), fields.len(), "a row description per column");
         let schema = batch.schema();
         let columns = batch.columns().iter().zip(fields).enumerate().map(|(idx, (array, field))| {
-            Ok((column(array, schema.field(idx), field.datatype(), zone)?, field.format()))
+            Ok((column(array, schema.field(idx), field.datatype(), style)?, field.format()))
         });
         Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
     }
@@ -287,7 +287,7 @@ impl RowWriter {
     }
 }
 
-fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Column> {
+fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<Column> {
     if let DataType::Dictionary(_, value) = array.data_type() {
         let plain = exactly(array, value, field)?;
         return column(&plain, &field.clone().with_data_type(value.as_ref().clone()), pg_type, shown);
@@ -300,10 +300,12 @@ fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Resu
             nulls: padded.logical_nulls(),
             name: field.name().clone(),
             pg_type: pg_type.clone(),
+            forms: shown.forms,
         });
     }
     let cells = cells(array, field, pg_type, shown)?;
-    Ok(Column { cells, nulls: array.logical_nulls(), name: field.name().clone(), pg_type: pg_type.clone() })
+    let (name, forms) = (field.name().clone(), shown.forms);
+    Ok(Column { cells, nulls: array.logical_nulls(), name, pg_type: pg_type.clone(), forms })
 }
 
 /// Texts of `char(n)` as they are shown: with blanks, to n characters.
@@ -313,7 +315,7 @@ fn padded(array: &ArrayRef, n_chars: usize, field: &Field) -> Result<ArrayRef> {
     Ok(Arc::new(padded.collect::<StringViewArray>()))
 }
 
-fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Result<Cells> {
+fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<Cells> {
     let as_type = |data_type: &DataType| exactly(array, data_type, field);
     let micros = |data_type: &DataType| -> Result<Int64Array> {
         Ok(exactly(&as_type(data_type)?, &DataType::Int64, field)?.as_primitive().clone())
@@ -357,11 +359,11 @@ fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Zone) -> Resul
         DataType::Time32(_) | DataType::Time64(_) => Cells::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => Cells::Timestamp {
             micros: array.as_primitive::<TimestampMicrosecondType>().reinterpret_cast(),
-            zone: zone.as_ref().map(|_| shown.clone()),
+            zone: zone.as_ref().map(|_| shown.zone.clone()),
         },
         DataType::Timestamp(_, zone) => Cells::Timestamp {
             micros: micros(&DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?,
-            zone: zone.as_ref().map(|_| shown.clone()),
+            zone: zone.as_ref().map(|_| shown.zone.clone()),
         },
         DataType::Interval(IntervalUnit::MonthDayNano) => Cells::Interval(array.as_primitive().clone()),
         DataType::Interval(_) => {
@@ -399,7 +401,7 @@ fn list<O: OffsetSizeTrait>(
     list: &GenericListArray<O>,
     element: &Field,
     pg_type: &Type,
-    shown: &Zone,
+    shown: &Style,
 ) -> Result<Cells> {
     // A slice of a list keeps the elements of all of it.
     let offsets = list.value_offsets();
@@ -468,8 +470,8 @@ impl Column {
             Cells::UInt16(a) => text::integer(out, a.value(row).into()),
             Cells::UInt32(a) => text::integer(out, a.value(row).into()),
             Cells::UInt64(a) => text::decimal(out, a.value(row).into(), 0),
-            Cells::Float32(a) => text::float32(out, a.value(row)),
-            Cells::Float64(a) => text::float64(out, a.value(row)),
+            Cells::Float32(a) => text::float32(out, a.value(row), self.forms.float_digits),
+            Cells::Float64(a) => text::float64(out, a.value(row), self.forms.float_digits),
             Cells::Decimal(a, scale) => text::decimal(out, a.value(row), *scale),
             Cells::Quotients(a, digits) => {
                 let (value, scale) = digits.shown(a.value(row));
@@ -478,19 +480,22 @@ impl Column {
             Cells::Text(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::TextView(a) => out.put_slice(a.value(row).as_bytes()),
-            Cells::Bytes(a) => text::bytea(out, a.value(row)),
-            Cells::LargeBytes(a) => text::bytea(out, a.value(row)),
-            Cells::BytesView(a) => text::bytea(out, a.value(row)),
-            Cells::Date(a) => text::date(out, a.value(row).into()),
+            Cells::Bytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            Cells::LargeBytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            Cells::BytesView(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            Cells::Date(a) => text::date(out, a.value(row), self.forms),
             Cells::Time(a) => text::time(out, a.value(row)),
-            Cells::Timestamp { micros, zone } => text::timestamp(out, micros.value(row), zone.as_ref()),
+            Cells::Timestamp { micros, zone } => {
+                self.check_letters(zone.as_ref())?;
+                text::timestamp(out, micros.value(row), zone.as_ref(), self.forms);
+            }
             Cells::Interval(a) => {
                 let value = a.value(row);
-                text::interval(out, value.months, value.days, value.nanoseconds / 1_000);
+                text::interval(out, value.months, value.days, value.nanoseconds / 1_000, self.forms.intervals);
             }
             Cells::Duration(a) => {
                 let (days, us) = days_and_rest(a.value(row));
-                text::interval(out, 0, days, us);
+                text::interval(out, 0, days, us, self.forms.intervals);
             }
             Cells::Array { spans, elements } if !matches!(elements.cells, Cells::Array { .. }) => {
                 nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
@@ -504,6 +509,17 @@ impl Column {
             }
         }
         Ok(true)
+    }
+
+    /// Errors: `0A000` where the form of dates has letters for zones, which the database of zones here has not.
+    fn check_letters(&self, zone: Option<&Zone>) -> Result<()> {
+        match zone.filter(|zone| self.forms.dates != DateForm::Iso && zone.letters().is_none()) {
+            None => Ok(()),
+            Some(zone) => {
+                let message = format!("a time by the clocks of {} in a DateStyle other than ISO", zone.name());
+                Err(SqlError::unsupported(message, "SET DateStyle = 'ISO', or SET TIME ZONE 'UTC'"))
+            }
+        }
     }
 
     /// False when it is NULL: nothing is appended.
@@ -535,9 +551,9 @@ impl Column {
             Cells::Bytes(a) => out.put_slice(a.value(row)),
             Cells::LargeBytes(a) => out.put_slice(a.value(row)),
             Cells::BytesView(a) => out.put_slice(a.value(row)),
-            Cells::Date(a) => out.put_i32(a.value(row).saturating_sub(EPOCH_DAYS)),
+            Cells::Date(a) => out.put_i32(binary::date_of(a.value(row))),
             Cells::Time(a) => out.put_i64(a.value(row)),
-            Cells::Timestamp { micros, .. } => out.put_i64(micros.value(row).saturating_sub(EPOCH_MICROS)),
+            Cells::Timestamp { micros, .. } => out.put_i64(binary::timestamp_of(micros.value(row))),
             Cells::Interval(a) => {
                 let value = a.value(row);
                 interval(out, value.months, value.days, value.nanoseconds / 1_000);

@@ -238,7 +238,7 @@ fn shown(vars: &Vars, name: &str) -> Result<String, SqlError> {
 /// Errors: what is not of these settings alone.
 fn set(settable: &Settable, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
     let folded = name.to_ascii_lowercase();
-    if is_engine_setting(&folded) || is_identity(&folded) || folded == "timezone" {
+    if is_engine_setting(&folded) || is_identity(&folded) {
         return Err(SqlError::unsupported(format!("set_config of {name}"), format!("SET {name} = value")));
     }
     let scope = if is_local { Scope::Transaction } else { Scope::Session };

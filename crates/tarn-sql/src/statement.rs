@@ -206,11 +206,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     if let Some(head) = cursor_sql::head(parser)? {
         let query = match parse_one(parser, sql)? {
             Parsed::Sql(query) => query,
-            Parsed::Lock(_) => {
-                return Err(SqlError::unsupported(
-                    "DECLARE CURSOR … FOR UPDATE",
-                    "lock the rows by a SELECT of their own; there is no WHERE CURRENT OF",
-                ));
+            Parsed::Lock(lock) => {
+                let text = view_sql::text_from(sql, start, parser);
+                return Ok(Parsed::Declare(Box::new(head.locking(*lock, text)?)));
             }
             _ => return Err(no_query_of("a cursor")),
         };

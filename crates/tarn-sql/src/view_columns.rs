@@ -86,7 +86,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::statement::{Parsed, parse};
     use datafusion::sql::sqlparser::ast::Statement;
-    use tarn_types::Zone;
+    use tarn_types::Style;
 
     fn of(text: &str) -> Option<Option<String>> {
         let Parsed::Sql(statement) = parse("CREATE TABLE t (id int PRIMARY KEY, note text, n int)").unwrap().remove(0)
@@ -94,7 +94,7 @@ mod tests {
             panic!("no statement")
         };
         let Statement::CreateTable(create) = *statement else { panic!("no table") };
-        let before = defined(&create, &Settings::default(), &Zone::utc()).unwrap().schema;
+        let before = defined(&create, &Settings::default(), &Style::default()).unwrap().schema;
         of_text(text, &before, &before.with_column_renamed(1, "Text")).unwrap()
     }
 

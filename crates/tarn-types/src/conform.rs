@@ -9,7 +9,7 @@ use arrow::array::*;
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::kernels::cmp;
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType as ArrowType, Field, Float32Type, Float64Type, TimeUnit};
+use arrow::datatypes::{DataType as ArrowType, Date32Type, Field, Float32Type, Float64Type, TimeUnit};
 use uuid::Uuid;
 
 use crate::array_text::NoArray;
@@ -17,6 +17,7 @@ use crate::cell::Cell;
 use crate::column_cells::ColumnWriter;
 use crate::data_type::{DataType, ItemType, arrow_type, data_type_of, item_field};
 use crate::error::{Error, Result};
+use crate::infinity::midnight_us;
 use crate::rules::{ColumnRules, Length};
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
 use crate::value::Value;
@@ -229,21 +230,26 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
 }
 
 fn cast_safely(array: &ArrayRef, storage: &ArrowType, column: &Column) -> Result<ArrayRef> {
-    let array = match (array.data_type(), storage) {
+    let from = match (array.data_type(), storage) {
         // A zone is only how an instant is shown; a time without one is UTC here.
         (ArrowType::Timestamp(unit, zone), ArrowType::Timestamp(_, wanted)) if zone.is_none() != wanted.is_none() => {
             retag_timestamp(array, *unit, wanted.clone())?
         }
+        // Arrow knows no infinite days.
+        (ArrowType::Date32, ArrowType::Timestamp(_, zone)) => {
+            let midnights: TimestampMicrosecondArray = array.as_primitive::<Date32Type>().unary_opt(midnight_us);
+            Arc::new(midnights.with_timezone_opt(zone.clone()))
+        }
         _ => array.clone(),
     };
     let options = CastOptions { safe: true, ..CastOptions::default() };
-    let out = cast_with_options(&array, storage, &options).map_err(Error::arrow("cast a column"))?;
+    let out = cast_with_options(&from, storage, &options).map_err(Error::arrow("cast a column"))?;
     let before = array.logical_nulls();
     let lost = |row: &usize| out.is_null(*row) && before.as_ref().is_none_or(|nulls| !nulls.is_null(*row));
     if out.null_count() > before.as_ref().map_or(0, |nulls| nulls.null_count())
         && let Some(row) = (0..out.len()).find(lost)
     {
-        return Err(does_not_fit(&array, row, column));
+        return Err(does_not_fit(array, row, column));
     }
     Ok(out)
 }
@@ -408,9 +414,11 @@ mod tests {
         let nanos = Arc::new(TimestampNanosecondArray::from(vec![1_999]).with_timezone("+02:00"));
         let out = one(nanos, DataType::Timestamp).unwrap();
         assert_eq!(Value::from_arrow(&out, 0, &DataType::Timestamp).unwrap(), Value::Timestamp(1));
-        let days = Arc::new(Date32Array::from(vec![1]));
+        let days = Arc::new(Date32Array::from(vec![1, i32::MIN]));
         let out = one(days, DataType::TimestampTz).unwrap();
         assert_eq!(Value::from_arrow(&out, 0, &DataType::TimestampTz).unwrap(), Value::Timestamp(86_400_000_000));
+        assert_eq!(Value::from_arrow(&out, 1, &DataType::TimestampTz).unwrap(), Value::Timestamp(i64::MIN));
+        assert!(one(Arc::new(Date32Array::from(vec![i32::MAX - 1])), DataType::Timestamp).is_err());
         let shouted = Arc::new(StringArray::from(vec!["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"]));
         let out = one(shouted, DataType::Uuid).unwrap();
         assert_eq!(out.as_string::<i32>().value(0), "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");

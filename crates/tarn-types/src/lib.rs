@@ -63,6 +63,7 @@ mod envelope;
 pub mod error;
 pub mod foreign;
 pub mod ids;
+mod infinity;
 pub mod json;
 pub mod key;
 pub mod mutation;
@@ -72,6 +73,7 @@ pub mod row;
 pub mod rules;
 pub mod schema;
 pub mod settings;
+pub mod style;
 pub mod tablet;
 mod text;
 mod time_text;
@@ -99,6 +101,10 @@ pub use enumerated::Enumerated;
 pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, TypeId, Version};
+pub use infinity::{
+    INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, infinite_day_text, infinite_us_text,
+    is_infinite_day, is_infinite_us, midnight_us,
+};
 pub use key::{
     Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, partition_prefix,
     prefix_end, table_prefix, token_of, token_prefix,
@@ -112,6 +118,7 @@ pub use row::{
 };
 pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, Length, Rules, Unique};
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
+pub use style::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Style};
 pub use tablet::TabletMap;
 pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
 pub use unique::{entry_cells, entry_key, index_table, row_of_entry};

@@ -3,11 +3,11 @@
 //! Parsers answer `None` for everything they do not understand; the caller names the text and the type. None of them
 //! allocates except for bytes, and none knows [`crate::Value`].
 //!
-//! Dates are proleptic Gregorian, also beyond year 9999 and before Christ (`0044-03-15 BC`). `infinity` and
-//! `NaN` exist for floats only. Dates and times in other forms than `2026-11-24 10:00:00+01` are read by [`crate::time_text`].
+//! Dates are proleptic Gregorian, also beyond year 9999 and before Christ (`0044-03-15 BC`). Dates and times in other forms than `2026-11-24 10:00:00+01` are read by [`crate::time_text`].
 
 use std::fmt::Write;
 
+use crate::infinity::{infinite_day_text, infinite_us_text, is_infinite_us};
 use crate::zone::Zone;
 
 const DAY_US: i64 = 86_400_000_000;
@@ -231,6 +231,9 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
 }
 
 pub(crate) fn format_date(days: i32) -> String {
+    if let Some(text) = infinite_day_text(days) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(10);
     let bc = push_date(&mut out, i64::from(days));
     out.push_str(if bc { " BC" } else { "" });
@@ -340,7 +343,7 @@ fn parse_zone(zone: &str) -> Option<Option<i64>> {
 
 /// Microseconds since 1970-01-01; a zone in the text is read and ignored, as Postgres does.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
-    i64::try_from(parse_date_time(text)?.0).ok().filter(|us| *us >= FIRST_TIMESTAMP)
+    i64::try_from(parse_date_time(text)?.0).ok().filter(is_in_calendar)
 }
 
 /// Microseconds since 1970-01-01 UTC; a text without an offset is what the clocks of the zone show, without a zone it is UTC.
@@ -349,7 +352,11 @@ pub(crate) fn parse_timestamp_tz(text: &str, zone: Option<&Zone>) -> Option<i64>
         ((us, None), Some(zone)) => zone.instant(i64::try_from(us).ok()?),
         ((us, offset), _) => i64::try_from(us - i128::from(offset.unwrap_or(0)) * 1_000_000).ok(),
     };
-    instant.filter(|us| *us >= FIRST_TIMESTAMP)
+    instant.filter(is_in_calendar)
+}
+
+fn is_in_calendar(us: &i64) -> bool {
+    *us >= FIRST_TIMESTAMP && !is_infinite_us(*us)
 }
 
 pub(crate) fn format_timestamp(us: i64) -> String {
@@ -361,6 +368,9 @@ pub(crate) fn format_timestamp_tz(us: i64) -> String {
 }
 
 fn format_date_time(us: i64, zone: &str) -> String {
+    if let Some(text) = infinite_us_text(us) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(30);
     let bc = push_date(&mut out, us.div_euclid(DAY_US));
     out.push(' ');
@@ -488,7 +498,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(days in *DAYS.start() as i32..=*DAYS.end() as i32, us in FIRST_TIMESTAMP.., time in 0..=DAY_US, f: f64, g: f32, unscaled: i64, scale in 0i8..=18, bytes: Vec<u8>) {
+        fn round_trips(days in *DAYS.start() as i32..=*DAYS.end() as i32, us in FIRST_TIMESTAMP..i64::MAX, time in 0..=DAY_US, f: f64, g: f32, unscaled: i64, scale in 0i8..=18, bytes: Vec<u8>) {
             prop_assert_eq!(parse_date(&format_date(days)), Some(days));
             prop_assert_eq!(parse_timestamp(&format_timestamp(us)), Some(us));
             prop_assert_eq!(parse_timestamp_tz(&format_timestamp_tz(us), None), Some(us));

@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::array_text::{array_items, array_text};
 use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
+use crate::infinity::midnight_us;
+use crate::style::{DateOrder, Style};
 use crate::time_text::{self, Here, TimeFault};
-use crate::zone::Zone;
 use crate::{json, text};
 
 /// One cell.
@@ -105,15 +106,16 @@ impl Value {
     /// # Errors
     /// [`Error::Parse`] names the text and the type, [`Error::Json`] what is too much of a JSON text.
     pub fn parse(data_type: &DataType, text: &str) -> Result<Self> {
-        Self::parse_at(data_type, text, Here { zone: None, now_us: None })
+        Self::parse_at(data_type, text, Here { zone: None, order: DateOrder::default(), now_us: None })
     }
 
-    /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of `zone` show, and not UTC.
+    /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of the session show, and not UTC, and the numbers of a date
+    /// are in its order.
     ///
     /// # Errors
     /// As [`Value::parse`].
-    pub fn parse_in(data_type: &DataType, text: &str, zone: &Zone) -> Result<Self> {
-        Self::parse_at(data_type, text, Here { zone: Some(zone), now_us: None })
+    pub fn parse_in(data_type: &DataType, text: &str, style: &Style) -> Result<Self> {
+        Self::parse_at(data_type, text, Here { zone: Some(&style.zone), order: style.forms.order, now_us: None })
     }
 
     /// As [`Value::parse_in`], and `now`, `today` and their kin are those of the reader. Others refuse them.
@@ -337,9 +339,7 @@ impl Value {
             (Self::Int64(n), _) => from_integer(i128::from(*n), data_type),
             (Self::Float32(f), _) => from_float(f64::from(*f), text::format_f32(*f), data_type),
             (Self::Float64(f), _) => from_float(*f, text::format_f64(*f), data_type),
-            (Self::Date(days), DataType::Timestamp | DataType::TimestampTz) => {
-                i64::from(*days).checked_mul(86_400_000_000).map(Self::Timestamp)
-            }
+            (Self::Date(days), DataType::Timestamp | DataType::TimestampTz) => midnight_us(*days).map(Self::Timestamp),
             _ => None,
         };
         value.ok_or_else(|| Error::Coerce { value: shorten(&format!("{self:?}")), data_type: data_type.to_string() })

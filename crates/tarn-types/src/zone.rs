@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::timezone::Tz;
 use chrono::{DateTime, Datelike, Days, NaiveDate, Offset, TimeZone};
 
+use crate::infinity::{INFINITE_US, MINUS_INFINITE_US, is_infinite_us};
 use crate::zone_abbreviations::{Abbreviation, abbreviation};
 
 const DAY_US: i64 = 86_400_000_000;
@@ -165,6 +166,23 @@ impl Zone {
         &self.arrow
     }
 
+    /// What its clocks are called beside a time, as in `10:00 UTC`, where that is one thing at all times. `None`: it is another in summer, or is not known here.
+    #[must_use]
+    pub fn letters(&self) -> Option<&str> {
+        if let name @ ("UTC" | "GMT") = self.name.strip_prefix("Etc/").unwrap_or(&self.name) {
+            return Some(name);
+        }
+        // By an offset, with letters of its own.
+        match self.name.strip_prefix('<').and_then(|posix| posix.split_once('>')) {
+            Some((letters, _)) => Some(letters),
+            None if self.arrow.starts_with(['+', '-']) => {
+                let end = self.name.find(|c: char| !c.is_ascii_alphabetic())?;
+                Some(&self.name[..end]).filter(|letters| !letters.is_empty())
+            }
+            None => None,
+        }
+    }
+
     /// Seconds east of Greenwich at an instant, in microseconds since 1970-01-01 UTC.
     #[must_use]
     pub fn offset_at(&self, us: i64) -> i32 {
@@ -184,24 +202,32 @@ impl Zone {
         }
     }
 
-    /// What the clocks show at an instant; both in microseconds since 1970-01-01.
+    /// What the clocks show at an instant; both in microseconds since 1970-01-01. What is infinite stays so, and nothing else becomes it.
     #[must_use]
     pub fn local(&self, us: i64) -> i64 {
-        us.saturating_add(i64::from(self.offset_at(us)) * 1_000_000)
+        if is_infinite_us(us) {
+            return us;
+        }
+        let local = us.saturating_add(i64::from(self.offset_at(us)) * 1_000_000);
+        local.clamp(MINUS_INFINITE_US + 1, INFINITE_US - 1)
     }
 
     /// The instant at which the clocks show a time; both in microseconds since 1970-01-01. As in Postgres, a time that is left out when
     /// the clocks go forward is read as if they had not, one that comes twice is the second. An abbreviation means what it means when the clocks
     /// of its place show that time.
     ///
-    /// `None`: out of range.
+    /// `None`: out of range. What is infinite stays so.
     #[must_use]
     pub fn instant(&self, local_us: i64) -> Option<i64> {
+        if is_infinite_us(local_us) {
+            return Some(local_us);
+        }
         let shown = self.instant_of_clocks(local_us)?;
-        match self.changes {
+        let instant = match self.changes {
             [] => Some(shown),
             _ => local_us.checked_sub(i64::from(self.offset_at(shown)) * 1_000_000),
-        }
+        };
+        instant.filter(|us| !is_infinite_us(*us))
     }
 
     fn instant_of_clocks(&self, local_us: i64) -> Option<i64> {
@@ -293,6 +319,9 @@ mod tests {
         {
             assert_eq!(Zone::parse(text), None, "{text}");
         }
+        let letters = ["UTC", "5", "GMT-05:30", "Europe/Berlin"].map(|name| Zone::parse(name).unwrap());
+        let letters = letters.iter().map(Zone::letters).collect::<Vec<_>>();
+        assert_eq!(letters, [Some("UTC"), Some("+05"), Some("GMT"), None]);
         assert_eq!(Zone::offset("+05:00"), Zone::parse("5"));
         for (west, east) in [("5", "-05"), ("+5", "-05"), ("-05:30", "+05:30"), ("12", "-12")] {
             assert_eq!(Zone::at(west), Zone::offset(east), "{west}");
@@ -346,6 +375,9 @@ mod tests {
             assert_eq!(berlin.instant(berlin.local(us(instant))), Some(us(instant)), "{instant}");
         }
         assert_eq!(Zone::utc().instant(i64::MAX), Some(i64::MAX));
-        assert_eq!(Zone::parse("-5").unwrap().instant(i64::MAX), None);
+        let west = Zone::parse("-5").unwrap();
+        // Nothing finite becomes infinite, or the other way round.
+        assert_eq!([west.instant(i64::MAX), west.instant(i64::MAX - 1)], [Some(i64::MAX), None]);
+        assert_eq!([west.local(i64::MIN), west.local(i64::MIN + 1)], [i64::MIN, i64::MIN + 1]);
     }
 }

@@ -6,7 +6,7 @@
 
 use chrono::NaiveDate;
 
-use tarn_types::Value;
+use tarn_types::{Value, is_infinite_day, is_infinite_us};
 
 use crate::names::MS_PER_HOUR;
 
@@ -84,9 +84,11 @@ fn unescape(value: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Of the earliest time in a file.
+/// Of the earliest time in a file. `None`: it is no time, or `-infinity`.
 pub(crate) fn hour_of(time: &Value) -> Option<i64> {
     match time {
+        Value::Timestamp(micros) if is_infinite_us(*micros) => None,
+        Value::Date(days) if is_infinite_day(*days) => None,
         Value::Timestamp(micros) => Some(micros.div_euclid(US_PER_HOUR)),
         Value::Date(days) => Some(i64::from(*days) * 24),
         _ => None,
@@ -130,5 +132,6 @@ mod tests {
         assert_eq!(hour_of(&Value::Timestamp(US_PER_HOUR)), Some(1));
         assert_eq!(hour_of(&Value::Date(2)), Some(48));
         assert_eq!(hour_of(&Value::Int64(2)), None);
+        assert_eq!([hour_of(&Value::Timestamp(i64::MIN)), hour_of(&Value::Date(i32::MIN))], [None, None]);
     }
 }

@@ -14,7 +14,7 @@ use tarn_sql::budget::Budget;
 use tarn_sql::copy_binary::BinaryReader;
 use tarn_sql::copy_format::{Format, Kind, RowReader, Splitter};
 use tarn_sql::error::Result;
-use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Zone};
+use tarn_types::{Column, ColumnId, DataType, KeyPart, Style, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
 
 const TYPES: [DataType; 15] = [
@@ -117,9 +117,9 @@ pub fn messages(bytes: &[u8], piece: u8, is_known: bool) {
     assert_eq!(read(usize::MAX), read(usize::from(piece).max(1)));
 }
 
-/// One with gaps and doubled hours.
-fn zone() -> Zone {
-    Zone::parse("America/New_York").expect("it is known")
+/// By clocks with gaps and doubled hours.
+fn style() -> Style {
+    Style::of_zone(Zone::parse("America/New_York").expect("it is known"))
 }
 
 /// A bound parameter: sent as a value of one type, wanted as one of another.
@@ -131,13 +131,13 @@ pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
         _ => pg_type_of(of(sent)),
     };
     let bound = Bound { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };
-    let zone = zone();
-    let _ = bound.value(None, &zone);
-    if let Ok(value) = bound.value(Some(of(wanted)), &zone) {
+    let style = style();
+    let _ = bound.value(None, &style);
+    if let Ok(value) = bound.value(Some(of(wanted)), &style) {
         let column = value.to_array(of(wanted), 1);
         assert!(column.is_ok(), "{value:?} was taken for a {}: {column:?}", of(wanted));
     }
-    let _ = bound.elements(&pg_type, Some(of(wanted)), &zone);
+    let _ = bound.elements(&pg_type, Some(of(wanted)), &style);
 }
 
 /// The data of a COPY into a table of a number and a column of any type.
@@ -150,7 +150,7 @@ pub fn copy(csv: bool, header: bool, column: u8, piece: u8, bytes: &[u8]) {
         header,
         quote: b'"',
         escape: b'"',
-        zone: zone(),
+        style: style(),
     };
     cut_anywhere(piece, bytes, || Splitter::new(format.clone(), Arc::clone(&table), vec![0, 1]));
 }

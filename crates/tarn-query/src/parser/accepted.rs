@@ -297,6 +297,7 @@ impl Visitor for Check {
                 | Expr::TypedString(_)
                 | Expr::Interval(_)
                 | Expr::SimilarTo { .. }
+                | Expr::Collate { .. }
                 | Expr::UnaryOp {
                     op: UnaryOperator::PGAbs
                         | UnaryOperator::BitwiseNot

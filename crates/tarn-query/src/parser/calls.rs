@@ -4,6 +4,9 @@ use crate::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
 };
 
+/// What `CURRENT OF c` is written as, with the name of the cursor: a condition that only whoever has the cursors understands.
+pub const CURRENT_OF: &str = "tarn_current_of";
+
 /// The call of a function, whose name is written as it is.
 pub fn call(name: &str, args: Vec<Expr>) -> Expr {
     let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect();

@@ -31,7 +31,7 @@ use std::str::Chars;
 
 use crate::sqlparser::ast::{
     BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement,
-    UnaryOperator, Visitor,
+    UnaryOperator, Value, Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use crate::sqlparser::keywords::Keyword;
@@ -39,6 +39,7 @@ use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::Token;
 use crate::walk::walk;
 
+use super::calls::{CURRENT_OF, call};
 use super::limits::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
 use super::merge::merge;
 
@@ -162,6 +163,14 @@ impl PgDialect {
                     last_field,
                     fractional_seconds_precision,
                 }));
+            }
+            Token::Word(word) if word.keyword == Keyword::CURRENT && is_current_of(parser) => {
+                parser.advance_token();
+                parser.advance_token();
+                let Ident { value, quote_style, .. } = parser.parse_identifier()?;
+                let name = if quote_style.is_some() { value } else { value.to_lowercase() };
+                let cursor = Value::SingleQuotedString(name);
+                return Ok(call(CURRENT_OF, vec![Expr::Value(cursor.with_empty_span())]));
             }
             _ => {
                 self.is_own_prefix.set(true);
@@ -308,6 +317,12 @@ fn is_precise(parser: &Parser<'_>) -> bool {
     let token = |n: usize| &parser.peek_nth_token_ref(n).token;
     let is_text = matches!(token(4), Token::SingleQuotedString(_));
     *token(1) == Token::LParen && matches!(token(2), Token::Number(..)) && *token(3) == Token::RParen && is_text
+}
+
+/// `CURRENT OF c`: the row on which a cursor stands.
+fn is_current_of(parser: &Parser<'_>) -> bool {
+    let token = |n: usize| &parser.peek_nth_token_ref(n).token;
+    matches!(token(1), Token::Word(word) if word.keyword == Keyword::OF) && matches!(token(2), Token::Word(_))
 }
 
 /// What an operator was applied to first: the next link of a chain that leans to the left.

@@ -43,7 +43,7 @@ use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 pub use self::accepted::{Read, WITH_TIES, check, read, read_locking, statement};
 pub use self::assigned_parts::ASSIGNED;
-pub use self::calls::call;
+pub use self::calls::{CURRENT_OF, call};
 pub use self::copy::{OwnCopy, copy_on_conflict};
 use self::dialect::{Bounds, PgDialect};
 pub use self::frames::EXCLUDING;

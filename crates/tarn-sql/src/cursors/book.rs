@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
 use parking_lot::Mutex;
+use tarn_types::TableSchema;
 
 use super::cursor::{Cursor, Scroll};
 use crate::error::{Result, SqlError, state};
@@ -23,6 +25,8 @@ pub struct Facts {
     /// The text of its DECLARE.
     pub statement: String,
     pub schema: SchemaRef,
+    /// The table whose rows it locks; its rows have those behind what is answered.
+    pub locked: Option<Arc<TableSchema>>,
     pub scroll: Scroll,
     pub is_binary: bool,
     pub is_holdable: bool,
@@ -45,6 +49,8 @@ struct Entry {
     depth: Option<usize>,
     /// `None` while a FETCH gives out its rows.
     cursor: Option<Cursor>,
+    /// Of one that locks, the row of its table on which it stands.
+    current: Option<RecordBatch>,
 }
 
 /// A cursor that is taken out of the book. It is gone from there if this is dropped without [`Taken::put_back`].
@@ -74,7 +80,7 @@ impl Book {
     /// `depth`: how many savepoints its transaction has; `None` where it is held already.
     pub fn open(&self, facts: Facts, cursor: Cursor, depth: Option<usize>) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { id, depth, cursor: Some(cursor), facts };
+        let entry = Entry { id, depth, cursor: Some(cursor), facts, current: None };
         self.open.lock().insert(entry.facts.name.clone(), entry);
     }
 
@@ -93,6 +99,14 @@ impl Book {
     pub fn facts(&self, name: &str) -> Result<Facts> {
         let open = self.open.lock();
         open.get(name).map(|entry| entry.facts.clone()).ok_or_else(|| unknown(name))
+    }
+
+    /// The row of the table on which one that locks stands.
+    ///
+    /// Errors: `34000`.
+    pub fn current(&self, name: &str) -> Result<Option<RecordBatch>> {
+        let open = self.open.lock();
+        open.get(name).map(|entry| entry.current.clone()).ok_or_else(|| unknown(name))
     }
 
     /// By name.
@@ -158,6 +172,13 @@ impl Book {
 impl Taken {
     pub fn cursor(&mut self) -> Result<&mut Cursor> {
         self.cursor.as_mut().ok_or_else(|| SqlError::new(state::INTERNAL, "a cursor was given back already"))
+    }
+
+    /// Which row of its table it stands on now.
+    pub fn stands_on(&self, row: Option<RecordBatch>) {
+        if let Some(entry) = self.book.open.lock().get_mut(&self.name).filter(|entry| entry.id == self.id) {
+            entry.current = row;
+        }
     }
 
     /// It may be fetched from again.

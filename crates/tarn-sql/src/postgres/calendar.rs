@@ -75,6 +75,12 @@ impl Unit {
         })
     }
 
+    /// Whether it grows with time for ever, and does not begin anew: of an infinite time it is infinite, and not unknown.
+    pub(super) fn grows(self) -> bool {
+        use Unit::{Century, Decade, Epoch, IsoYear, Julian, Millennium, Year};
+        matches!(self, Year | Decade | Century | Millennium | IsoYear | Julian | Epoch)
+    }
+
     /// Digits behind the point of its values. Those of a Julian day are a part of the day.
     pub(super) fn digits(self) -> i8 {
         match self {

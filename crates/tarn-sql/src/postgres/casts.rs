@@ -20,17 +20,23 @@ use datafusion::error::Result;
 use datafusion::functions::encoding::expr_fn::encode;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{DataType as Stored, Enumerated, Length, Value, Zone, data_type_of};
+use tarn_query::{datafusion, each_expression, style_of, zone_of};
+use tarn_types::{
+    DataType as Stored, Enumerated, INFINITE_DAY, INFINITE_US, Length, MINUS_INFINITE_DAY, MINUS_INFINITE_US, Value,
+    Zone, data_type_of, is_infinite_us, midnight_us,
+};
 
-use super::calendar::DAY_US;
+use super::calendar::{DAY_US, DAYS};
 use super::extract::intervals;
+use super::infinite_times::finite;
 use super::instants::is_in_calendar;
 use super::integers::out_of_range;
 use super::numeric::of_floats;
@@ -131,14 +137,16 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
     // A number with digits of its own is written with these.
     let has_digits =
         from.is_decimal() && to.is_string() && of.to_field(schema).is_ok_and(|(_, of)| Digits::of(&of).is_some());
-    // Clocks of UTC show every time once: Arrow casts so, too, and blocks are left out through its cast.
-    let is_of_utc = is_utc && matches!((&from, to), (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))));
-    // A day may lie beyond the years of times. Of a column blocks are left out through Arrow's cast.
-    let is_day = matches!((&from, to), (DataType::Date32, DataType::Timestamp(_, None))) && of.try_as_col().is_none();
-    if (is_same(&from, to) || is_of_utc) && !has_digits && !is_day {
+    if is_same(&from, to) && !has_digits {
         return Ok(Transformed::no(Expr::Cast(Cast { expr: of, field })));
     }
-    Ok(Transformed::yes(Converted::call(to, *of)))
+    let is_session = |of: &DataType| matches!(of, DataType::Timestamp(_, Some(_)));
+    let is_of_times = from.is_temporal() && to.is_temporal();
+    // Between times, only a zone with clocks of its own is the session's to say.
+    Ok(Transformed::yes(match is_of_times && (is_utc || !(is_session(&from) || is_session(to))) {
+        true => Converted::between_times(to, *of),
+        false => Converted::call(to, *of),
+    }))
 }
 
 /// Whether a text is a `uuid`, `json`, `jsonb` or a label by what stands beside its type, which a cast would leave there.
@@ -164,10 +172,12 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
         Float32 => !(matches!(from, Float64) || from.is_string()),
         Decimal128(..) => !matches!(from, Float32 | Float64),
-        // Where clocks are put forward, a time is left out, which Arrow refuses.
+        // Where clocks are put forward, a time is left out, which Arrow refuses; and it has no infinite times.
         Timestamp(_, Some(_)) => !(from.is_string() || matches!(from, Date32 | Timestamp(_, None))),
+        Timestamp(_, None) => !(from.is_string() || matches!(from, Date32)),
+        Date32 | Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
-        Float64 | Date32 | Time64(_) | Timestamp(..) => !from.is_string(),
+        Float64 => !from.is_string(),
         // Item by item.
         List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
         to if to.is_string() => !matches!(
@@ -219,7 +229,16 @@ struct Converted {
 
 impl Converted {
     fn call(to: &DataType, of: Expr) -> Expr {
-        let converted = Converted { to: to.clone(), signature: Signature::any(1, Volatility::Stable) };
+        Converted::volatile(to, of, Volatility::Stable)
+    }
+
+    /// From one type of times to another, whatever the session says.
+    fn between_times(to: &DataType, of: Expr) -> Expr {
+        Converted::volatile(to, of, Volatility::Immutable)
+    }
+
+    fn volatile(to: &DataType, of: Expr, volatility: Volatility) -> Expr {
+        let converted = Converted { to: to.clone(), signature: Signature::any(1, volatility) };
         Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(converted)), vec![of]))
     }
 }
@@ -251,7 +270,9 @@ impl ScalarUDFImpl for Converted {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(self.name(), self.to.clone(), args.arg_fields[0].is_nullable())))
+        // An infinite time has no time of day.
+        let is_nullable = args.arg_fields[0].is_nullable() || matches!(self.to, DataType::Time64(_));
+        Ok(Arc::new(Field::new(self.name(), self.to.clone(), is_nullable)))
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
@@ -260,6 +281,18 @@ impl ScalarUDFImpl for Converted {
 
     fn is_strict(&self) -> bool {
         true
+    }
+
+    /// Which times become a time or a day: so blocks are left out by a condition on what a column is cast to.
+    fn preimage(&self, args: &[Expr], literal: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
+        let ([of], Some(literal)) = (args, literal.as_literal()) else { return Ok(PreimageResult::None) };
+        Ok(match becoming(&info.get_data_type(of)?, &self.to, literal) {
+            Some((first, end)) => {
+                let interval = Box::new(Interval::try_new(first, end)?);
+                PreimageResult::Range { expr: of.clone(), interval }
+            }
+            None => PreimageResult::None,
+        })
     }
 
     /// As `tarn_query::operator_function` says.
@@ -296,7 +329,7 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         let lists = ListArray::try_new(Arc::clone(item), OffsetBuffer::new(ends.into()), items, lists.nulls().cloned());
         return Ok(Arc::new(lists?));
     }
-    let texts = || -> Result<ArrayRef> { Ok(cast(&texts(values, field, &zone_of(config))?, to)?) };
+    let texts = || -> Result<ArrayRef> { Ok(cast(&texts(values, field, &style_of(config))?, to)?) };
     Ok(match to {
         DataType::Int16 => integers::<Int16Type>(values, "smallint")?,
         DataType::Int32 => integers::<Int32Type>(values, "integer")?,
@@ -312,6 +345,8 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
             instants(values, *unit, zone, &zone_of(config))?
         }
         DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(values)?),
+        DataType::Date32 if !values.data_type().is_string() => days(values, &zone_of(config))?,
+        to @ DataType::Time64(_) if !values.data_type().is_string() => cast(&finite(values)?.0, to)?,
         to if to.is_temporal() => times_of_text(values, to, config)?,
         to if is_filled(field) => cast(values, to)?,
         _ => texts()?,
@@ -363,7 +398,7 @@ fn instants(values: &ArrayRef, unit: TimeUnit, name: &Arc<str>, zone: &Zone) -> 
     let instants = shown
         .as_primitive::<TimestampMicrosecondType>()
         .try_unary::<_, TimestampMicrosecondType, SqlError>(|us| {
-            zone.instant(us).filter(|us| is_in_calendar(*us)).ok_or_else(out)
+            zone.instant(us).filter(|us| is_infinite_us(*us) || is_in_calendar(*us)).ok_or_else(out)
         })?
         .with_timezone(Arc::clone(name));
     Ok(cast(&instants, &DataType::Timestamp(unit, Some(Arc::clone(name))))?)
@@ -373,8 +408,69 @@ fn instants(values: &ArrayRef, unit: TimeUnit, name: &Arc<str>, zone: &Zone) -> 
 ///
 /// Errors: `22008`, a day beyond the years of times.
 fn midnights(values: &ArrayRef) -> Result<ArrayRef, SqlError> {
-    let us = |day: i32| i64::from(day).checked_mul(DAY_US).filter(|us| is_in_calendar(*us)).ok_or_else(beyond_times);
+    let us =
+        |day: i32| midnight_us(day).filter(|us| is_infinite_us(*us) || is_in_calendar(*us)).ok_or_else(beyond_times);
     Ok(Arc::new(values.as_primitive::<Date32Type>().try_unary::<_, TimestampMicrosecondType, SqlError>(us)?))
+}
+
+/// On which days the session's clocks show these times.
+fn days(values: &ArrayRef, zone: &Zone) -> Result<ArrayRef> {
+    let DataType::Timestamp(_, of_zone) = values.data_type() else {
+        return exec_err!("a cast of {} to date", values.data_type());
+    };
+    let is_instant = of_zone.is_some();
+    let times = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, of_zone.clone()))?;
+    let day = |us: i64| match us {
+        MINUS_INFINITE_US => Ok(MINUS_INFINITE_DAY),
+        INFINITE_US => Ok(INFINITE_DAY),
+        us => {
+            let local = if is_instant { zone.local(us) } else { us };
+            // Those of 64 bits fit.
+            i32::try_from(local.div_euclid(DAY_US))
+                .map_err(|_| SqlError::new(state::DATETIME_OVERFLOW, "date out of range"))
+        }
+    };
+    Ok(Arc::new(times.as_primitive::<TimestampMicrosecondType>().try_unary::<_, Date32Type, SqlError>(day)?))
+}
+
+/// The first value that a cast makes one of another type of, and the first behind them. `None`: it cannot be told.
+///
+/// Where no value becomes this one, both are the first that becomes a later one. Instants are shown by clocks of UTC, which show every time once.
+fn becoming(from: &DataType, to: &DataType, value: &ScalarValue) -> Option<(ScalarValue, ScalarValue)> {
+    use ScalarValue::{Date32, TimestampMicrosecond};
+    const MICROSECONDS: TimeUnit = TimeUnit::Microsecond;
+    match (from, to, value) {
+        (DataType::Date32, DataType::Timestamp(MICROSECONDS, _), TimestampMicrosecond(Some(us), _)) => {
+            let (first, end) = match *us {
+                INFINITE_US => return None,
+                MINUS_INFINITE_US => (MINUS_INFINITE_DAY, MINUS_INFINITE_DAY + 1),
+                us => {
+                    let day = i32::try_from(us.div_euclid(DAY_US)).ok()?;
+                    (if us.rem_euclid(DAY_US) == 0 { day } else { day + 1 }, day + 1)
+                }
+            };
+            Some((Date32(Some(first)), Date32(Some(end))))
+        }
+        (DataType::Timestamp(MICROSECONDS, zone), DataType::Date32, Date32(Some(day))) => {
+            let (first, end) = match *day {
+                INFINITE_DAY => return None,
+                MINUS_INFINITE_DAY => (MINUS_INFINITE_US, MINUS_INFINITE_US + 1),
+                day => (midnight_us(day)?, midnight_us(day.checked_add(1)?)?),
+            };
+            let is_there = DAYS.contains(&i64::from(*day)) || *day == MINUS_INFINITE_DAY;
+            let at = |us| TimestampMicrosecond(Some(us), zone.clone());
+            is_there.then(|| (at(first), at(end)))
+        }
+        (
+            DataType::Timestamp(MICROSECONDS, None),
+            DataType::Timestamp(MICROSECONDS, Some(_)),
+            TimestampMicrosecond(Some(us), Some(_)),
+        ) => {
+            let at = |us| TimestampMicrosecond(Some(us), None);
+            Some((at(*us), at(us.checked_add(1)?)))
+        }
+        _ => None,
+    }
 }
 
 fn beyond_times() -> SqlError {
@@ -436,6 +532,22 @@ mod tests {
     use arrow::array::{Decimal128Array, Int32Array, Int64Array};
 
     use super::*;
+
+    #[test]
+    fn a_day_becomes_its_midnight_and_times_their_day() {
+        let (day, at) = (|day| ScalarValue::Date32(Some(day)), |us| ScalarValue::TimestampMicrosecond(Some(us), None));
+        let bare = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let of_time = |us| becoming(&DataType::Date32, &bare, &at(us));
+        assert_eq!(of_time(DAY_US), Some((day(1), day(2))));
+        // No day is 1970-01-01 00:00:00.000001: the first that is later is the next.
+        assert_eq!(of_time(1), Some((day(1), day(1))));
+        assert_eq!(of_time(-1), Some((day(0), day(0))));
+        assert_eq!(of_time(i64::MIN), Some((day(i32::MIN), day(i32::MIN + 1))));
+        assert_eq!(of_time(i64::MAX), None);
+        let of_day = |of| becoming(&bare, &DataType::Date32, &day(of));
+        assert_eq!(of_day(-1), Some((at(-DAY_US), at(0))));
+        assert_eq!([of_day(i32::MAX), of_day(i32::MAX - 1)], [None, None]);
+    }
 
     #[test]
     fn integers_are_rounded_and_fit() {

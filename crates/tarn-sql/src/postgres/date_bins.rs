@@ -10,6 +10,7 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use tarn_query::datafusion;
+use tarn_types::is_infinite_us;
 
 use super::averages::undefined;
 use super::calendar::DAY_US;
@@ -91,6 +92,12 @@ impl ScalarUDFImpl for DateBin {
 }
 
 fn bin(stride: IntervalMonthDayNano, us: i64, origin_us: i64) -> Result<i64, SqlError> {
+    if is_infinite_us(us) {
+        return Ok(us);
+    }
+    if is_infinite_us(origin_us) {
+        return Err(SqlError::new(state::DATETIME_OVERFLOW, "origin out of range"));
+    }
     if stride.months != 0 {
         let message = "timestamps cannot be binned into intervals containing months or years";
         return Err(SqlError::unsupported(message, "use date_trunc"));

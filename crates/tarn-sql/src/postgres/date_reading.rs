@@ -14,7 +14,7 @@ use chrono::{Datelike, NaiveDate, Weekday};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use tarn_query::{datafusion, zone_of};
-use tarn_types::Zone;
+use tarn_types::{Zone, is_infinite_us};
 
 use super::date_template::{DAYS, DateTemplate, Field, MONTHS, Part, ROMAN};
 use super::rowwise::Rows;
@@ -425,7 +425,8 @@ impl Said {
             return Err(SqlError::new(state::INVALID_ZONE_DISPLACEMENT, message));
         }
         let east = (hours * 60 + minutes) * 60_000_000;
-        local.checked_sub(if self.is_west { -east } else { east }).ok_or_else(out)
+        let instant = local.checked_sub(if self.is_west { -east } else { east });
+        instant.filter(|us| !is_infinite_us(*us)).ok_or_else(out)
     }
 }
 

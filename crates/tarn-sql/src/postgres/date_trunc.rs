@@ -19,6 +19,7 @@ use tarn_types::Zone;
 
 use super::calendar::{Unit, truncated, truncated_interval};
 use super::extract::intervals;
+use super::infinite_times::{infinite, of_finite};
 use super::times_of_text::out_of_range;
 use crate::error::{SqlError, state};
 
@@ -119,6 +120,22 @@ impl ScalarUDFImpl for DateTrunc {
         if is_none {
             return Err(refused().into());
         }
+        let (values, is_scalar) = match of {
+            ColumnarValue::Array(values) => (Arc::clone(values), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        if infinite(&values).is_some() {
+            let began = of_finite(&values, |finite| {
+                let mut of_finite = args.clone();
+                of_finite.number_rows = finite.len();
+                of_finite.args[1] = ColumnarValue::Array(Arc::clone(finite));
+                self.invoke_with_args(of_finite)?.to_array(finite.len())
+            })?;
+            return Ok(match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&began, 0)?),
+                false => ColumnarValue::Array(began),
+            });
+        }
         let is_long = matches!(unit, Unit::Decade | Unit::Century | Unit::Millennium);
         if !is_long && zone_name.is_none() && !matches!(of_type, DataType::Interval(_)) {
             let mut args = args;
@@ -126,10 +143,6 @@ impl ScalarUDFImpl for DateTrunc {
             args.args[0] = ColumnarValue::Scalar(ScalarValue::from(plain_name(unit)));
             return self.inner.invoke_with_args(args);
         }
-        let (values, is_scalar) = match of {
-            ColumnarValue::Array(values) => (Arc::clone(values), false),
-            ColumnarValue::Scalar(value) => (value.to_array()?, true),
-        };
         let answer: ArrayRef = match &of_type {
             DataType::Interval(_) => {
                 Arc::new(intervals(&values)?.try_unary::<_, IntervalMonthDayNanoType, SqlError>(|of| {

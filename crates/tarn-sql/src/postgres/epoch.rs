@@ -1,5 +1,5 @@
 //! Which instant is so many seconds after 1970? `to_timestamp(1284352323.5)` is one of microseconds, and what is no instant is an error: not a
-//! number, infinite, or beyond what a `timestamptz` holds. DataFusion counts nanoseconds, and stops at the last it has.
+//! number, or beyond what a `timestamptz` holds; an infinite number is an infinite time. DataFusion counts nanoseconds, and stops at the last it has.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Float64Type, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use tarn_query::datafusion;
-use tarn_types::Zone;
+use tarn_types::{INFINITE_US, MINUS_INFINITE_US, Zone};
 
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
@@ -61,6 +61,9 @@ fn instant(seconds: f64) -> Result<i64, SqlError> {
     if seconds.is_nan() {
         return Err(SqlError::new(state::DATETIME_OVERFLOW, "timestamp cannot be NaN"));
     }
+    if seconds.is_infinite() {
+        return Ok(if seconds > 0.0 { INFINITE_US } else { MINUS_INFINITE_US });
+    }
     let us = (seconds * 1e6).round_ties_even();
     match (FIRST_US..END_US).contains(&us) {
         true => Ok(us as i64),
@@ -76,7 +79,8 @@ mod tests {
     fn seconds_are_rounded_and_reach_so_far() {
         assert_eq!(instant(1.5).unwrap(), 1_500_000);
         assert_eq!(instant(-0.000_000_4).unwrap(), 0);
-        for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e13, 9.224e12, -1e12] {
+        assert_eq!([instant(f64::INFINITY).unwrap(), instant(f64::NEG_INFINITY).unwrap()], [i64::MAX, i64::MIN]);
+        for none in [f64::NAN, 1e13, 9.224e12, -1e12] {
             assert_eq!(instant(none).unwrap_err().state(), state::DATETIME_OVERFLOW, "{none}");
         }
     }

@@ -1,6 +1,6 @@
 //! What is `extract(century FROM …)`? A `numeric` of as many digits as PostgreSQL's field has: `extract(year …)` none, `extract(second …)`
 //! six. `date_part('century', …)` is the same as a `double precision`. The year before 1 is -1, seconds have a fraction, an interval's epoch
-//! has years of 365.25 days.
+//! has years of 365.25 days. Of an infinite time, years are infinite, which no `numeric` here is, and days are NULL.
 //!
 //! DataFusion plans both as `date_part`, of integers. Here the planner makes two functions of it ([`Extracts`]), and a rule gives them their
 //! fields when the type of the time is known ([`extracted`]). A condition on the year of a date stays a range of dates, so that blocks are
@@ -29,6 +29,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
 use super::calendar::{DAY_US, HOUR_US, Unit, field_of_interval, field_of_time};
+use super::infinite_times::finite;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
 use crate::rows::days_and_rest;
@@ -239,7 +240,12 @@ impl ScalarUDFImpl for Field {
         let values = &rows.columns[1];
         let answer: ArrayRef = match (self.unit, self.form) {
             (Some(unit), Form::Extract) => {
-                let fields = kind.fields(unit, values, &args.config_options)?;
+                let (values, infinite) = finite(values)?;
+                if infinite.is_some() && unit.grows() {
+                    let hint = "date_part is a double precision, which may be infinite";
+                    return Err(SqlError::unsupported("an infinite numeric", hint).into());
+                }
+                let fields = kind.fields(unit, &values, &args.config_options)?;
                 let DataType::Decimal128(precision, scale) = args.return_field.data_type() else {
                     return exec_err!("a field is a number");
                 };
@@ -252,9 +258,10 @@ impl ScalarUDFImpl for Field {
                 let names = names.as_string::<i32>();
                 let field = |row: usize| {
                     let unit = kind.unit(names.value(row))?;
-                    Ok(kind.floats(unit, &values.slice(row, 1), &args.config_options)?.value(0))
+                    let field = kind.floats(unit, &values.slice(row, 1), &args.config_options)?;
+                    Ok(field.is_valid(0).then(|| field.value(0)))
                 };
-                let fields = rows.there().map(|row| row.map(field).transpose());
+                let fields = rows.there().map(|row| row.map_or(Ok(None), field));
                 Arc::new(fields.collect::<Result<Float64Array>>()?)
             }
         };
@@ -281,7 +288,15 @@ impl Kind {
             DataType::Decimal128(_, scale) => 10_f64.powi(scale.into()),
             _ => 1.0,
         };
-        Ok(self.fields(unit, values, config)?.unary(|field| field as f64 / scale))
+        let (finite, infinite) = finite(values)?;
+        let fields = self.fields(unit, &finite, config)?.unary(|field| field as f64 / scale);
+        let Some(infinite) = infinite.filter(|_| unit.grows()) else { return Ok(fields) };
+        let of = |row: usize| match infinite.value(row) {
+            true if is_before_all(values, row) => Some(f64::NEG_INFINITY),
+            true => Some(f64::INFINITY),
+            false => fields.is_valid(row).then(|| fields.value(row)),
+        };
+        Ok((0..values.len()).map(of).collect())
     }
 
     /// Without their points.
@@ -335,6 +350,14 @@ impl Kind {
                 })?
             }
         })
+    }
+}
+
+/// Which end of time an infinite value is.
+fn is_before_all(values: &ArrayRef, row: usize) -> bool {
+    match values.data_type() {
+        DataType::Date32 => values.as_primitive::<Date32Type>().value(row) < 0,
+        _ => values.as_primitive_opt::<TimestampMicrosecondType>().is_some_and(|times| times.value(row) < 0),
     }
 }
 

@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, zone_of};
+use tarn_query::{datafusion, style_of};
 
 use crate::error::{SqlError, state};
 use crate::names::quote;
@@ -224,11 +224,11 @@ impl ScalarUDFImpl for OfTexts {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let zone = zone_of(&args.config_options);
+        let style = style_of(&args.config_options);
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
         let text = |values: &ArrayRef, field: &Field| -> Result<ArrayRef> {
-            Ok(cast(&texts(values, field, &zone)?, &DataType::Utf8View)?)
+            Ok(cast(&texts(values, field, &style)?, &DataType::Utf8View)?)
         };
         let (mut columns, mut list) = (vec![], None);
         for (arg, field) in args.args.iter().zip(&args.arg_fields) {

@@ -2,13 +2,16 @@
 //! interval '1 day'` is 03:30 where clocks are put forward in that night. Arrow takes a time that clocks do not show, or show twice, for an
 //! error.
 //!
+//! An infinite time stays so whatever is added to it, and there is no interval between it and another.
+//!
 //! Where the session is in UTC, its clocks show every time once, and the sum stays Arrow's.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Datum, TimestampMicrosecondArray};
-use arrow::compute::cast;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, TimestampMicrosecondArray, UInt32Array};
 use arrow::compute::kernels::numeric;
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType};
 use chrono::Months;
 use datafusion::common::config::ConfigOptions;
@@ -19,10 +22,12 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function, zone_of};
-use tarn_types::Zone;
+use tarn_types::{Zone, is_infinite_us};
 
 use super::calendar::{DAY_US, DAYS, date, days_of};
 use super::extract::intervals;
+use super::infinite_times::infinite;
+use super::times_of_text::out_of_range;
 use crate::error::{SqlError, state};
 
 /// The rule; it runs when types are known.
@@ -47,6 +52,12 @@ fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<E
     let (is_swapped, is_instant) = match (left.get_type(schema)?, right.get_type(schema)?) {
         (DataType::Timestamp(_, zone), DataType::Interval(_)) => (false, zone.is_some()),
         (DataType::Interval(_), DataType::Timestamp(_, zone)) if op == Operator::Plus => (true, zone.is_some()),
+        (DataType::Date32, DataType::Interval(_)) => (false, false),
+        (DataType::Interval(_), DataType::Date32) if op == Operator::Plus => (true, false),
+        (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) if op == Operator::Minus && unit == other => {
+            let call = ScalarFunction::new_udf(Arc::new(operator_function(Since)), vec![*left, *right]);
+            return Ok(Transformed::yes(Expr::ScalarFunction(call)));
+        }
         _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
     };
     let is_earlier = op == Operator::Minus;
@@ -58,9 +69,9 @@ fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<E
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
 }
 
-/// Whether PostgreSQL's calendar has the time: it begins at 4714-11-24 BC, and ends behind the last one of 64 bits.
+/// Whether PostgreSQL's calendar has the time: it begins at 4714-11-24 BC, and ends behind the last one of 64 bits. What is infinite is not in it.
 pub(super) fn is_in_calendar(us: i64) -> bool {
-    us >= DAYS.start * DAY_US
+    us >= DAYS.start * DAY_US && !is_infinite_us(us)
 }
 
 fn beyond() -> SqlError {
@@ -85,12 +96,33 @@ impl BinaryKernel for Plain {
     }
 
     fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
-        let times = match (self.is_earlier, self.is_swapped) {
-            (true, _) => numeric::sub(left, right),
-            (false, false) => numeric::add(left, right),
-            (false, true) => numeric::add(right, left),
+        let (times, by) = if self.is_swapped { (right, left) } else { (left, right) };
+        let (column, is_one) = times.get();
+        if infinite(column).is_none() {
+            return self.of_finite(times, by);
+        }
+        let (by_column, by_is_one) = by.get();
+        let column = match is_one {
+            true => take(column, &UInt32Array::from(vec![0; by_column.len()]), None)?,
+            false => column.slice(0, column.len()),
         };
-        let times = times.map_err(|_| beyond())?;
+        let Some(infinite) = infinite(&column) else { return self.of_finite(&column, by) };
+        let is_by = |row: usize| by_column.is_valid(if by_is_one { 0 } else { row });
+        let stays: BooleanArray = (0..column.len()).map(|row| Some(infinite.value(row) && is_by(row))).collect();
+        let later = self.of_finite(&nullif(&column, &infinite)?, by)?;
+        Ok(zip(&stays, &column, &later)?)
+    }
+}
+
+impl Plain {
+    /// What Arrow computes, of times that are finite.
+    fn of_finite(&self, times: &dyn Datum, by: &dyn Datum) -> Result<ArrayRef> {
+        let is_date = *times.get().0.data_type() == DataType::Date32;
+        let times = if self.is_earlier { numeric::sub(times, by) } else { numeric::add(times, by) };
+        let times = times.map_err(|_| match is_date {
+            true => SqlError::new(state::DATETIME_OVERFLOW, "date out of range"),
+            false => beyond(),
+        })?;
         // Of nanoseconds, all are in the calendar.
         if let Some(micros) = times.as_primitive_opt::<TimestampMicrosecondType>()
             && micros.iter().flatten().any(|us| !is_in_calendar(us))
@@ -98,6 +130,41 @@ impl BinaryKernel for Plain {
             return Err(beyond().into());
         }
         Ok(times)
+    }
+}
+
+/// Between two times.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Since;
+
+impl BinaryKernel for Since {
+    fn symbol(&self) -> &'static str {
+        "-"
+    }
+
+    fn result(&self, left: &DataType, _: &DataType) -> Result<DataType> {
+        match left {
+            DataType::Timestamp(unit, _) => Ok(DataType::Duration(*unit)),
+            other => exec_err!("{} of {other}", self.symbol()),
+        }
+    }
+
+    fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
+        let ((from, from_is_one), (to, to_is_one)) = (right.get(), left.get());
+        let (infinite_from, infinite_to) = (infinite(from), infinite(to));
+        if infinite_from.is_some() || infinite_to.is_some() {
+            let is = |infinite: &Option<BooleanArray>, row| infinite.as_ref().is_some_and(|all| all.value(row));
+            let is_refused = |row: usize| {
+                let (at_from, at_to) = (if from_is_one { 0 } else { row }, if to_is_one { 0 } else { row });
+                let is_there = from.is_valid(at_from) && to.is_valid(at_to);
+                is_there && (is(&infinite_from, at_from) || is(&infinite_to, at_to))
+            };
+            if (0..from.len().max(to.len())).any(is_refused) {
+                let message = "cannot subtract infinite timestamps";
+                return Err(SqlError::new(state::DATETIME_OVERFLOW, message).into());
+            }
+        }
+        Ok(numeric::sub(left, right).map_err(|_| out_of_range())?)
     }
 }
 
@@ -142,6 +209,9 @@ impl BinaryKernel for Later {
 
 impl Later {
     fn later(&self, us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Result<i64, SqlError> {
+        if is_infinite_us(us) {
+            return Ok(us);
+        }
         let by = match self.is_earlier {
             false => Some(by),
             true => {

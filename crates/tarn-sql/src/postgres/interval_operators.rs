@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
-use tarn_types::Span;
+use tarn_types::{Span, is_infinite_day, is_infinite_us, midnight_us};
 
 use super::calendar::DAY_US;
 use super::calendar::DAYS;
@@ -243,8 +243,11 @@ impl ScalarUDFImpl for OfTimes {
             Operation::At => {
                 let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
                 let of = |row: usize| {
-                    let midnight = i64::from(day(row)).checked_mul(DAY_US);
-                    midnight.and_then(|us| us.checked_add(time(&right, row))).ok_or_else(out)
+                    let at = |midnight: i64| match is_infinite_us(midnight) {
+                        true => Some(midnight),
+                        false => midnight.checked_add(time(&right, row)).filter(|us| !is_infinite_us(*us)),
+                    };
+                    midnight_us(day(row)).and_then(at).ok_or_else(out)
                 };
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?)
@@ -252,6 +255,9 @@ impl ScalarUDFImpl for OfTimes {
             Operation::DaysLater | Operation::DaysEarlier => {
                 let out = || SqlError::new(state::DATETIME_OVERFLOW, "date out of range");
                 let of = |row: usize| {
+                    if is_infinite_day(day(row)) {
+                        return Ok(day(row));
+                    }
                     let days = right.as_primitive::<Int64Type>().value(row);
                     let by = if operation == Operation::DaysLater { Some(days) } else { days.checked_neg() };
                     let day = by.and_then(|by| i64::from(day(row)).checked_add(by));
@@ -262,8 +268,15 @@ impl ScalarUDFImpl for OfTimes {
             }
             Operation::DaysBetween => {
                 // What does not fit lies further apart than the calendar is long.
-                let of = |row: usize| day(row).wrapping_sub(right.as_primitive::<Date32Type>().value(row));
-                Arc::new(rows().map(|row| row.map(of)).collect::<Int32Array>())
+                let of = |row: usize| {
+                    let from = right.as_primitive::<Date32Type>().value(row);
+                    match is_infinite_day(from) || is_infinite_day(day(row)) {
+                        true => Err(SqlError::new(state::DATETIME_OVERFLOW, "cannot subtract infinite dates")),
+                        false => Ok(day(row).wrapping_sub(from)),
+                    }
+                };
+                let all = rows().map(|row| row.map(of).transpose());
+                Arc::new(all.collect::<Result<Int32Array, SqlError>>()?)
             }
         };
         Ok(match is_scalar {

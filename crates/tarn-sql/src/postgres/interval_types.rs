@@ -16,7 +16,7 @@ use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::{
     self, CastKind, DateTimeField, Expr, Interval, IntervalFields, TimezoneInfo, UnaryOperator,
 };
-use tarn_types::{SpanField, SpanFields};
+use tarn_types::{SpanField, SpanFields, is_infinite_us};
 
 use super::calls::{call, number, take};
 use super::times_of_text::{arrow_of, interval_of, out_of_range, span_of};
@@ -267,6 +267,7 @@ impl ScalarUDFImpl for Limited {
 fn rounded(values: &TimestampMicrosecondArray, unit: i64) -> TimestampMicrosecondArray {
     const EPOCH_US: i64 = 946_684_800_000_000;
     let round = |us: i64| match us.checked_sub(EPOCH_US) {
+        _ if is_infinite_us(us) => us,
         Some(since) if since >= 0 => since.saturating_add(unit / 2) / unit * unit + EPOCH_US,
         Some(since) => -((unit / 2).saturating_sub(since) / unit * unit) + EPOCH_US,
         None => us,

@@ -15,6 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
+use tarn_types::is_infinite_us;
 
 use super::calendar::DAY_US;
 use super::extract::intervals;
@@ -161,6 +162,9 @@ fn one_sign(greater: &mut i64, smaller: &mut i64, unit: i64) {
 
 /// Between two times, in microseconds since 1970, by the calendar.
 fn age(later: i64, earlier: i64) -> Result<IntervalMonthDayNano, SqlError> {
+    if is_infinite_us(later) || is_infinite_us(earlier) {
+        return Err(SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"));
+    }
     if later < earlier {
         let positive = age_of(earlier, later)?;
         return Ok(IntervalMonthDayNano::new(-positive.months, -positive.days, -positive.nanoseconds));

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr};
 use tarn_query::{datafusion, zone_of};
-use tarn_types::{Span, Zone};
+use tarn_types::{Span, Zone, is_infinite_us};
 
 use super::calendar::{DAY_US, HOUR_US, MINUTE_US, day_of};
 use super::calls::{number, take};
@@ -157,7 +157,8 @@ impl ScalarUDFImpl for Made {
             let days = days(row)?;
             let us = time(part(3, row), part(4, row), second(row))?;
             let all = days.checked_mul(DAY_US).and_then(|midnight| midnight.checked_add(us));
-            all.ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
+            all.filter(|us| !is_infinite_us(*us))
+                .ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
         };
         let answer: ArrayRef = match self.what {
             What::Date => {

@@ -36,6 +36,7 @@
 //! | `SELECT ceil(5.1)`, `trunc(5.99)`, `sign(-5.5)` | 6, 5, a numeric | 6.0, 5.00, a float | `rounding` |
 //! | `SELECT num_nulls(1, NULL)`, `isfinite(now())` | 1, t | not known | `nulls` |
 //! | `SELECT to_timestamp('NaN'::float8)` | 22008 | 1970-01-01 | `epoch` |
+//! | `SELECT date_trunc('day', timestamp 'infinity')` | infinity | an error | `infinite_times` |
 //! | `SELECT sum(x) OVER (w ROWS 1 PRECEDING) … WINDOW w AS (ORDER BY y)` | in the order of `y` | in none | `windows_copied` |
 //! | `SELECT sum(x) OVER (ORDER BY y ROWS 1 PRECEDING EXCLUDE TIES)` | without its peers | not known | `exclusions` |
 //! | `SELECT sum(x) OVER (ORDER BY y RANGE '1 year'::interval PRECEDING)` | of a year | not known | `frame_offsets` |
@@ -59,6 +60,7 @@
 //! | `SELECT quote_ident('ABC'), parse_ident('A.b')` | "ABC", {a,b} | ABC, {A,b} | `identifiers` |
 //! | `SELECT 3 >= ALL ('{1,2}'), 'foo' LIKE ANY (ARRAY['f%'])` | t, t | errors | `any_of` |
 //! | `SELECT ok = 't'` of a `boolean`, `ARRAY[1] && ARRAY[1]` | t | not known | `truths`, `array_operators` |
+//! | `SELECT a COLLATE "C"`, `1 COLLATE "C"` | a text, 42804 | not known | `collations` |
 //! | `SELECT float4send(1)`, `unistr('d\0061t')` | \x3f800000, dat | not known | `float_bytes`, `unistr` |
 //! | `SELECT concat_ws(',', VARIADIC ARRAY[1, 2])`, `date(now())` | 1,2, a date | not known | `variadic`, `cast_calls` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
@@ -117,6 +119,7 @@ mod calls;
 mod cast_calls;
 mod casts;
 mod clock;
+mod collations;
 mod common_types;
 mod date_bins;
 mod date_reading;
@@ -141,6 +144,7 @@ mod hypothetical_sets;
 pub(crate) mod identifiers;
 mod in_array;
 pub(crate) mod in_from;
+mod infinite_times;
 mod inner_order;
 mod instants;
 mod integer_literals;
@@ -299,7 +303,12 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             exclusions::functions(),
             overlaps::functions(),
             float_bytes::functions(),
-            vec![Arc::new(to_number::to_number()), Arc::new(unistr::unistr()), Arc::new(with_ties::mark())],
+            vec![
+                Arc::new(to_number::to_number()),
+                Arc::new(unistr::unistr()),
+                Arc::new(with_ties::mark()),
+                Arc::new(collations::collated()),
+            ],
         ]
         .concat(),
         aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]

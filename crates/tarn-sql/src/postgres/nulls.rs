@@ -1,4 +1,4 @@
-//! How many of these are NULL, and is a time finite? `num_nulls`, `num_nonnulls`; `isfinite`, which every time here is.
+//! How many of these are NULL, and is a time finite? `num_nulls`, `num_nonnulls`; `isfinite`, which every interval is.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use datafusion::logical_expr::{
 use tarn_query::datafusion;
 
 use super::averages::undefined;
+use super::infinite_times::infinite;
 use super::rowwise::Rows;
 
 /// The functions.
@@ -69,7 +70,11 @@ impl ScalarUDFImpl for OfNulls {
         let is_null =
             |row: usize| nulls.iter().map(move |nulls| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)));
         let answer: ArrayRef = match self.what {
-            What::IsFinite => Arc::new(rows.there().map(|row| row.map(|_| true)).collect::<BooleanArray>()),
+            What::IsFinite => {
+                let infinite = infinite(&rows.columns[0]);
+                let is_finite = |row: usize| infinite.as_ref().is_none_or(|infinite| !infinite.value(row));
+                Arc::new(rows.there().map(|row| row.map(is_finite)).collect::<BooleanArray>())
+            }
             what => {
                 let counted = what == What::Nulls;
                 let count = |row: usize| is_null(row).filter(|is_null| *is_null == counted).count() as i32;

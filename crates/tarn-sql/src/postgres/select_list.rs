@@ -35,9 +35,9 @@ use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    any_of, array_depths, array_queries, assigned_rows, cast_calls, frame_offsets, grouping_sets, hypothetical_sets,
-    in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, ordinality, overlaps, refused,
-    single, text_sets, type_names, using, value_columns, variadic, whole_rows, windows_copied,
+    any_of, array_depths, array_queries, assigned_rows, cast_calls, collations, frame_offsets, grouping_sets,
+    hypothetical_sets, in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, ordinality,
+    overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, whole_rows, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -183,6 +183,7 @@ impl VisitorMut for Rewrite {
         if let Err(error) = interval_types::rewrite(expr)
             .and_then(|()| array_queries::rewrite(expr))
             .and_then(|()| overlaps::rewrite(expr))
+            .and_then(|()| collations::rewrite(expr))
         {
             return ControlFlow::Break(error);
         }

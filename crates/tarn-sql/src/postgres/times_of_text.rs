@@ -11,7 +11,7 @@ use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType as ArrowType, IntervalMonthDayNano};
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
-use tarn_query::{datafusion, now_of, zone_of};
+use tarn_query::{datafusion, now_of, style_of};
 use tarn_types::{DataType, Error, Here, Span, SpanFields, TimeFault, Value, Zone, parse_span};
 
 use crate::error::{SqlError, state};
@@ -19,8 +19,8 @@ use crate::error::{SqlError, state};
 /// Texts as a type of times. What has no zone is what the session's clocks show.
 pub(super) fn times_of_text(values: &ArrayRef, to: &ArrowType, config: &ConfigOptions) -> Result<ArrayRef> {
     let texts = cast(values, &ArrowType::Utf8View)?;
-    let (texts, zone) = (texts.as_string_view(), zone_of(config));
-    let here = Here { zone: Some(&zone), now_us: now_of(config) };
+    let (texts, style) = (texts.as_string_view(), style_of(config));
+    let here = Here { zone: Some(&style.zone), order: style.forms.order, now_us: now_of(config) };
     let instant = |data_type| {
         read(texts, &data_type, here, |value| match value {
             Value::Timestamp(us) => Some(us),

@@ -15,7 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
-use tarn_types::Zone;
+use tarn_types::{Zone, is_infinite_us};
 
 use super::date_template::{DateTemplate, Moment};
 use super::number_template::NumberTemplate;
@@ -131,6 +131,10 @@ fn written(values: &ArrayRef, zone: &Zone, templates: Option<Templates<'_>>) -> 
         match values.data_type() {
             DataType::Timestamp(_, of_zone) => {
                 let us = values.as_primitive::<TimestampMicrosecondType>().value(row);
+                if is_infinite_us(us) {
+                    texts.append_null();
+                    continue;
+                }
                 let zone = of_zone.as_ref().map(|_| zone);
                 dates.of(template, DateTemplate::parse)?.write(&Moment::of_time(us, zone), &mut text)?;
             }

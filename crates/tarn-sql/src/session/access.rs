@@ -219,7 +219,12 @@ impl Session {
                 // It may be a sequence, or need not be there: asked for when it is known whose it is.
                 false => asking.may(Action::Session),
             },
-            Kind::Declare { plan, .. } => asking.reads(plan),
+            Kind::Declare { plan, locked, .. } => {
+                if let Some(table) = locked {
+                    asking.rows(&*self.definition(&table.name)?, Privilege::Update)?;
+                }
+                asking.reads(plan)
+            }
             Kind::Explain(asked) => asking.reads(&asked.plan),
             // As in PostgreSQL: who locks keeps others from changing the row.
             Kind::Lock(asked) => {

@@ -17,7 +17,7 @@ use tarn_node::node::Node;
 use tarn_node::renames::Rename;
 use tarn_node::types::Types;
 use tarn_node::views::no_view;
-use tarn_types::{Check, Column, ColumnId, DataType, TableSchema, Value, Zone};
+use tarn_types::{Check, Column, ColumnId, DataType, Style, TableSchema, Value};
 
 use super::access::{may_drop, may_own_relation};
 use super::columns::{
@@ -192,7 +192,7 @@ impl Session {
                 looks: vec![],
             };
             for action in in_passes(actions) {
-                changed.apply(action, &self.zone(), self.node.types())?;
+                changed.apply(action, &self.style(), self.node.types())?;
             }
             // They may be of columns that come behind theirs.
             let said = std::mem::take(&mut changed.said);
@@ -343,13 +343,13 @@ pub(super) struct Changed {
 }
 
 impl Changed {
-    fn apply(&mut self, action: &Action, zone: &Zone, types: &Types) -> Result<()> {
+    fn apply(&mut self, action: &Action, style: &Style, types: &Types) -> Result<()> {
         match action {
             Action::SetDefault { column, to } => {
                 let at = self.column(column)?;
                 self.check_own_default(at)?;
                 let rules = self.to.rules_of(at).cloned().unwrap_or_default();
-                let (constant, computed) = default_of(to, &self.to.columns[at], rules.length, &self.to.name, zone)?;
+                let (constant, computed) = default_of(to, &self.to.columns[at], rules.length, &self.to.name, style)?;
                 if let Some(of) = &rules.enumerated {
                     check_default(constant.as_ref(), of)?;
                 }
@@ -389,7 +389,7 @@ impl Changed {
             Action::RenameColumn { column, to } => self.rename_column(column, to)?,
             Action::AddColumn { def, if_not_exists } => {
                 if let Some(Added { to, id, checks, computed, generated }) =
-                    with_added(&self.to, def, *if_not_exists, zone, types)?
+                    with_added(&self.to, def, *if_not_exists, style, types)?
                 {
                     self.to = to;
                     self.added.push(id);

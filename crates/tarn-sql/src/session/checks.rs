@@ -31,7 +31,10 @@ impl Session {
 
     /// Expressions over the columns of rows that are not written yet: the table is not read.
     pub(super) async fn compiled_of(&self, table: &TableSchema, exprs: &[String]) -> Result<Compiled> {
+        exprs.iter().try_for_each(|expr| self.check_order(expr))?;
         let statement = written(&format!("SELECT {} FROM {}", exprs.join(", "), quote(&table.name)))?;
+        // The rows are the same in every session, however that shows values.
+        let _forms = self.in_plain_forms()?;
         let plan = self.plan(&statement, &[]).await?;
         let nothing = MemTable::try_new(sql_schema(table, false), vec![vec![]])?;
         let plan = reads_instead(plan, &provider_as_source(Arc::new(nothing)))?;
@@ -59,6 +62,7 @@ impl Session {
     ///
     /// Errors: as of planning it; `42803`, `0A000` for one that is of several rows, or makes them.
     pub(super) async fn plan_of_rows(&self, table: &TableSchema, expr: &str, place: Place) -> Result<LogicalPlan> {
+        self.check_order(expr)?;
         let columns =
             table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));
         let columns = columns.collect::<Vec<_>>().join(", ");

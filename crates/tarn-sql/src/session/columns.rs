@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use tarn_node::types::Types;
 use tarn_query::defaults::computing;
 use tarn_query::sql_schema;
-use tarn_types::{Column, ColumnId, DataType, Enumerated, Length, TableSchema, Value, Zone, arrow_field, conform};
+use tarn_types::{Column, ColumnId, DataType, Enumerated, Length, Style, TableSchema, Value, arrow_field, conform};
 
 use super::Session;
 use super::defaults::is_assigned;
@@ -79,7 +79,7 @@ pub(super) fn with_added(
     table: &TableSchema,
     def: &ColumnDef,
     if_not_exists: bool,
-    zone: &Zone,
+    style: &Style,
     types: &Types,
 ) -> Result<Option<Added>> {
     let name = fold(&def.name);
@@ -89,7 +89,7 @@ pub(super) fn with_added(
     let id = table.next_column_id();
     let enumerated = enumerated(&def.data_type, types)?;
     let plain = enumerated.as_ref().map(|_| ColumnDef { data_type: ast::DataType::Text, ..def.clone() });
-    let (column, said) = added_column(plain.as_ref().unwrap_or(def), id, &table.name, zone)?;
+    let (column, said) = added_column(plain.as_ref().unwrap_or(def), id, &table.name, style)?;
     let Said { mut rules, checks, sequence: _, generated } = said;
     if let Some(of) = &enumerated {
         check_default(column.default.as_ref(), of)?;

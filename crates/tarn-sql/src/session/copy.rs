@@ -37,7 +37,7 @@ impl Session {
     pub(super) fn check_copy(&self, statement: &Statement) -> Result<()> {
         let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else { return Ok(()) };
         check_target(target)?;
-        Format::new(options, legacy_options, self.zone())?;
+        Format::new(options, legacy_options, self.style())?;
         self.allow_copy(statement)?;
         match source {
             CopySource::Table { table_name: name, columns } if !to => {
@@ -53,7 +53,7 @@ impl Session {
             return Err(SqlError::new(state::INTERNAL, "not a COPY"));
         };
         self.check_copy(statement)?;
-        let format = Format::new(options, legacy_options, self.zone())?;
+        let format = Format::new(options, legacy_options, self.style())?;
         if *to {
             return match on_key {
                 None => self.copy_to(source, format).await,

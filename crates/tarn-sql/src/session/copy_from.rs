@@ -158,7 +158,7 @@ pub(super) fn start(
     let schema = Arc::clone(handle.schema());
     let batch_rows = sql.settings().copy_batch_rows;
     let decoder = Decoder::new(format.clone(), schema, columns, batch_rows, rules, op_of(on_key));
-    let zone = format.zone.clone();
+    let zone = format.style.zone.clone();
     let stop = CancellationToken::new();
     tokio::spawn(decode(decoder, received, encoded));
     let writer = Writer { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };

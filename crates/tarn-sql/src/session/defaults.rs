@@ -57,6 +57,7 @@ impl Session {
         let mut columns = vec![];
         for (place, column) in table.shown().iter().enumerate().filter(|(place, _)| !given.contains(place)) {
             let Some(text) = table.computed_default(place) else { continue };
+            self.check_order(text)?;
             let plan = self.plan(&selecting(text)?, &[]).await?;
             columns.push((column.name.clone(), self.query.compile(plan).await?));
         }
@@ -91,6 +92,7 @@ impl Session {
 
     /// An expression that is a default, as it is planned.
     pub(super) async fn planned_default(&self, text: &str) -> Result<Planned> {
+        self.check_order(text)?;
         let plan = self.plan(&selecting(text)?, &[]).await?;
         let refused = no_expression(&plan, Place::Default);
         only_expression(plan).ok_or(refused)

@@ -14,6 +14,7 @@ use tarn_query::AccessPath;
 use tarn_types::{MutationBatch, Opaque, TableSchema};
 use tracing::Instrument;
 
+use super::current_of::is_at_cursor;
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
 use crate::access_sql::tag;
@@ -108,6 +109,7 @@ impl Session {
 
     fn is_current(&self, prepared: &Prepared) -> bool {
         match &*prepared.kind {
+            Kind::Keyed { .. } | Kind::Dml { .. } if is_at_cursor(prepared.parsed()) => false,
             Kind::Keyed { .. }
             | Kind::Query { .. }
             | Kind::Dml { .. }
@@ -115,7 +117,9 @@ impl Session {
             | Kind::Move { .. }
             | Kind::Declare { .. }
             | Kind::Lock(_)
-            | Kind::Explain(_) => prepared.generation == self.generation() && prepared.zone == *self.vars.lock().zone(),
+            | Kind::Explain(_) => {
+                prepared.generation == self.generation() && prepared.style == *self.vars.lock().style()
+            }
             Kind::Utility(_)
             | Kind::Copy { .. }
             | Kind::Admin { .. }
@@ -260,10 +264,10 @@ impl Session {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.alter(alter)).await
             }
-            Kind::Declare { declared, plan } => {
+            Kind::Declare { declared, locked, plan } => {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
-                Box::pin(self.declare(declared, plan.as_ref().clone(), parameters)).await
+                Box::pin(self.declare(declared, plan.as_ref().clone(), locked.clone(), parameters)).await
             }
             Kind::Explain(asked) => {
                 self.transaction.lock().check_usable()?;

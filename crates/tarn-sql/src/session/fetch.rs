@@ -6,7 +6,9 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
 use futures::{StreamExt, stream};
+use tarn_types::TableSchema;
 
+use super::locking::answered;
 use super::{Answer, Rows, Session};
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::cursors::book::{Facts, Taken};
@@ -21,6 +23,7 @@ impl Session {
         &self,
         declared: &DeclareCursor,
         plan: LogicalPlan,
+        locked: Option<Arc<TableSchema>>,
         parameters: Option<ParamValues>,
     ) -> Result<Answer> {
         let depth = {
@@ -32,9 +35,12 @@ impl Session {
             return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"));
         }
         self.cursors.check_free(&declared.name)?;
+        let columns = locked.as_ref().map(|table| answered(&plan, table));
         let stream = self.query.stream(self.permitted(plan)?, parameters).await?;
-        let schema = shown(&stream.schema());
+        let schema = columns.unwrap_or_else(|| shown(&stream.schema()));
         let scroll = match declared.scroll {
+            // As in PostgreSQL: rows that are locked are not gone back to.
+            _ if locked.is_some() => Scroll::No,
             Some(true) => Scroll::Yes,
             Some(false) => Scroll::No,
             None => Scroll::WhileSmall,
@@ -51,6 +57,7 @@ impl Session {
             name: declared.name.clone(),
             statement: declared.text.clone(),
             schema,
+            locked,
             scroll,
             is_binary: declared.is_binary,
             is_holdable: declared.is_holdable,
@@ -64,6 +71,9 @@ impl Session {
     pub(super) async fn fetch(&self, fetch: &Fetch) -> Result<Answer> {
         let facts = self.cursors.facts(&fetch.cursor)?;
         let mut taken = self.cursors.take(&fetch.cursor)?;
+        if facts.locked.is_some() {
+            return Box::pin(self.fetch_locked(fetch, facts, taken)).await;
+        }
         let run = taken.cursor()?.begin(fetch.step).await?;
         if fetch.is_move {
             let n_rows = taken.cursor()?.pass(run).await?;

@@ -27,7 +27,7 @@ use crate::lock_sql::LockRows;
 use crate::shown::shown;
 
 /// Rows that are answered are kept until all are held.
-const MAX_BYTES: usize = 64 << 20;
+pub(super) const MAX_BYTES: usize = 64 << 20;
 
 /// One that is planned.
 #[derive(Debug)]
@@ -107,8 +107,7 @@ impl Session {
         while let Some((answered, rows)) = parts.try_next().await? {
             n_bytes += answered.get_array_memory_size();
             if n_bytes > MAX_BYTES {
-                let message = format!("a transaction locks more than {} MiB of rows", MAX_BYTES >> 20);
-                return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("lock the rows in parts"));
+                return Err(too_many());
             }
             answers.push(answered);
             let table = Arc::clone(handle.schema());
@@ -121,8 +120,14 @@ impl Session {
     }
 }
 
+/// `54000`: more rows than are kept.
+pub(super) fn too_many() -> SqlError {
+    let message = format!("a transaction locks more than {} MiB of rows", MAX_BYTES >> 20);
+    SqlError::new(state::PROGRAM_LIMIT, message).with_hint("lock the rows in parts")
+}
+
 /// Writes rows again, if they are still what was read.
-fn as_they_are(table: &TableSchema, rows: &RecordBatch) -> Result<MutationBatch> {
+pub(super) fn as_they_are(table: &TableSchema, rows: &RecordBatch) -> Result<MutationBatch> {
     let (keys, cells) = (encode_keys(table, rows)?, encode_cells_columnar(table, rows)?);
     let read_at = change_numbers(rows)?;
     let mut builder = BatchBuilder::new(table);

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `types`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `types`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -20,6 +20,7 @@ mod copy;
 mod copy_from;
 mod create_as;
 mod create_like;
+mod current_of;
 mod defaults;
 mod dml;
 mod execute;
@@ -64,7 +65,8 @@ use parking_lot::Mutex;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_query::parser::SMALL_BYTES;
-use tarn_types::{Opaque, Zone};
+use tarn_types::style::hangs_on_order;
+use tarn_types::{DateOrder, Opaque, Style, Zone};
 
 pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
 pub use copy_from::CopyFrom;
@@ -91,6 +93,22 @@ use crate::transaction::{Isolation, PendingChanges, Transaction, drop_made};
 
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
 
+/// While it is there, the engine shows values in their usual forms.
+struct PlainForms<'a> {
+    session: &'a Session,
+}
+
+impl Drop for PlainForms<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.session.show_so() {
+            tracing::warn!(%error, "how values are shown was not set back");
+        }
+    }
+}
+
+/// Of a text in an error.
+const MAX_SHOWN_CHARS: usize = 100;
+
 /// One connection. Statements run one after another; [`Interrupt`] may be fired from anywhere.
 pub struct Session {
     sql: Arc<Sql>,
@@ -103,6 +121,8 @@ pub struct Session {
     vars: Arc<Mutex<Vars>>,
     /// As `vars`: how they are changed.
     settable: Settable,
+    /// How the engine shows values.
+    shown: Mutex<Style>,
     /// Settings of the engine that the client gave when it introduced itself: RESET goes back to them.
     given: Mutex<BTreeMap<String, String>>,
     principal: Arc<Mutex<Principal>>,
@@ -147,6 +167,7 @@ impl Session {
             backend,
             vars,
             settable,
+            shown: Mutex::default(),
             given: Mutex::default(),
             principal,
             transaction,
@@ -316,6 +337,9 @@ impl Session {
         if let (true, Some(value)) = (is_mode, value) {
             return self.set_mode(&name.to_ascii_lowercase(), value);
         }
+        if vars::is_of_style(name) {
+            return self.set_style(scope, name, value);
+        }
         self.settable.change(scope, |vars| vars.set(name, value))
     }
 
@@ -331,9 +355,36 @@ impl Session {
         }
     }
 
+    /// Has the engine show values in their usual forms until the guard is dropped.
+    fn in_plain_forms(&self) -> Result<PlainForms<'_>> {
+        let plain = Style::of_zone(self.zone());
+        let mut shown = self.shown.lock();
+        if *shown != plain {
+            self.query.set_style(&plain)?;
+            *shown = plain;
+        }
+        Ok(PlainForms { session: self })
+    }
+
     fn set_zone(&self, scope: Scope, value: Option<&str>) -> Result<()> {
-        self.settable.change(scope, |vars| vars.set("timezone", value))?;
-        Ok(self.query.set_zone(&self.zone())?)
+        self.set_style(scope, "timezone", value)
+    }
+
+    /// A setting that says how values are shown.
+    fn set_style(&self, scope: Scope, name: &str, value: Option<&str>) -> Result<()> {
+        self.settable.change(scope, |vars| vars.set(name, value))?;
+        self.show_so()
+    }
+
+    /// Has the engine show values as the settings say; some are set while a statement runs (`set_config`).
+    fn show_so(&self) -> Result<()> {
+        let style = self.style();
+        let mut shown = self.shown.lock();
+        if *shown != style {
+            self.query.set_style(&style)?;
+            *shown = style;
+        }
+        Ok(())
     }
 
     /// What becomes of settings when a transaction ends, or a part of it.
@@ -341,19 +392,34 @@ impl Session {
         if !self.settable.is_changed() {
             return;
         }
-        let before = self.zone();
         end(&self.settable);
-        let zone = self.zone();
-        if zone != before
-            && let Err(error) = self.query.set_zone(&zone)
-        {
-            tracing::warn!(%error, "the time zone was not set back");
+        if let Err(error) = self.show_so() {
+            tracing::warn!(%error, "how values are shown was not set back");
         }
     }
 
     /// The time zone: of texts without an offset, and in which instants are written.
     pub fn zone(&self) -> Zone {
-        self.vars.lock().zone().clone()
+        self.vars.lock().style().zone.clone()
+    }
+
+    /// Before an expression is planned that a definition keeps as a text.
+    ///
+    /// Errors: `0A000` for one that may mean other days in the order that the session has.
+    fn check_order(&self, sql: &str) -> Result<()> {
+        if self.style().forms.order == DateOrder::Mdy || !hangs_on_order(sql) {
+            return Ok(());
+        }
+        let message = format!(
+            "a definition with a date that DateStyle may turn round: {}",
+            sql.chars().take(MAX_SHOWN_CHARS).collect::<String>()
+        );
+        Err(SqlError::unsupported(message, "write the year first ('2026-11-25'), or SET DateStyle = 'MDY'"))
+    }
+
+    /// How values are shown, and texts of times read.
+    pub fn style(&self) -> Style {
+        self.vars.lock().style().clone()
     }
 
     /// A setting that the client gave when it introduced itself: RESET goes back to it.

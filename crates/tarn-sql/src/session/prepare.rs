@@ -22,7 +22,7 @@ use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_query::merge::Merge;
 use tarn_query::{Keyed, OnKey, each_expr, each_relation};
-use tarn_types::{DataType, Opaque, TableSchema, Value, Zone, data_type_of};
+use tarn_types::{DataType, Opaque, Style, TableSchema, Value, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
@@ -71,8 +71,8 @@ pub struct Prepared {
     pub(super) declared: Vec<Option<Declared>>,
     /// The catalog it was planned in ([`Session::generation`]).
     pub(super) generation: (u64, u64),
-    /// The time zone it was planned in.
-    pub(super) zone: Zone,
+    /// How values were shown when it was planned: constants of it are computed.
+    pub(super) style: Style,
 }
 
 #[derive(Debug)]
@@ -122,6 +122,8 @@ pub(super) enum Kind {
     Alter(Box<Alter>),
     Declare {
         declared: Box<DeclareCursor>,
+        /// The table whose rows it locks.
+        locked: Option<Arc<TableSchema>>,
         plan: Box<LogicalPlan>,
     },
     Fetch(Fetch),
@@ -257,7 +259,8 @@ impl Session {
             self.transaction.lock().check_usable()?;
         }
         let generation = self.generation();
-        let zone = self.zone();
+        self.show_so()?;
+        let style = self.style();
         let (kind, parameters, columns) = match &*parsed {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
             Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
@@ -280,9 +283,12 @@ impl Session {
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Declare(cursor) => {
-                let plan = Box::pin(self.plan(&cursor.query, declared)).await?;
-                let parameters = described(parameter_fields(&plan)?, &cursor.query, &plan)?;
-                (Kind::Declare { declared: cursor.clone(), plan: Box::new(plan) }, parameters, None)
+                let locked = cursor.lock.as_deref().map(|lock| self.locked(lock)).transpose()?.flatten();
+                let (query, locked) = locked.map_or((None, None), |(query, table)| (Some(query), Some(table)));
+                let query = query.as_ref().unwrap_or(&cursor.query);
+                let plan = Box::pin(self.plan(query, declared)).await?;
+                let parameters = described(parameter_fields(&plan)?, query, &plan)?;
+                (Kind::Declare { declared: cursor.clone(), locked, plan: Box::new(plan) }, parameters, None)
             }
             Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
             Parsed::Vacuum(vacuum) => (Kind::Vacuum(vacuum.clone()), vec![], None),
@@ -293,7 +299,7 @@ impl Session {
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
-        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, zone }))
+        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, style }))
     }
 
     async fn prepare_lock(&self, asked: &LockRows, declared: &[Option<Declared>]) -> Result<Planned> {
@@ -308,6 +314,8 @@ impl Session {
     }
 
     async fn prepare_sql(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+        let at_cursor = self.at_cursor(statement)?;
+        let statement = at_cursor.as_ref().unwrap_or(statement);
         if let Some(own) = self.with_own_names(statement)? {
             return Box::pin(self.prepare_named_sql(&own, declared)).await;
         }
@@ -406,10 +414,10 @@ impl Session {
             _ => 0,
         };
         if n_rows <= MAX_ROWS_HERE {
-            return Ok(Keyed::analyse_in(statement, table, &self.zone()));
+            return Ok(Keyed::analyse_in(statement, table, &self.style()));
         }
-        let (statement, table, zone) = (statement.clone(), Arc::clone(table), self.zone());
-        let analysing = self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &zone)) });
+        let (statement, table, style) = (statement.clone(), Arc::clone(table), self.style());
+        let analysing = self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &style)) });
         Ok(Box::pin(analysing).await?)
     }
 
@@ -607,7 +615,7 @@ fn ends_transaction(parsed: &Parsed) -> bool {
 }
 
 /// The table a statement writes, or why it cannot.
-fn write_target(statement: &Statement) -> Result<String> {
+pub(super) fn write_target(statement: &Statement) -> Result<String> {
     let named = match statement {
         Statement::Insert(insert) => match &insert.table {
             ast::TableObject::TableName(name) => Some(crate::names::table_name(name)?),

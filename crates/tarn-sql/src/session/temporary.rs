@@ -179,7 +179,7 @@ impl Session {
     /// `CREATE TEMPORARY TABLE`, without `AS`.
     pub(super) async fn create_temporary(&self, create: &CreateTable) -> Result<Answer> {
         let (plain, taken) = user_types::taken(create, self.node.types())?;
-        let mut defined = defined(&plain, self.sql.settings(), &self.zone())?;
+        let mut defined = defined(&plain, self.sql.settings(), &self.style())?;
         user_types::put(&mut defined.schema, taken)?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;

@@ -18,7 +18,7 @@ use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
 use tarn_query::has_query;
 use tarn_query::parser::statements;
-use tarn_types::{Opaque, TableSchema, Token, Value};
+use tarn_types::{Opaque, Style, TableSchema, Token, Value};
 
 use super::access::may_drop;
 use super::alter::rename_all;
@@ -314,7 +314,7 @@ impl Session {
             return Box::pin(self.create_temporary(&own)).await;
         }
         let (plain, taken) = user_types::taken(create, self.node.types())?;
-        let mut defined = defined(&plain, self.sql.settings(), &self.zone())?;
+        let mut defined = defined(&plain, self.sql.settings(), &self.style())?;
         user_types::put(&mut defined.schema, taken)?;
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
@@ -451,7 +451,8 @@ impl Session {
             Ok(())
         })?;
         self.query.reset_settings(&self.fresh_query())?;
-        self.query.set_zone(&self.zone())?;
+        *self.shown.lock() = Style::default();
+        self.show_so()?;
         let given = self.given.lock().clone();
         given.iter().try_for_each(|(name, value)| self.set_engine(name, value))
     }
@@ -637,7 +638,7 @@ impl Session {
                 field.as_ref().and_then(|f| tarn_types::data_type_of(f).ok()).unwrap_or(tarn_types::DataType::Text);
             parameters.push(match crate::spelled::literal(expr) {
                 Some(None) => Parameter::Value(Value::Null, data_type),
-                Some(Some(text)) => Parameter::Value(Value::parse_in(&data_type, &text, &self.zone())?, data_type),
+                Some(Some(text)) => Parameter::Value(Value::parse_in(&data_type, &text, &self.style())?, data_type),
                 None if is_array => Parameter::Scalar(ScalarValue::try_from_array(&self.computed(expr).await?, 0)?),
                 None => Parameter::Value(Value::from_arrow(&self.computed(expr).await?, 0, &data_type)?, data_type),
             });

@@ -1,13 +1,14 @@
 //! Which client settings does a connection have?
 //!
 //! `SET`, `RESET` and `SHOW` of the settings that drivers use. What changes how Tarn answers is held to the values Tarn
-//! has (UTF-8, ISO dates); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the query engine and
+//! has (UTF-8, plans without orders); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the query engine and
 //! are not kept here.
 
 use std::collections::BTreeMap;
 
-use tarn_types::Zone;
 use tarn_types::settings::duration_ms;
+use tarn_types::style::{date_style, date_style_text};
+use tarn_types::{BytesForm, Forms, IntervalForm, Style, Zone};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::SERVER_VERSION;
@@ -29,7 +30,7 @@ const STAYS_OFF: &[&str] = &["off", "false", "0", "no"];
 /// Name, default, and the only values accepted (none: any).
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("application_name", "", &[]),
-    ("bytea_output", "hex", &["hex"]),
+    ("bytea_output", "hex", &["hex", "escape"]),
     // There are no functions of users whose bodies could be looked at.
     ("check_function_bodies", "on", SWITCH),
     ("client_encoding", "UTF8", &[]),
@@ -65,7 +66,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("idle_in_transaction_session_timeout", "0", &[]),
     ("in_hot_standby", "off", &["off"]),
     ("integer_datetimes", "on", &["on"]),
-    ("intervalstyle", "postgres", &["postgres"]),
+    // Of `sql_standard`, `-1 2:03` would have to be read otherwise.
+    ("intervalstyle", "postgres", &["postgres", "postgres_verbose", "iso_8601"]),
     ("is_superuser", "on", &["on"]),
     ("jit", "off", &[]),
     ("lc_collate", "C", &["C"]),
@@ -124,8 +126,8 @@ pub struct Vars {
     changed: BTreeMap<String, String>,
     /// Those that the client gave when it introduced itself: RESET goes back to them.
     given: BTreeMap<String, String>,
-    /// What `timezone` says.
-    zone: Zone,
+    /// What `timezone`, `datestyle` and their kin say.
+    style: Style,
 }
 
 impl Vars {
@@ -140,7 +142,7 @@ impl Vars {
                 (None, Some(value)) if is_custom(&name) => value.clear(),
                 (None, _) => drop(self.changed.remove(&name)),
             }
-            self.read_zone();
+            self.read_style();
             return Ok(());
         };
         if value.len() > MAX_VALUE_BYTES && name != "application_name" {
@@ -163,12 +165,16 @@ impl Vars {
             )
             .with_hint(format!("accepted: {}", accepted.join(", "))));
         }
-        if name == "datestyle" && !is_iso_mdy(value) {
-            return Err(SqlError::new(
-                state::INVALID_PARAMETER_VALUE,
-                format!("invalid value for parameter \"DateStyle\": \"{value}\""),
-            )
-            .with_hint("dates are written in ISO form, and read as month, day, year: ISO, MDY"));
+        let dates = match name.as_str() {
+            "datestyle" => Some(date_style(value, self.style.forms).ok_or_else(|| {
+                let message = format!("invalid value for parameter \"DateStyle\": \"{value}\"");
+                let hint = "a form (ISO, SQL, Postgres, German), an order (MDY, DMY, YMD), or both";
+                SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint(hint)
+            })?),
+            _ => None,
+        };
+        if name == "extra_float_digits" {
+            check_float_digits(value)?;
         }
         if name.ends_with("_timeout") && duration_ms(value).is_err() {
             return Err(SqlError::new(
@@ -185,7 +191,11 @@ impl Vars {
             .with_hint("text is UTF8 in both directions"));
         }
         let value = match name.as_str() {
-            "datestyle" => "ISO, MDY",
+            "datestyle" => match dates {
+                Some(forms) => date_style_text(forms),
+                None => value,
+            },
+            "bytea_output" | "intervalstyle" => of_list(accepted, value),
             "client_encoding" => "UTF8",
             "timezone" => zone.as_ref().map_or(value, Zone::name),
             // As it is shown.
@@ -195,18 +205,34 @@ impl Vars {
             "application_name" => &value[..value.floor_char_boundary(MAX_APPLICATION_NAME_BYTES)],
             _ => value,
         };
+        let is_of_style = is_of_style(&name);
         self.changed.insert(name, value.to_owned());
-        self.zone = zone.unwrap_or_else(|| self.zone.clone());
+        if is_of_style {
+            self.read_style();
+        }
         Ok(())
     }
 
-    /// The time zone of the session.
-    pub fn zone(&self) -> &Zone {
-        &self.zone
+    /// How values are shown, and texts of times are read.
+    pub fn style(&self) -> &Style {
+        &self.style
     }
 
-    fn read_zone(&mut self) {
-        self.zone = self.changed.get("timezone").and_then(|name| Zone::parse(name)).unwrap_or_default();
+    /// Of the settings as they are now.
+    fn read_style(&mut self) {
+        let said = |name: &str| self.changed.get(name).map(String::as_str);
+        let dates = said("datestyle").and_then(|text| date_style(text, Forms::default())).unwrap_or_default();
+        let forms = Forms {
+            intervals: match said("intervalstyle") {
+                Some("postgres_verbose") => IntervalForm::PostgresVerbose,
+                Some("iso_8601") => IntervalForm::Iso8601,
+                _ => IntervalForm::Postgres,
+            },
+            bytes: if said("bytea_output") == Some("escape") { BytesForm::Escape } else { BytesForm::Hex },
+            float_digits: said("extra_float_digits").and_then(|digits| digits.trim().parse().ok()).unwrap_or(1),
+            ..dates
+        };
+        self.style = Style { zone: said("timezone").and_then(Zone::parse).unwrap_or_default(), forms };
     }
 
     /// The value of one setting.
@@ -253,7 +279,7 @@ impl Vars {
         fresh.extend(self.given.clone());
         fresh.extend(identity);
         self.changed = fresh;
-        self.read_zone();
+        self.read_style();
     }
 
     /// Name and value of every setting, by name.
@@ -419,10 +445,27 @@ fn is_simple(name: &str) -> bool {
     name.starts_with(begins) && name.chars().all(|c| begins(c) || c == '$' || c.is_ascii_digit())
 }
 
-/// Whether a `DateStyle` asks for what there is: other orders of day and month would be taken and not acted on.
-fn is_iso_mdy(value: &str) -> bool {
-    let words = value.split(',').map(|word| word.trim().trim_matches('"').to_ascii_lowercase());
-    value.trim() != "" && words.into_iter().all(|word| matches!(word.as_str(), "iso" | "mdy" | "us" | "default"))
+/// Whether a setting says how values are shown.
+pub(crate) fn is_of_style(name: &str) -> bool {
+    const OF_STYLE: [&str; 5] = ["bytea_output", "datestyle", "extra_float_digits", "intervalstyle", "timezone"];
+    OF_STYLE.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// As the list has it.
+fn of_list<'a>(accepted: &[&'static str], value: &'a str) -> &'a str {
+    accepted.iter().copied().find(|known| known.eq_ignore_ascii_case(value)).unwrap_or(value)
+}
+
+fn check_float_digits(value: &str) -> Result<()> {
+    const DIGITS: std::ops::RangeInclusive<i64> = -15..=3;
+    let message = match value.trim().parse::<i64>() {
+        Ok(digits) if DIGITS.contains(&digits) => return Ok(()),
+        Ok(digits) => {
+            format!("{digits} is outside the valid range for parameter \"extra_float_digits\" (-15 .. 3)")
+        }
+        Err(_) => format!("invalid value for parameter \"extra_float_digits\": \"{value}\""),
+    };
+    Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("1 shows all digits that count"))
 }
 
 pub(super) fn unrecognized(name: &str) -> SqlError {
@@ -431,6 +474,8 @@ pub(super) fn unrecognized(name: &str) -> SqlError {
 
 #[cfg(test)]
 mod tests {
+    use tarn_types::DateOrder;
+
     use super::*;
 
     #[test]
@@ -485,9 +530,12 @@ mod tests {
         assert_eq!(vars.set("search_path", Some(&"x".repeat(20_000))).unwrap_err().state(), "22023");
         for (name, value) in [
             ("client_encoding", "latin1"),
-            ("bytea_output", "escape"),
-            ("datestyle", "German"),
-            ("datestyle", "ISO, DMY"),
+            ("bytea_output", "base64"),
+            ("datestyle", "ISO, SQL"),
+            ("datestyle", "de"),
+            ("intervalstyle", "sql_standard"),
+            ("extra_float_digits", "4"),
+            ("extra_float_digits", "x"),
             ("lock_timeout", "x"),
             ("enable_hashjoin", "off"),
         ] {
@@ -498,6 +546,25 @@ mod tests {
         assert_eq!(vars.get("enable_hashjoin").unwrap(), "on");
         vars.set("datestyle", Some("US, ISO")).unwrap();
         assert_eq!(vars.get("datestyle").unwrap(), "ISO, MDY");
+    }
+
+    #[test]
+    fn how_values_are_shown_is_what_the_settings_say() {
+        let mut vars = Vars::default();
+        assert_eq!(*vars.style(), Style::default());
+        vars.set("DateStyle", Some("German")).unwrap();
+        vars.set("bytea_output", Some("ESCAPE")).unwrap();
+        vars.set("timezone", Some("Europe/Berlin")).unwrap();
+        vars.set("extra_float_digits", Some("-3")).unwrap();
+        assert_eq!([vars.get("datestyle").unwrap(), vars.get("bytea_output").unwrap()], ["German, DMY", "escape"]);
+        vars.set("datestyle", Some("ISO")).unwrap();
+        assert_eq!(vars.get("datestyle").unwrap(), "ISO, DMY");
+        let Forms { order, bytes, float_digits, .. } = vars.style().forms;
+        assert_eq!((order, bytes, float_digits), (DateOrder::Dmy, BytesForm::Escape, -3));
+        assert_eq!(vars.style().zone, Zone::parse("Europe/Berlin").unwrap());
+        vars.set("timezone", None).unwrap();
+        vars.reset_all();
+        assert_eq!(*vars.style(), Style::default());
     }
 
     /// What PostgreSQL 15 says.

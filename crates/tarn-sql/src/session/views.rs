@@ -136,6 +136,7 @@ impl Session {
     /// The definition of a view that is asked for.
     async fn view(&self, asked: &CreateView) -> Result<TableSchema> {
         check_name("view", &asked.name)?;
+        self.check_order(&asked.query)?;
         let plan = self.plan(&views::query(&asked.query)?, &[]).await?;
         if !parameter_fields(&plan)?.is_empty() {
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there is no parameter $1")

@@ -1,13 +1,15 @@
 //! Which moment do the parts of a text name?
 //!
 //! A number is what it can be by what was read before it: of `1999 Jan 8` the year, of `Jan 8 1999` the day and then the year, of
-//! `1/8/1999` the month first (DateStyle `MDY`). Digits in a row are `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
+//! `1/8/1999` the month first, or the day or the year, as the DateStyle has it. Digits in a row are `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
 
 use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};
 use super::here::Here;
 use super::words::{self, Unit, Word};
 use crate::Zone;
+use crate::infinity::{INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, is_infinite_us};
+use crate::style::DateOrder;
 use crate::text::{DAYS, FIRST_TIMESTAMP, civil_from_days, days_from_civil};
 use crate::zone_abbreviations::{Abbreviation, abbreviation};
 
@@ -29,7 +31,9 @@ type Result<T> = std::result::Result<T, TimeFault>;
 /// Days since 1970-01-01.
 pub(crate) fn date(text: &str, here: Here<'_>) -> Result<i32> {
     let days = match moment(text, here)? {
-        Moment::Epoch => 0,
+        Moment::Special(Special::Epoch) => 0,
+        Moment::Special(Special::Infinity) => return Ok(INFINITE_DAY),
+        Moment::Special(Special::MinusInfinity) => return Ok(MINUS_INFINITE_DAY),
         Moment::Now => local_now(here)?.div_euclid(DAY_US),
         Moment::Said { days, .. } => days,
     };
@@ -39,7 +43,7 @@ pub(crate) fn date(text: &str, here: Here<'_>) -> Result<i32> {
 /// Microseconds since 1970-01-01; a zone is read and says nothing.
 pub(crate) fn timestamp(text: &str, here: Here<'_>) -> Result<i64> {
     match moment(text, here)? {
-        Moment::Epoch => Ok(0),
+        Moment::Special(special) => Ok(special.us()),
         Moment::Now => local_now(here),
         Moment::Said { days, us, .. } => local(days, us),
     }
@@ -48,7 +52,7 @@ pub(crate) fn timestamp(text: &str, here: Here<'_>) -> Result<i64> {
 /// Microseconds since 1970-01-01 UTC.
 pub(crate) fn timestamp_tz(text: &str, here: Here<'_>) -> Result<i64> {
     match moment(text, here)? {
-        Moment::Epoch => Ok(0),
+        Moment::Special(special) => Ok(special.us()),
         Moment::Now => here.now_us.ok_or(TimeFault::Clock),
         Moment::Said { days, us, zone } => {
             let shown = local(days, us)?;
@@ -58,7 +62,7 @@ pub(crate) fn timestamp_tz(text: &str, here: Here<'_>) -> Result<i64> {
                 (None, Some(zone)) => zone.instant(shown),
                 (None, None) => Some(shown),
             };
-            instant.filter(|us| *us >= FIRST_TIMESTAMP).ok_or(TimeFault::Range)
+            instant.filter(is_in_calendar).ok_or(TimeFault::Range)
         }
     }
 }
@@ -83,7 +87,11 @@ pub(crate) fn time(text: &str, here: Here<'_>) -> Result<i64> {
 
 fn local(days: i64, us: i64) -> Result<i64> {
     let us = i128::from(days) * i128::from(DAY_US) + i128::from(us);
-    i64::try_from(us).ok().filter(|us| *us >= FIRST_TIMESTAMP).ok_or(TimeFault::Range)
+    i64::try_from(us).ok().filter(is_in_calendar).ok_or(TimeFault::Range)
+}
+
+fn is_in_calendar(us: &i64) -> bool {
+    *us >= FIRST_TIMESTAMP && !is_infinite_us(*us)
 }
 
 /// What the clocks show now.
@@ -101,17 +109,35 @@ fn lower(text: &str) -> Result<String> {
 
 /// What a text names.
 enum Moment {
-    Epoch,
+    Special(Special),
     Now,
     Said { days: i64, us: i64, zone: Option<Offset> },
+}
+
+/// A word that names a moment by itself; what stands beside it says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Special {
+    Epoch,
+    Infinity,
+    MinusInfinity,
+}
+
+impl Special {
+    fn us(self) -> i64 {
+        match self {
+            Special::Epoch => 0,
+            Special::Infinity => INFINITE_US,
+            Special::MinusInfinity => MINUS_INFINITE_US,
+        }
+    }
 }
 
 fn moment(text: &str, here: Here<'_>) -> Result<Moment> {
     let lower = lower(text)?;
     let mut read = Reading::new(here, false);
     read.all(&fields(&lower).ok_or(TimeFault::Syntax)?)?;
-    if read.is_epoch {
-        return Ok(Moment::Epoch);
+    if let Some(special) = read.special {
+        return Ok(Moment::Special(special));
     }
     if read.is_now {
         return Ok(Moment::Now);
@@ -182,7 +208,7 @@ struct Reading<'a> {
     is_before_christ: bool,
     half: Option<Half>,
     is_now: bool,
-    is_epoch: bool,
+    special: Option<Special>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,7 +239,7 @@ impl<'a> Reading<'a> {
             is_before_christ: false,
             half: None,
             is_now: false,
-            is_epoch: false,
+            special: None,
         }
     }
 
@@ -240,7 +266,10 @@ impl<'a> Reading<'a> {
                     ZONE
                 }
                 Kind::SignedWord => match words::of_dates(field.text) {
-                    Some(Word::Infinity) if !self.is_time => return Err(TimeFault::Infinite),
+                    Some(Word::Infinity) if !self.is_time && field.is_negative => {
+                        self.special = Some(Special::MinusInfinity);
+                        DATE | TIME | ZONE
+                    }
                     _ => return Err(TimeFault::Syntax),
                 },
                 Kind::Word => self.word(field.text, fields.get(idx + 1))?,
@@ -411,9 +440,13 @@ impl<'a> Reading<'a> {
         }
         let part = match said & DATE {
             0 if is_long => YEAR,
-            0 => MONTH,
+            0 => match self.here.order {
+                DateOrder::Mdy => MONTH,
+                DateOrder::Dmy => DAY,
+                DateOrder::Ymd => YEAR,
+            },
             YEAR | DAY => MONTH,
-            MONTH if self.is_month_word && is_long => YEAR,
+            MONTH if self.is_month_word && (is_long || self.here.order == DateOrder::Ymd) => YEAR,
             MONTH => DAY,
             // The first number was the day, as in `8 jan 1999`, although it looked like a year.
             part if part == YEAR | MONTH && self.is_month_word && is_long && self.is_two_digit_year => {
@@ -560,10 +593,13 @@ impl<'a> Reading<'a> {
                 DATE
             }
             Word::Epoch => {
-                self.is_epoch = true;
+                self.special = Some(Special::Epoch);
                 DATE | TIME | ZONE
             }
-            Word::Infinity => return Err(TimeFault::Infinite),
+            Word::Infinity => {
+                self.special = Some(Special::Infinity);
+                DATE | TIME | ZONE
+            }
         })
     }
 
@@ -661,7 +697,7 @@ mod tests {
     use super::*;
     use crate::text::{format_date, format_time, format_timestamp};
 
-    const HERE: Here<'_> = Here { zone: None, now_us: Some(1_000_000_000_000_000) };
+    const HERE: Here<'_> = Here { zone: None, order: DateOrder::Mdy, now_us: Some(1_000_000_000_000_000) };
 
     /// What PostgreSQL 15 says, with DateStyle `ISO, MDY`.
     #[test]
@@ -708,6 +744,8 @@ mod tests {
             "99-Jan-08-5",
             "10:00",
             "infinity",
+            "-Infinity",
+            "+infinity",
             "J",
             "1999-01-08 +99",
             "1999-01-08 10:00 Mars/Base",
@@ -739,14 +777,47 @@ mod tests {
                 | "J"
                 | "99 Jan 08"
                 | "1999-01-08 10:00 mars" => "Syntax",
-                "infinity" => "Infinite",
+                "infinity" => "infinity",
+                "-Infinity" => "-infinity",
+                "+infinity" => "Syntax",
                 "1999-01-08 +99" => "Displacement",
                 "1999-01-08 10:00 Mars/Base" => "Zone",
                 _ => "1999-01-08",
             };
             assert_eq!(shown, want, "{text}");
         }
-        assert_eq!(date("today", Here { zone: None, now_us: None }), Err(TimeFault::Clock));
+        assert_eq!(date("today", Here { now_us: None, ..HERE }), Err(TimeFault::Clock));
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn numbers_are_in_the_order_of_the_date_style() {
+        let of = |text: &str| {
+            [DateOrder::Mdy, DateOrder::Dmy, DateOrder::Ymd]
+                .map(|order| date(text, Here { order, ..HERE }).map_or_else(|fault| format!("{fault:?}"), format_date))
+        };
+        let field = "Field";
+        for (text, want) in [
+            ("1/8/1999", ["1999-01-08", "1999-08-01", field]),
+            ("1/18/1999", ["1999-01-18", field, field]),
+            ("18/1/1999", [field, "1999-01-18", field]),
+            ("01/02/03", ["2003-01-02", "2003-02-01", "2001-02-03"]),
+            ("08-01-99", ["1999-08-01", "1999-01-08", field]),
+            ("99-08-01", [field, field, "1999-08-01"]),
+            ("99-Jan-08", [field, field, "1999-01-08"]),
+            ("08-Jan-99", ["1999-01-08", "1999-01-08", field]),
+            ("08-Jan-1999", ["1999-01-08"; 3]),
+            ("Jan-08-1999", ["1999-01-08"; 3]),
+            ("Jan-08-99", ["1999-01-08", "1999-01-08", field]),
+            ("99 08 01", [field, field, "1999-08-01"]),
+            ("99 Jan 08", ["Syntax", field, "1999-01-08"]),
+            ("08 Jan 99", ["1999-01-08", "1999-01-08", field]),
+            ("1999-01-08", ["1999-01-08"; 3]),
+            ("1999 08 01", ["1999-08-01"; 3]),
+            ("19990108", ["1999-01-08"; 3]),
+        ] {
+            assert_eq!(of(text), want, "{text}");
+        }
     }
 
     #[test]
@@ -772,6 +843,7 @@ mod tests {
             ("10:60", "Field"),
             ("13:00 PM", "Field"),
             ("today", "Syntax"),
+            ("infinity", "Syntax"),
             ("10:00 MSK 5", "Syntax"),
         ] {
             let shown = time(text, HERE).map_or_else(|fault| format!("{fault:?}"), format_time);
@@ -802,7 +874,8 @@ mod tests {
             ("now", "2001-09-09 01:46:40"),
             ("yesterday 10:30", "2001-09-08 10:30:00"),
             ("294277-01-01", "Range"),
-            ("-infinity", "Infinite"),
+            ("- infinity", "-infinity"),
+            ("infinity BC", "infinity"),
             ("1997-02-10 17:32:01 +16:00", "Displacement"),
             ("Feb 10 17:32:01 5097 BC", "Range"),
             ("1997-02-10 10:00 11:00", "Syntax"),

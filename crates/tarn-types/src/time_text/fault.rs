@@ -17,8 +17,6 @@ pub enum TimeFault {
     Zone,
     /// The type does not reach as far.
     Range,
-    /// `infinity`: no column can keep it.
-    Infinite,
     /// `now` and its kin, where nobody says what time it is.
     Clock,
 }
@@ -33,7 +31,6 @@ impl TimeFault {
             TimeFault::Displacement => write!(f, "time zone displacement out of range: \"{text}\""),
             TimeFault::Zone => write!(f, "time zone of \"{text}\" not recognized"),
             TimeFault::Range => write!(f, "{data_type} out of range: \"{text}\""),
-            TimeFault::Infinite => write!(f, "infinite values of type {data_type} are not supported: \"{text}\""),
             TimeFault::Clock => write!(f, "\"{text}\" depends on when it is read: write the {data_type} itself"),
         }
     }

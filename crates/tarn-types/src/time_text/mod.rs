@@ -8,7 +8,7 @@
 //! - [`date_time`]: the fields as a date, a time or an instant (`Jan 8 1999`, `19990108T040506-08`, `J2451187`, `tomorrow`)
 //! - [`span`]: the fields as an interval (`1 day 04:05:06`, `1-2`, `P1Y2M`)
 //!
-//! Source: PostgreSQL 15, appendix B, "Date/Time Support", with DateStyle `ISO, MDY` and IntervalStyle `postgres`; and its answers.
+//! Source: PostgreSQL 15, appendix B, "Date/Time Support", with IntervalStyle `postgres`; and its answers.
 
 mod fault;
 mod here;

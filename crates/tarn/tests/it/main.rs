@@ -45,6 +45,7 @@ mod scans;
 mod slt;
 mod split;
 mod sql_front;
+mod styles;
 mod temporary;
 mod tls;
 mod together;

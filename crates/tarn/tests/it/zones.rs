@@ -283,7 +283,7 @@ async fn options_of_the_startup_message_are_taken_or_refused() {
         ("--no-such-thing=1", "42704", "no_such_thing"),
         ("-c timezone=Mars", "22023", "TimeZone"),
         ("-c client_encoding=latin1", "22023", "client_encoding"),
-        ("-c datestyle=german", "22023", "DateStyle"),
+        ("-c datestyle=roman", "22023", "DateStyle"),
         ("-c statement_timeout=soon", "22023", "statement_timeout"),
         ("-c is_superuser=on", "0A000", "on"),
         ("-c geqo", "42601", "geqo"),
@@ -301,7 +301,7 @@ async fn parameters_of_the_startup_message_are_taken_or_refused() {
     // As JDBC, psql, asyncpg and others write them.
     let parameters = [
         ("client_encoding", "'utf-8'"),
-        ("DateStyle", "ISO"),
+        ("DateStyle", "ISO,DMY"),
         ("TimeZone", "GMT-05:30"),
         ("extra_float_digits", "2"),
         ("application_name", "driver"),
@@ -317,6 +317,7 @@ async fn parameters_of_the_startup_message_are_taken_or_refused() {
         of.map(|message| String::from_utf8_lossy(&message.body[wanted.len()..message.body.len() - 1]).into_owned())
     };
     assert_eq!(told("TimeZone").as_deref(), Some("GMT-05:30"));
+    assert_eq!(told("DateStyle").as_deref(), Some("ISO, DMY"));
     assert_eq!(told("client_encoding").as_deref(), Some("UTF8"));
     assert_eq!(told("application_name").as_deref(), Some("driver"));
     for (name, value, state) in [
@@ -325,7 +326,7 @@ async fn parameters_of_the_startup_message_are_taken_or_refused() {
         ("no_such_parameter", "1", "42704"),
         ("replication", "database", "0A000"),
         ("statement_timeout", "soon", "22023"),
-        ("DateStyle", "German", "22023"),
+        ("DateStyle", "Roman", "22023"),
     ] {
         let answers = Raw::introduced(&server, &[(name, value)]).await;
         let error = answers.last().unwrap();

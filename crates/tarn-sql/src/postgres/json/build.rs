@@ -10,9 +10,9 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, zone_of};
+use tarn_query::{datafusion, style_of};
 use tarn_types::json::{normal_form, quote};
-use tarn_types::{DataType as Stored, Zone, arrow_field, data_type_of};
+use tarn_types::{DataType as Stored, Forms, Style, arrow_field, data_type_of};
 
 use super::function::{failed, undefined};
 use crate::error::{SqlError, state};
@@ -142,9 +142,9 @@ impl ScalarUDFImpl for JsonOf {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let zone = zone_of(&args.config_options);
+        let style = in_iso(style_of(&args.config_options));
         let columns = args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
-        let columns = columns.iter().zip(&args.arg_fields).map(|(values, field)| Values::of(values, field, &zone));
+        let columns = columns.iter().zip(&args.arg_fields).map(|(values, field)| Values::of(values, field, &style));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let mut rows = StringBuilder::new();
         for row in 0..args.number_rows {
@@ -324,8 +324,14 @@ enum Form {
     Row(Vec<(String, Values)>),
 }
 
+/// In JSON, times are in ISO form whatever the session says.
+fn in_iso(style: Style) -> Style {
+    let Forms { dates, order, .. } = Forms::default();
+    Style { forms: Forms { dates, order, ..style.forms }, ..style }
+}
+
 impl Values {
-    fn of(values: &ArrayRef, field: &Field, zone: &Zone) -> Result<Values> {
+    fn of(values: &ArrayRef, field: &Field, style: &Style) -> Result<Values> {
         if let Some(lists) = values.as_list_opt::<i32>() {
             let offsets = lists.offsets();
             let first = offsets[0] as usize;
@@ -334,7 +340,7 @@ impl Values {
             let DataType::List(item) = values.data_type() else { return Err(unknown(field).into()) };
             let ends = offsets.iter().map(|offset| *offset as usize - first).collect();
             let nulls = (0..lists.len()).map(|row| (!lists.is_null(row)).then_some(""));
-            let items = Values::of(&items, item, zone)?;
+            let items = Values::of(&items, item, style)?;
             return Ok(Values { texts: nulls.collect(), form: Form::List(ends, Box::new(items)) });
         }
         if let (Some(rows), DataType::Struct(fields)) = (values.as_struct_opt(), values.data_type()) {
@@ -342,7 +348,7 @@ impl Values {
             let columns = rows.columns().iter().zip(fields).enumerate().map(|(at, (values, field))| {
                 // As PostgreSQL calls those of ROW(…).
                 let name = if is_anonymous { format!("f{}", at + 1) } else { field.name().clone() };
-                Ok((name, Values::of(values, field, zone)?))
+                Ok((name, Values::of(values, field, style)?))
             });
             let nulls = (0..rows.len()).map(|row| (!rows.is_null(row)).then_some(""));
             return Ok(Values { texts: nulls.collect(), form: Form::Row(columns.collect::<Result<_>>()?) });
@@ -362,7 +368,7 @@ impl Values {
             }
             DataType::Null => StringArray::new_null(values.len()),
             _ => {
-                let texts = texts(values, field, zone)?;
+                let texts = texts(values, field, style)?;
                 arrow::compute::cast(&texts, &DataType::Utf8)?.as_string::<i32>().clone()
             }
         };

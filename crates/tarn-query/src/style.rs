@@ -1,0 +1,55 @@
+//! In which forms does the session of a statement want values shown, and dates read? Functions that write texts know the configuration that they are
+//! called with, and find it there.
+
+use std::any::Any;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::session_state::SessionState;
+use tarn_types::{Forms, Style};
+
+use crate::zones;
+
+#[derive(Debug, Clone, Default)]
+struct Shown {
+    forms: Forms,
+}
+
+/// How values are shown by the settings of a session.
+pub fn of_config(config: &ConfigOptions) -> Style {
+    let forms = config.extensions.get::<Shown>().map(|shown| shown.forms).unwrap_or_default();
+    Style { zone: zones::of_config(config), forms }
+}
+
+/// Sets it. Functions that were made with another zone are made anew.
+pub(crate) fn set(state: &mut SessionState, style: &Style) -> Result<()> {
+    state.config_mut().options_mut().extensions.insert(Shown { forms: style.forms });
+    zones::set(state, &style.zone)
+}
+
+impl ConfigExtension for Shown {
+    const PREFIX: &'static str = "tarn_shown";
+}
+
+/// It has no entries: sessions have the settings by PostgreSQL's names.
+impl ExtensionOptions for Shown {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _: &str) -> Result<()> {
+        Err(DataFusionError::Configuration(format!("there is no setting tarn_shown.{key}")))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        vec![]
+    }
+}
