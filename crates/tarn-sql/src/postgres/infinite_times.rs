@@ -26,7 +26,8 @@ fn of<T: ArrowPrimitiveType>(values: &dyn Array, is_infinite: impl Fn(T::Native)
     }
     let infinite =
         BooleanBuffer::collect_bool(values.len(), |row| values.is_valid(row) && is_infinite(values.value(row)));
-    Some(BooleanArray::new(infinite, None))
+    // Behind a NULL there may be any number.
+    (infinite.count_set_bits() > 0).then(|| BooleanArray::new(infinite, None))
 }
 
 /// The column with NULL in the place of infinite values, and which these are.
