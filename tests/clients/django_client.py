@@ -263,9 +263,15 @@ def migrate():
     change(migrations.RunSQL("DROP TABLE shop_bag"))
     with waits_for("CREATE INDEX", "0A000"):
         change(migrations.AddIndex("Visit", models.Index(fields=["at"], name="visit_at")))
-    # A text that is UNIQUE has an index for LIKE beside its constraint.
+    # A number that is unique. A text would have an index for LIKE beside its constraint.
+    change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), ("code", models.IntegerField(unique=True))]))
+    Owner = type("Owner", (models.Model,), {"code": models.IntegerField(unique=True), "__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True)})
+    owner = Owner.objects.create(code=7)
+    refused("23505", lambda: Owner.objects.create(code=7))
+    assert Owner.objects.get_or_create(code=7) == (owner, False)
     with waits_for("CREATE INDEX", "0A000"):
-        change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), ("email", models.EmailField(unique=True))]))
+        change(migrations.RunSQL("CREATE INDEX shop_owner_like ON shop_owner (code int4_ops)"))
+    change(migrations.RunSQL("DROP TABLE shop_owner"))
     with waits_for("FOREIGN KEY", "42601"):
         change(migrations.AddField("Visit", "owner", models.ForeignKey("shop.Shop", models.CASCADE, null=True, related_name="+")))
 

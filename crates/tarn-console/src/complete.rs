@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(at("\\copy tri|"), ["\\copy trips"]);
         assert_eq!(at("\\copy trips from |"), ["FILE"]);
         assert_eq!(at("\\copy trips f|"), ["\\copy trips format", "\\copy trips from"]);
-        assert_eq!(at("\\h create t|"), ["\\h CREATE TABLE"]);
+        assert_eq!(at("\\h create t|"), ["\\h CREATE TABLE", "\\h CREATE TYPE"]);
         assert!(COMMANDS.is_sorted_by_key(|(name, _)| *name));
     }
 

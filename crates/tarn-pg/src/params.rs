@@ -231,9 +231,9 @@ mod tests {
             (&(-5i64).to_be_bytes(), &Type::TIME),
             (&86_400_000_000i64.to_be_bytes(), &Type::TIME),
             (&(i32::MIN + 5).to_be_bytes(), &Type::DATE),
-            (&i32::MAX.to_be_bytes(), &Type::DATE),
-            (&i64::MIN.to_be_bytes(), &Type::TIMESTAMP),
-            (&i64::MAX.to_be_bytes(), &Type::TIMESTAMPTZ),
+            (&(i32::MAX - 1).to_be_bytes(), &Type::DATE),
+            (&(i64::MIN + 1).to_be_bytes(), &Type::TIMESTAMP),
+            (&(i64::MAX - 1).to_be_bytes(), &Type::TIMESTAMPTZ),
             (&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10], &Type::NUMERIC),
         ] {
             let refused = bound(bytes, true, pg_type).value(None, &Style::default()).unwrap_err();

@@ -638,7 +638,7 @@ fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef,
             let mut arrays = Cells::new(*data_type);
             for cell in cells {
                 let (row, text) = cell?;
-                let value = text.map_or(Ok(Value::Null), |text| Value::parse_in(data_type, text, zone));
+                let value = text.map_or(Ok(Value::Null), |text| Value::parse_in(data_type, text, style));
                 let appended = value.map_err(SqlError::from).and_then(|value| arrays.append_value(value));
                 appended.map_err(|error| (row, error))?;
             }

@@ -6,14 +6,9 @@
 
 use std::sync::Arc;
 
-<<<<<<< HEAD
 use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, ListArray};
 use arrow::buffer::OffsetBuffer;
-use arrow::compute::cast;
-=======
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
->>>>>>> 7f172b5 (Infinite dates beside timestamps of nanoseconds are an error, and NULLs of what was infinite are not looked at again)
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type,
     Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
@@ -311,30 +306,7 @@ impl ScalarUDFImpl for Converted {
             ColumnarValue::Array(values) => (Arc::clone(values), false),
             ColumnarValue::Scalar(value) => (value.to_array()?, true),
         };
-<<<<<<< HEAD
         let converted = converted(&values, &self.to, &args.arg_fields[0], &args.config_options)?;
-=======
-        let converted = match &self.to {
-            DataType::Int16 => integers::<Int16Type>(&values, "smallint")?,
-            DataType::Int32 => integers::<Int32Type>(&values, "integer")?,
-            DataType::Int64 => integers::<Int64Type>(&values, "bigint")?,
-            DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
-            DataType::Decimal128(precision, scale) => of_floats(&values, *precision, *scale)?,
-            to if to.is_floating() => floats_of_text(&values, to)?,
-            DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
-                in_unit(&midnights(&values)?, &DataType::Timestamp(*unit, None))?
-            }
-            DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
-                instants(&values, *unit, zone, &zone_of(&args.config_options))?
-            }
-            DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(&values)?),
-            DataType::Date32 if !values.data_type().is_string() => days(&values, &zone_of(&args.config_options))?,
-            to @ DataType::Time64(_) if !values.data_type().is_string() => cast(&finite(&values)?.0, to)?,
-            to if to.is_temporal() => times_of_text(&values, to, &args.config_options)?,
-            to if is_filled(&args.arg_fields[0]) => cast(&values, to)?,
-            to => cast(&texts(&values, &args.arg_fields[0], &style_of(&args.config_options))?, to)?,
-        };
->>>>>>> 7f172b5 (Infinite dates beside timestamps of nanoseconds are an error, and NULLs of what was infinite are not looked at again)
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?),
             false => ColumnarValue::Array(converted),
@@ -367,7 +339,7 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         to if to.is_floating() => floats_of_text(values, to)?,
         to if to.is_binary() => bytes_of_text(values, to)?,
         DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
-            cast(&midnights(values)?, &DataType::Timestamp(*unit, None))?
+            in_unit(&midnights(values)?, &DataType::Timestamp(*unit, None))?
         }
         DataType::Timestamp(unit, Some(zone)) if !values.data_type().is_string() => {
             instants(values, *unit, zone, &zone_of(config))?
