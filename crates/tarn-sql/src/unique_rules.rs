@@ -138,10 +138,10 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
                 return Err(SqlError::new(state::UNDEFINED_OBJECT, message)
                     .with_hint("of json there are no keys: keep what identifies it in a column of its own"));
             }
-            if column.data_type == DataType::Jsonb {
+            if column.data_type == DataType::Jsonb || column.data_type.item().is_some() {
                 return Err(SqlError::unsupported(
                     format!("UNIQUE of column \"{name}\", which is {}", column.data_type),
-                    "of json there are no keys: keep what identifies it in a column of its own",
+                    "of json and of arrays there are no keys: keep what identifies it in a column of its own",
                 ));
             }
             ids.push(column.id);

@@ -23,8 +23,8 @@ use crate::rows::{long_name, pg_type};
 
 const COLLATED: &str = "tarn_collated";
 
-/// Collations by whose names texts are in the order of their bytes.
-const BYTES: [&str; 6] = ["C", "POSIX", "C.utf8", "C.UTF-8", "ucs_basic", "default"];
+/// Collations by whose names texts are in the order of their bytes. `POSIX` would be another one that means the same, and two in one expression are an error.
+const BYTES: [&str; 5] = ["C", "C.utf8", "C.UTF-8", "ucs_basic", "default"];
 
 /// Writes the collation of an expression as a call.
 ///

@@ -20,8 +20,8 @@ use std::ops::ControlFlow;
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Function,
     FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select,
-    SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, Visitor,
-    VisitorMut,
+    SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan,
+    Visitor, VisitorMut,
 };
 use tarn_query::{array_items, walk, walk_mut};
 
@@ -551,6 +551,12 @@ impl VisitorMut for Series {
                 "call them in FROM, with LATERAL",
             ));
         }
+        if is_call(expr, SERIES) && says_infinity(expr) {
+            return ControlFlow::Break(SqlError::unsupported(
+                "generate_series without an end",
+                "say where it ends: LIMIT asks for no more than there are",
+            ));
+        }
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
             let series = take(expr);
             *expr = call(UNNEST, vec![series]);
@@ -577,6 +583,26 @@ fn subscripts(expr: &mut Expr) {
     {
         let length = call("array_length", vec![take(array), take(dimension)]);
         *expr = call(SERIES, vec![number(1), length]);
+    }
+}
+
+/// Whether a text in it is `infinity`, whatever it is cast to.
+fn says_infinity(expr: &Expr) -> bool {
+    let mut texts = Texts::default();
+    let _ = walk(expr, &mut texts);
+    texts.0
+}
+
+#[derive(Default)]
+struct Texts(bool);
+
+impl Visitor for Texts {
+    type Break = ();
+
+    fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<()> {
+        let Value::SingleQuotedString(text) = &value.value else { return ControlFlow::Continue(()) };
+        self.0 |= text.trim().trim_start_matches(['-', '+']).eq_ignore_ascii_case("infinity");
+        ControlFlow::Continue(())
     }
 }
 
