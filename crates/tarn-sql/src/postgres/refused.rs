@@ -13,6 +13,7 @@
 //! | `WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT (n + 1)::numeric …)` | 42804 | integers |
 //! | `SELECT a.n FROM a LEFT JOIN b USING (n) GROUP BY n` | 42803 if `n` has two types | rows |
 //! | `SELECT g AS a, g AS b … GROUP BY a, ROLLUP (b)` | groups by each | one column |
+//! | `FROM a, LATERAL (SELECT count(*) FROM b WHERE b.n = a.n GROUP BY ROLLUP (v))` | a group of no rows, too | none of rows without a match |
 
 use std::ops::ControlFlow;
 
@@ -67,6 +68,19 @@ impl Visitor for Check {
         })
     }
 
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
+        told(match factor {
+            TableFactor::Derived { lateral: true, subquery, .. } if groups_what_matches(subquery) => {
+                // The planner makes a join of it, in which rows without a match have no group of all rows.
+                Err(SqlError::unsupported(
+                    "GROUPING SETS, ROLLUP and CUBE in LATERAL",
+                    "join, and group behind the join",
+                ))
+            }
+            _ => Ok(()),
+        })
+    }
+
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
         self.n_typed += usize::from(is_typed(expr));
         told(match expr {
@@ -83,6 +97,14 @@ impl Visitor for Check {
         self.n_typed -= usize::from(is_typed(expr));
         ControlFlow::Continue(())
     }
+}
+
+/// Whether it has several groupings of the rows that its WHERE leaves.
+fn groups_what_matches(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let GroupByExpr::Expressions(by, _) = &select.group_by else { return false };
+    select.selection.is_some()
+        && by.iter().any(|by| matches!(by, Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_)))
 }
 
 fn is_typed(expr: &Expr) -> bool {
