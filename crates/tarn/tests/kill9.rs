@@ -109,12 +109,7 @@ fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> 
             }
             client.batch_execute("CALL tarn.deliver('gone')").await?;
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
-            server.wait();
-
-            let server = start(folder.path(), None).await.context(place)?;
+            let server = after_death_at(folder.path(), place, statement).await?;
             let client = server.connect().await?;
             ensure!(one(&client, "SELECT count(*) FROM kept").await? == 100, "{place}");
             let gone = one(&client, "SELECT count(*) FROM gone").await.ok();
@@ -184,12 +179,7 @@ fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
             client.batch_execute("CREATE VIEW reads AS SELECT k FROM t").await?;
             client.batch_execute("CREATE TABLE keyless AS SELECT k FROM t; CALL tarn.deliver('keyless')").await?;
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
-            server.wait();
-
-            let server = start(folder.path(), None).await.context(place)?;
+            let server = after_death_at(folder.path(), place, statement).await?;
             let client = server.connect().await?;
             let n_rows = one(&client, "SELECT count(*) FROM t").await?;
             let is_swap = [swap, behind].contains(&statement);
@@ -263,12 +253,8 @@ fn a_type_that_dies_while_it_is_changed_is_told_to_its_tables() -> Result<()> {
                 .batch_execute("CREATE TABLE t (k int PRIMARY KEY, m mood); INSERT INTO t VALUES (1, 'happy')")
                 .await?;
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            let added = client.batch_execute("ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy'").await;
-            ensure!(added.is_err(), "{place} was not reached");
-            server.wait();
-            let server = start(folder.path(), None).await.context(place)?;
+            let change = "ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy'";
+            let server = after_death_at(folder.path(), place, change).await?;
             let client = server.connect().await?;
             client.batch_execute("INSERT INTO t VALUES (2, 'ok'), (3, 'sad')").await.context(place)?;
             ensure!(one(&client, "SELECT count(*) FROM t WHERE m < 'happy'").await? == 2, "{place}");
@@ -306,12 +292,7 @@ fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Res
             let more = "INSERT INTO t SELECT value, 'old' FROM generate_series(61, 100) AS s(value)";
             client.batch_execute(more).await?;
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            ensure!(client.batch_execute(migration).await.is_err(), "{place} was not reached");
-            server.wait();
-
-            let mut server = start(folder.path(), None).await.context(place)?;
+            let mut server = after_death_at(folder.path(), place, migration).await?;
             // The second time nothing is left to be done, and nothing is done twice.
             for step in ["SELECT 1", "CALL tarn.deliver('t'); CALL tarn.evict('t')"] {
                 let client = server.connect().await?;
@@ -480,6 +461,15 @@ async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
 }
 
 /// Starts the server without failpoints and compares everything with the models, on each path, before and after a delivery.
+/// A server of what one leaves that dies at a step of a statement.
+async fn after_death_at(folder: &Path, place: &str, statement: &str) -> Result<Server> {
+    let server = start(folder, Some(place)).await?;
+    let client = server.connect().await?;
+    ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
+    server.wait();
+    start(folder, None).await.with_context(|| place.to_owned())
+}
+
 async fn read_back(folder: &Path, mut models: Vec<Model>) -> Result<Vec<Model>> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;

@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::child::Server;
-use crate::{one, server_is_gone, start};
+use crate::{after_death_at, one, server_is_gone, start};
 
 const N_WRITERS: i64 = 3;
 /// Rows of one writer, and values of all: few, so that they meet.
@@ -54,12 +54,7 @@ fn indexes_are_there_with_their_table_or_not_at_all() -> Result<()> {
                 client.batch_execute(&format!("INSERT INTO {table} VALUES (1, 10, 100), (2, 20, 200)")).await?;
             }
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
-            server.wait();
-
-            let server = start(folder.path(), None).await.context(place)?;
+            let server = after_death_at(folder.path(), place, statement).await?;
             let client = server.connect().await?;
             let table = if statement == create { "made" } else { "gone" };
             let found = one(&client, &format!("SELECT count(*) FROM {table}")).await;
@@ -120,12 +115,7 @@ fn a_constraint_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> 
                 .await?;
             client.batch_execute("INSERT INTO t VALUES (1, 10, 1), (2, 20, 2), (3, NULL, NULL)").await?;
             server.stop()?;
-            let server = start(folder.path(), Some(place)).await?;
-            let client = server.connect().await?;
-            ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
-            server.wait();
-
-            let server = start(folder.path(), None).await.context(place)?;
+            let server = after_death_at(folder.path(), place, statement).await?;
             let client = server.connect().await?;
             let told = || format!("{place}, {statement}");
             let has_one = has_happened && [add, both].contains(&statement);
