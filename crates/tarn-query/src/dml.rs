@@ -49,7 +49,7 @@ use crate::catalog::WITH_SEQNO;
 use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_key, update_of};
 use crate::engine::Session;
 use crate::keyed::{from_of, is_default, object_name, relation};
-use crate::parser::ParseError;
+use crate::parser::{ParseError, query_of};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
 
@@ -588,22 +588,6 @@ pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option
         flavor: SelectFlavor::Standard,
     };
     Statement::Query(Box::new(query_of(SetExpr::Select(Box::new(select)))))
-}
-
-/// A query with nothing around it.
-pub(crate) fn query_of(body: SetExpr) -> Query {
-    Query {
-        with: None,
-        body: Box::new(body),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: vec![],
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: vec![],
-    }
 }
 
 /// A table as a query reads it.

@@ -38,6 +38,7 @@ mod truth;
 mod balance;
 mod batch_rows;
 mod bounded;
+mod carried;
 mod collected;
 mod compact;
 mod concatenation;

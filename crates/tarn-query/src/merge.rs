@@ -29,12 +29,12 @@ use tarn_types::{SEQNO_COLUMN, TableSchema};
 
 use crate::conflict::{Arbiter, on_key};
 use crate::dml::{
-    Dml, DmlKind, assignments, beside, beside_it, deleted, inserted_rows, key_schema, plain_update, query_of,
-    refuse_append_only, rows_of, stored_rows, unsupported, with_seqno,
+    Dml, DmlKind, assignments, beside, beside_it, deleted, inserted_rows, key_schema, plain_update, refuse_append_only,
+    rows_of, stored_rows, unsupported, with_seqno,
 };
 use crate::engine::Session;
 use crate::keyed::relation;
-use crate::parser::fold;
+use crate::parser::{fold, query_of};
 use crate::values::{sql_schema, to_scalar};
 use crate::{Error, Result};
 

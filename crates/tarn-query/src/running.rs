@@ -1,11 +1,9 @@
 //! What does a statement carry to where it is planned and run? Rules, operators and functions know the configuration
 //! that they are called with, and nothing else of the statement they work for.
 
-use std::any::Any;
+use datafusion::common::config::ConfigOptions;
 
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::error::{DataFusionError, Result};
-
+use crate::carried::carried;
 use crate::constants::Constants;
 use crate::plan_size::PlanMemory;
 use crate::stop::Stop;
@@ -40,29 +38,4 @@ impl Running {
     }
 }
 
-impl ConfigExtension for Running {
-    const PREFIX: &'static str = "tarn_running";
-}
-
-/// It has no entries: it is no setting.
-impl ExtensionOptions for Running {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("there is no setting tarn_running.{key}")))
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        vec![]
-    }
-}
+carried!(Running, "tarn_running");

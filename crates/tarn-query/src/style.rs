@@ -1,13 +1,12 @@
 //! In which forms does the session of a statement want values shown, and dates read? Functions that write texts know the configuration that they are
 //! called with, and find it there.
 
-use std::any::Any;
-
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::common::config::ConfigOptions;
+use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
 use tarn_types::{Forms, Style};
 
+use crate::carried::carried;
 use crate::zones;
 
 #[derive(Debug, Clone, Default)]
@@ -27,29 +26,4 @@ pub(crate) fn set(state: &mut SessionState, style: &Style) -> Result<()> {
     zones::set(state, &style.zone)
 }
 
-impl ConfigExtension for Shown {
-    const PREFIX: &'static str = "tarn_shown";
-}
-
-/// It has no entries: sessions have the settings by PostgreSQL's names.
-impl ExtensionOptions for Shown {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("there is no setting tarn_shown.{key}")))
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        vec![]
-    }
-}
+carried!(Shown, "tarn_shown");

@@ -26,6 +26,7 @@ mod limits;
 mod merge;
 mod null_asks;
 mod overriding;
+mod plain_query;
 mod respelled;
 mod select_into;
 mod tokens;
@@ -52,6 +53,7 @@ pub use self::limits::{
     CONNECTION_STACK_BYTES, Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_NESTING,
     MAX_QUERIES, MAX_SELECTED, MAX_SELECTS, MAX_TABLES, MAX_TERMS, MAX_TOKENS, SMALL_BYTES, STACK_BYTES,
 };
+pub(crate) use self::plain_query::query_of;
 
 pub use self::overriding::{Overriding, overriding};
 

@@ -12,6 +12,7 @@ use crate::sqlparser::ast::{
 };
 use crate::walk::{Walked, walk_mut};
 
+use super::plain_query::query_of;
 use super::{ParseError, fold};
 
 /// The change behind a WITH, with the WITH where it is read; any other statement as it is.
@@ -106,19 +107,9 @@ fn all_of(name: &Ident) -> Result<SetExpr, ParseError> {
     Ok(body)
 }
 
-fn query_of(with: With, body: SetExpr) -> Query {
-    Query {
-        with: Some(with),
-        body: Box::new(body),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: vec![],
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: vec![],
-    }
+/// The body, with the names of a WITH.
+fn query_with(with: With, body: SetExpr) -> Query {
+    Query { with: Some(with), ..query_of(body) }
 }
 
 fn behind(mut source: Box<Query>, with: With) -> Box<Query> {
@@ -127,7 +118,7 @@ fn behind(mut source: Box<Query>, with: With) -> Box<Query> {
             source.with = Some(with);
             source
         }
-        Some(_) => Box::new(query_of(with, SetExpr::Query(source))),
+        Some(_) => Box::new(query_with(with, SetExpr::Query(source))),
     }
 }
 
@@ -172,7 +163,7 @@ impl VisitorMut for Reads<'_> {
                 Ok(body) => body,
                 Err(error) => return ControlFlow::Break(error),
             };
-            let subquery = Box::new(query_of(self.with.clone(), body));
+            let subquery = Box::new(query_with(self.with.clone(), body));
             *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
         }
         ControlFlow::Continue(())
