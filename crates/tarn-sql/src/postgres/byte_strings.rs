@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::functions::{core, string, unicode};
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
@@ -48,7 +48,7 @@ fn of_strings(inner: Arc<ScalarUDF>, what: What) -> ScalarUDF {
     ScalarUDF::from(OfStrings { inner: Some(inner), what, signature })
 }
 
-/// Plans `~~` and `!~~` of bytes, and what the grammar has forms of.
+/// Plans `~~` and its kin, of texts as LIKE, and what the grammar has forms of.
 #[derive(Debug)]
 pub(super) struct ByteStrings;
 
@@ -66,18 +66,27 @@ impl ExprPlanner for ByteStrings {
     }
 
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        let is_like = match expr.op {
-            BinaryOperator::PGLikeMatch => true,
-            BinaryOperator::PGNotLikeMatch => false,
+        let (negated, case_insensitive) = match expr.op {
+            BinaryOperator::PGLikeMatch => (false, false),
+            BinaryOperator::PGNotLikeMatch => (true, false),
+            BinaryOperator::PGILikeMatch => (false, true),
+            BinaryOperator::PGNotILikeMatch => (true, true),
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        if !expr.left.get_type(schema)?.is_binary() {
+        let types = (expr.left.get_type(schema)?, expr.right.get_type(schema)?);
+        // What is said of LIKE holds of its operator then: errors of patterns, and blocks that are left out.
+        if types.0.is_string() && types.1.is_string() {
+            let (left, right) = (Box::new(expr.left), Box::new(expr.right));
+            let like = Expr::Like(Like::new(negated, left, right, None, case_insensitive));
+            return Ok(PlannerResult::Planned(like));
+        }
+        if !types.0.is_binary() || case_insensitive {
             return Ok(PlannerResult::Original(expr));
         }
         let signature = Signature::user_defined(Volatility::Immutable);
         let function = Arc::new(ScalarUDF::from(OfStrings { inner: None, what: What::Like, signature }));
         let like = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![expr.left, expr.right]));
-        Ok(PlannerResult::Planned(if is_like { like } else { Expr::Not(Box::new(like)) }))
+        Ok(PlannerResult::Planned(if negated { Expr::Not(Box::new(like)) } else { like }))
     }
 }
 

@@ -3,7 +3,7 @@
 //! columns are of the left side's types, where PostgreSQL's are of one that both fit in.
 //!
 //! So the copies of each row are numbered, on both sides, and the numbers are compared with the columns: of three copies against one, the second
-//! and the third have none beside them. Numbers of other types are made one before.
+//! and the third have none beside them. Types are made one before, as those of a UNION are (`unions`).
 
 use std::sync::Arc;
 
@@ -18,6 +18,9 @@ use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, LogicalPla
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::datafusion;
 
+use super::common_types::Strictness;
+use super::unions::with_types_together;
+
 /// Which copy of its row one is.
 const COPY: &str = "__copy";
 
@@ -27,9 +30,9 @@ pub(super) struct SetOperations;
 
 impl AnalyzerRule for SetOperations {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut is_changed = false;
+        let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            let changed = rewritten(node)?;
+            let changed = rewritten(node, strictness)?;
             is_changed |= changed.transformed;
             if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
         })?;
@@ -41,7 +44,7 @@ impl AnalyzerRule for SetOperations {
     }
 }
 
-fn rewritten(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn rewritten(node: LogicalPlan, strictness: Strictness) -> Result<Transformed<LogicalPlan>> {
     // Nothing else is joined so when a statement was just planned: NULLs are equal, and the left side's rows alone stay.
     let is_set_operation = matches!(
         &node,
@@ -56,20 +59,23 @@ fn rewritten(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Join(join) if is_set_operation && !is_done(&join) => join,
         node => return Ok(Transformed::no(node)),
     };
-    let common = common_types(join.left.schema(), join.right.schema());
-    let is_all = !matches!(join.left.as_ref(), LogicalPlan::Distinct(_));
-    if !is_all && common.iter().all(Option::is_none) {
+    let operation = if join.join_type == JoinType::LeftSemi { "INTERSECT" } else { "EXCEPT" };
+    let (left, is_all) = match join.left.as_ref() {
+        LogicalPlan::Distinct(Distinct::All(rows)) => (Arc::clone(rows), false),
+        _ => (Arc::clone(&join.left), true),
+    };
+    let sides = with_types_together(operation, vec![left, Arc::clone(&join.right)], strictness)?;
+    let [left, right] = <[_; 2]>::try_from(sides.data).expect("as many as went in");
+    let common = common_types(left.schema(), right.schema());
+    if !is_all && !sides.transformed && common.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let left = match join.left.as_ref() {
-        LogicalPlan::Distinct(Distinct::All(rows)) => {
-            LogicalPlanBuilder::from(typed(rows, &common)?).distinct()?.build()?
-        }
-        rows => typed(&Arc::new(rows.clone()), &common)?,
-    };
-    let right = typed(&join.right, &common)?;
+    let (left, right) = (typed(&left, &common)?, typed(&right, &common)?);
     let columns: Vec<Expr> = left.schema().columns().into_iter().map(Expr::Column).collect();
-    let (left, right) = if is_all { (numbered(left)?, numbered(right)?) } else { (left, right) };
+    let (left, right) = match is_all {
+        true => (numbered(left)?, numbered(right)?),
+        false => (LogicalPlanBuilder::from(left).distinct()?.build()?, right),
+    };
     let keys = (left.schema().columns(), right.schema().columns());
     let joined = LogicalPlanBuilder::from(left).join_detailed(
         right,
@@ -90,12 +96,18 @@ fn is_done(join: &Join) -> bool {
 /// Of each column, the type that both sides become. `None`: they stay.
 fn common_types(left: &DFSchema, right: &DFSchema) -> Vec<Option<DataType>> {
     let columns = left.fields().iter().zip(right.fields().iter());
-    let common = columns.map(|(left, right)| {
-        let (left, right) = (left.data_type(), right.data_type());
-        let are_others = left != right && left.is_numeric() && right.is_numeric();
-        are_others.then(|| type_union_coercion(left, right)).flatten()
-    });
-    common.collect()
+    columns.map(|(left, right)| common_type(left.data_type(), right.data_type())).collect()
+}
+
+/// That of two numbers, or of two moments: a date is a `timestamp` beside one, and both are instants beside one.
+fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
+    match (left, right) {
+        (left, right) if left == right => None,
+        (left, right) if left.is_numeric() && right.is_numeric() => type_union_coercion(left, right),
+        (DataType::Date32 | DataType::Timestamp(_, None), moment @ DataType::Timestamp(..))
+        | (moment @ DataType::Timestamp(..), DataType::Date32 | DataType::Timestamp(_, None)) => Some(moment.clone()),
+        _ => None,
+    }
 }
 
 fn typed(rows: &Arc<LogicalPlan>, types: &[Option<DataType>]) -> Result<LogicalPlan> {

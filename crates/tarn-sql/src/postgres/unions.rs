@@ -24,14 +24,12 @@ impl AnalyzerRule for Unions {
         let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
         let plan = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Union(union) => {
-                let casts = casts_of(&union, strictness)?;
-                if casts.iter().flatten().all(Option::is_none) && !is_changed {
-                    return Ok(Transformed::no(LogicalPlan::Union(union)));
+                let inputs = with_types_together("UNION", union.inputs, strictness)?;
+                if !inputs.transformed && !is_changed {
+                    return Ok(Transformed::no(LogicalPlan::Union(Union { inputs: inputs.data, schema: union.schema })));
                 }
                 is_changed = true;
-                let inputs = union.inputs.into_iter().zip(casts).map(|(input, casts)| with_casts(input, casts));
-                let inputs = inputs.collect::<Result<Vec<_>>>()?;
-                Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
+                Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs.data)?)))
             }
             node if is_changed => Ok(Transformed::yes(node.recompute_schema()?)),
             node => Ok(Transformed::no(node)),
@@ -44,18 +42,38 @@ impl AnalyzerRule for Unions {
     }
 }
 
+/// The sides of a set operation, with columns cast to what they are together; numbers and moments are left to be made one.
+///
+/// Errors: `42804`, a column has no type together.
+pub(super) fn with_types_together(
+    operation: &str,
+    sides: Vec<Arc<LogicalPlan>>,
+    strictness: Strictness,
+) -> Result<Transformed<Vec<Arc<LogicalPlan>>>> {
+    let casts = casts_of(operation, &sides, strictness)?;
+    if casts.iter().flatten().all(Option::is_none) {
+        return Ok(Transformed::no(sides));
+    }
+    let sides = sides.into_iter().zip(casts).map(|(side, casts)| with_casts(side, casts));
+    Ok(Transformed::yes(sides.collect::<Result<_>>()?))
+}
+
 /// For each side, for each of its columns, what it becomes.
-fn casts_of(union: &Union, strictness: Strictness) -> Result<Vec<Vec<Option<Change>>>> {
-    let n_columns = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
-    let mut casts = vec![vec![None; n_columns]; union.inputs.len()];
+fn casts_of(
+    operation: &str,
+    sides: &[Arc<LogicalPlan>],
+    strictness: Strictness,
+) -> Result<Vec<Vec<Option<Change>>>> {
+    let n_columns = sides.iter().map(|side| side.schema().fields().len()).min().unwrap_or(0);
+    let mut casts = vec![vec![None; n_columns]; sides.len()];
     for at in 0..n_columns {
-        let known = union.inputs.iter().filter(|input| written(input, at).is_none());
-        let known: Vec<&Field> = known.map(|input| input.schema().field(at).as_ref()).collect();
-        let Some(to) = together("UNION", &known, strictness)? else { continue };
+        let known = sides.iter().filter(|side| written(side, at).is_none());
+        let known: Vec<&Field> = known.map(|side| side.schema().field(at).as_ref()).collect();
+        let Some(to) = together(operation, &known, strictness)? else { continue };
         // A column of texts of one length has that, too.
         let all_filled = known.iter().all(|field| is_filled(field) && Length::of(field) == Length::of(to));
-        for (input, casts) in union.inputs.iter().zip(&mut casts) {
-            casts[at] = change(input, at, to, all_filled)?;
+        for (side, casts) in sides.iter().zip(&mut casts) {
+            casts[at] = change(side, at, to, all_filled)?;
         }
     }
     Ok(casts)
