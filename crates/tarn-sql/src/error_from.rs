@@ -14,6 +14,7 @@ use tarn_types::{Kind, Zone};
 
 use crate::duplicate::duplicate;
 use crate::error::{Place, SqlError, no_array, state, types_state};
+use crate::planner_messages;
 
 /// What a kind is called on Postgres' wire.
 fn state_of(kind: ErrorKind) -> &'static str {
@@ -225,7 +226,10 @@ fn from_shared(error: &DataFusionError) -> SqlError {
         },
         DataFusionError::SQL(..) => state::SYNTAX_ERROR,
         DataFusionError::NotImplemented(_) => state::FEATURE_NOT_SUPPORTED,
-        DataFusionError::Plan(_) => state::SYNTAX_OR_ACCESS,
+        DataFusionError::Plan(sentence) => match planner_messages::told(sentence) {
+            Some(told) => return told,
+            None => state::SYNTAX_OR_ACCESS,
+        },
         DataFusionError::Configuration(_) => state::INVALID_PARAMETER_VALUE,
         DataFusionError::ResourcesExhausted(_) => state::OUT_OF_MEMORY,
         DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => state::IO_ERROR,

@@ -51,6 +51,7 @@ mod lock_sql;
 pub mod names;
 mod nested;
 mod pg_catalog;
+mod planner_messages;
 mod postgres;
 mod privileges;
 pub mod quiet;

@@ -26,7 +26,10 @@ impl AnalyzerRule for Unions {
             LogicalPlan::Union(union) => {
                 let inputs = with_types_together("UNION", union.inputs, strictness)?;
                 if !inputs.transformed && !is_changed {
-                    return Ok(Transformed::no(LogicalPlan::Union(Union { inputs: inputs.data, schema: union.schema })));
+                    return Ok(Transformed::no(LogicalPlan::Union(Union {
+                        inputs: inputs.data,
+                        schema: union.schema,
+                    })));
                 }
                 is_changed = true;
                 Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs.data)?)))
@@ -59,11 +62,7 @@ pub(super) fn with_types_together(
 }
 
 /// For each side, for each of its columns, what it becomes.
-fn casts_of(
-    operation: &str,
-    sides: &[Arc<LogicalPlan>],
-    strictness: Strictness,
-) -> Result<Vec<Vec<Option<Change>>>> {
+fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], strictness: Strictness) -> Result<Vec<Vec<Option<Change>>>> {
     let n_columns = sides.iter().map(|side| side.schema().fields().len()).min().unwrap_or(0);
     let mut casts = vec![vec![None; n_columns]; sides.len()];
     for at in 0..n_columns {
