@@ -24,6 +24,7 @@ ACCOUNT = sa.Table(
     META,
     sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
     sa.Column("name", sa.String(50), nullable=False),
+    sa.Column("town", sa.String(50), index=True),
     sa.Column("key", UUID(as_uuid=True)),
     sa.Column("data", JSONB),
     sa.Column("joined", sa.DateTime(timezone=True), server_default=sa.func.now()),
@@ -79,7 +80,7 @@ def begin():
     text = next((FOLDER / "versions").glob("1_*.py")).read_text()
     assert "op.create_table('account'" in text and "op.drop_table('account')" in text, text
     command.upgrade(config(), "head")
-    assert columns("account") == ["id", "name", "key", "data", "joined", "paid"]
+    assert columns("account") == ["id", "name", "town", "key", "data", "joined", "paid"]
     with ENGINE.begin() as c:
         assert c.execute(sa.insert(ACCOUNT).returning(ACCOUNT.c.id), {"name": "ada", "data": {"a": 1}}).scalar() == 1
         assert c.execute(sa.select(ACCOUNT.c.paid)).scalar() == 0 and c.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "1"
@@ -171,8 +172,14 @@ def alter():
     change(lambda op: op.create_unique_constraint("one", "account", ["name"]))
     assert [unique["name"] for unique in sa.inspect(ENGINE).get_unique_constraints("account")] == ["one"]
     change(lambda op: op.drop_constraint("one", "account"))
+    change(lambda op: op.create_index("by_name", "account", ["name", sa.text("joined DESC")]))
+    change(lambda op: op.create_index("by_name_like", "account", ["name"], postgresql_ops={"name": "varchar_pattern_ops"}))
+    found = {index["name"]: (index["column_names"], index["unique"]) for index in sa.inspect(ENGINE).get_indexes("account")}
+    assert found == {"by_name": (["name", "joined"], False), "by_name_like": (["name"], False), "ix_account_town": (["town"], False)}, found
+    change(lambda op: op.drop_index("by_name_like", "account"))
+    change(lambda op: op.drop_index("by_name", "account"))
+    assert [index["name"] for index in sa.inspect(ENGINE).get_indexes("account")] == ["ix_account_town"]
     waiting = [
-        ("CREATE INDEX", lambda op: op.create_index("by_name", "account", ["name"])),
         ("FOREIGN KEY", lambda op: op.create_foreign_key("of", "remark", "account", ["id"], ["id"])),
     ]
     for what, does in waiting:

@@ -58,6 +58,13 @@ def begin():
     assert {"shop_shop", "shop_visit", "django_migrations"} <= set(connection.introspection.table_names())
 
 
+def indexes(table):
+    """The statement that makes each index of a table."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = %s", [table])
+        return dict(cursor.fetchall())
+
+
 def orm():
     here = Shop.objects.create(name="Here", opened=NOON, day=dt.date(2026, 2, 28), rent=decimal.Decimal("12.50"))
     read = Shop.objects.get(pk=here.pk)
@@ -261,16 +268,31 @@ def migrate():
     Bag.objects.filter(id=first.id).update(tags=["new"])
     assert Bag.objects.get(id=first.id).tags == ["new"]
     change(migrations.RunSQL("DROP TABLE shop_bag"))
-    with waits_for("CREATE INDEX", "0A000"):
-        change(migrations.AddIndex("Visit", models.Index(fields=["at"], name="visit_at")))
-    # A number that is unique. A text would have an index for LIKE beside its constraint.
-    change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), ("code", models.IntegerField(unique=True))]))
-    Owner = type("Owner", (models.Model,), {"code": models.IntegerField(unique=True), "__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True)})
-    owner = Owner.objects.create(code=7)
-    refused("23505", lambda: Owner.objects.create(code=7))
-    assert Owner.objects.get_or_create(code=7) == (owner, False)
-    with waits_for("CREATE INDEX", "0A000"):
-        change(migrations.RunSQL("CREATE INDEX shop_owner_like ON shop_owner (code int4_ops)"))
+
+    def has_index(apps, editor):
+        assert indexes("shop_visit")["visit_when"].endswith("USING btree (at DESC)"), indexes("shop_visit")
+
+    change(
+        migrations.AddIndex("Visit", models.Index(fields=["-at"], name="visit_at")),
+        migrations.RenameIndex("Visit", new_name="visit_when", old_name="visit_at"),
+        migrations.RunPython(has_index),
+        migrations.RemoveIndex("Visit", "visit_when"),
+    )
+    change(migrations.AddIndex("Visit", models.Index(fields=["-at"], name="visit_at")))
+    assert "visit_at" in indexes("shop_visit") and "visit_when" not in indexes("shop_visit")
+    # A text that is unique has an index for LIKE beside its constraint, and so has one with an index.
+    fields = {"code": models.CharField(max_length=10, unique=True), "town": models.CharField(max_length=20, db_index=True), "rank": models.IntegerField(db_index=True)}
+    change(migrations.CreateModel("Owner", [("id", models.AutoField(primary_key=True)), *((name, field.clone()) for name, field in fields.items())]))
+    defined = sorted(defined.split("btree ")[1] for defined in indexes("shop_owner").values())
+    assert defined == ["(code varchar_pattern_ops)", "(code)", "(id)", "(rank)", "(town varchar_pattern_ops)", "(town)"], defined
+    Owner = type("Owner", (models.Model,), {**fields, "__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True)})
+    owner = Owner.objects.create(code="ada", town="Bern", rank=1)
+    refused("23505", lambda: Owner.objects.create(code="ada", town="Basel", rank=1))
+    assert Owner.objects.get_or_create(code="ada") == (owner, False)
+    Owner.objects.bulk_create([Owner(code=f"o{n}", town=f"t{n % 10}", rank=n % 7) for n in range(300)])
+    assert Owner.objects.filter(town="t3").count() == 30 and Owner.objects.filter(town__in=["Bern", "t4"], rank=1).count() == 5
+    assert Owner.objects.filter(code__startswith="ad").get() == owner and Owner.objects.filter(rank=6).update(rank=1) == 42
+    assert Owner.objects.filter(rank=6).count() == 0 and Owner.objects.filter(rank=1).count() == 86
     change(migrations.RunSQL("DROP TABLE shop_owner"))
     with waits_for("FOREIGN KEY", "42601"):
         change(migrations.AddField("Visit", "owner", models.ForeignKey("shop.Shop", models.CASCADE, null=True, related_name="+")))

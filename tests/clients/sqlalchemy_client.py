@@ -150,6 +150,40 @@ def arrays():
         assert c.execute(sa.select(reflected.c.tags).where(reflected.c.id == 2)).scalar() == ["n"]
 
 
+def indexes():
+    meta = sa.MetaData()
+    visits = sa.Table(
+        "visits",
+        meta,
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("who", sa.String(20), index=True),
+        sa.Column("code", sa.Integer, unique=True, index=True),
+        sa.Column("at", sa.Integer),
+    )
+    sa.Index("by_at", visits.c.at.desc(), visits.c.who, postgresql_ops={"who": "varchar_pattern_ops"})
+    meta.create_all(ENGINE)
+    with ENGINE.begin() as c:
+        c.execute(sa.insert(visits), [{"id": i, "who": f"w{i % 20}", "code": i + 1000, "at": i % 9} for i in range(200)])
+    with ENGINE.connect() as c:
+        by_who = sa.select(sa.func.count()).where(visits.c.who == "w7")
+        assert c.execute(by_who).scalar() == 10
+        assert c.execute(sa.select(visits.c.id).where(visits.c.code.in_([1003, 1005, 9])).order_by(visits.c.id)).scalars().all() == [3, 5]
+        assert c.execute(sa.select(sa.func.count()).where(visits.c.at == 4, visits.c.who == "w4")).scalar() == 2
+    found = {index["name"]: index for index in sa.inspect(ENGINE).get_indexes("visits")}
+    assert {name: (index["column_names"], index["unique"]) for name, index in found.items()} == {
+        "by_at": (["at", "who"], False),
+        "ix_visits_code": (["code"], True),
+        "ix_visits_who": (["who"], False),
+    }, found
+    assert found["by_at"]["column_sorting"] == {"at": ("desc",)} and found["by_at"]["dialect_options"]["postgresql_ops"] == {"who": "varchar_pattern_ops"}, found
+    assert not found["ix_visits_who"].get("dialect_options", {}).get("postgresql_ops"), found
+    reflected = sa.Table("visits", sa.MetaData(), autoload_with=ENGINE)
+    assert sorted(index.name for index in reflected.indexes) == sorted(found)
+    found = next(index for index in visits.indexes if index.name == "by_at")
+    found.drop(ENGINE)
+    assert "by_at" not in [index["name"] for index in sa.inspect(ENGINE).get_indexes("visits")]
+
+
 def frames():
     frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", None, "z"], "f": [1.5, 2.5, None], "d": pd.to_datetime(["2026-01-01"] * 3)})
     frame.to_sql("frame", ENGINE, index=False)
@@ -189,6 +223,7 @@ core()
 reflection()
 documents()
 arrays()
+indexes()
 frames()
 asyncio.run(pool())
 print("SQLAlchemy, pandas and asyncpg: as expected")

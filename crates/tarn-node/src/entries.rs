@@ -8,6 +8,7 @@
 //! An entry is written if, and only if, its row is: in one batch of the log, in which every row that is there already is guarded by the
 //! change that it was read at. So the entry of a row is always that of its values, and an entry that goes needs no guard of its own. One that
 //! comes may not be there: that is what the constraint is. Entries that go are before those that come, so rows may exchange their values.
+//! Where values may repeat each row has an entry of its own, which nobody else writes: it is put without a look at what is there.
 //!
 //! Whoever commits asks this: the door for what commits at once (`write.rs`), a session for what it holds until COMMIT, which sees rows and
 //! entries of its own.
@@ -23,13 +24,13 @@ use tarn_types::{
     encode_cells, entry_cells, entry_key, patch_cells,
 };
 
-use crate::catalog::TableHandle;
+use crate::catalog::{TableHandle, altered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
 
-/// A constraint of a table and what it is kept by.
+/// A constraint of a table, or an index by which its rows are found, and its entries.
 #[derive(Clone)]
 pub struct Index {
     pub unique: Unique,
@@ -75,15 +76,18 @@ impl WithEntries {
 }
 
 impl TableService {
-    /// The constraints of a table beside its primary key.
+    /// The constraints of a table beside its primary key, and its other indexes.
     ///
-    /// Errors: `Corrupt` where the entries of one are not here: rows that nobody holds to it are not written.
+    /// Errors: `Conflict` for a definition that is older than the table's; `Corrupt` where the entries of an index are not here: rows that nobody
+    /// holds to it are not written.
     pub fn indexes(&self, table: &TableSchema) -> Result<Vec<Index>> {
         let of = |unique: &Unique| match self.parts.catalog.index(unique.index) {
             Some(entries) => Ok(Index { unique: unique.clone(), entries }),
+            // It was dropped since somebody read the definition.
+            None if self.parts.catalog.table_of_index(unique.index).is_none() => Err(altered(&table.name)),
             None => {
                 let message =
-                    format!("table \"{}\": the index of constraint \"{}\" is not here", table.name, unique.name);
+                    format!("table \"{}\": the entries of index \"{}\" are not here", table.name, unique.name);
                 Err(Error::new(ErrorKind::Corrupt, message)
                     .with_hint("copy out the rows with COPY ... TO, DROP TABLE, and load it again"))
             }
@@ -92,7 +96,7 @@ impl TableService {
     }
 }
 
-/// Whether a batch may change values that are held to a constraint.
+/// Whether a batch may change values of which there are entries.
 pub(crate) fn touches(table: &TableSchema, batch: &MutationBatch) -> Result<bool> {
     let is_held = |id: &ColumnId| table.options.rules.uniques.iter().any(|unique| unique.columns.contains(id));
     for mutation in batch.iter() {
@@ -157,7 +161,8 @@ impl Known {
         let mut taken = Vec::with_capacity(indexes.len());
         for index in &indexes {
             let mut keys = vec![];
-            for mutation in batch.iter().filter(|mutation| mutation.op == Op::Insert) {
+            let gives_way = |mutation: &Mutation<'_>| mutation.op == Op::Insert && !index.unique.repeats;
+            for mutation in batch.iter().filter(gives_way) {
                 let values = decode_row(table, mutation.key, mutation.cells)?;
                 keys.extend(index.key(table, &values)?);
             }
@@ -247,11 +252,30 @@ impl Known {
 }
 
 impl Index {
-    /// The entry that a row of these values has, if it has one.
+    /// The entry by which rows of these values are held to the constraint. `None`: they are held to nothing.
     ///
     /// Errors: values of another table.
     pub fn key(&self, table: &TableSchema, values: &[Value]) -> Result<Option<Vec<u8>>> {
-        Ok(entry_key(table, &self.unique, self.entries.schema(), values)?)
+        if self.unique.repeats { Ok(None) } else { self.entry(table, values, &[]) }
+    }
+
+    /// The entry that a row has, if it has one.
+    ///
+    /// Errors: values of another table.
+    pub fn entry(&self, table: &TableSchema, values: &[Value], row_key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(entry_key(table, &self.unique, self.entries.schema(), values, row_key)?)
+    }
+
+    /// The entry of a row comes: of a constraint it may not be there.
+    ///
+    /// Errors: bytes that are no cells.
+    pub fn push(&self, entries: &mut BatchBuilder, entry: &[u8], row_key: &[u8]) -> Result<()> {
+        let cells = entry_cells(self.entries.schema(), row_key)?;
+        match self.unique.repeats {
+            false => entries.create(entry, &cells),
+            true => entries.put(entry, &cells, None),
+        }
+        Ok(())
     }
 
     fn entries_of(&self, table: &TableSchema, followed: &[Followed<'_>]) -> Result<MutationBatch> {
@@ -259,8 +283,8 @@ impl Index {
         let mut entries = BatchBuilder::new(schema);
         let mut come = vec![];
         for row in followed.iter().filter(|row| row.is_written) {
-            let before = row.was.map(|was| self.key(table, &was.values)).transpose()?.flatten();
-            let after = row.is.as_ref().map(|is| self.key(table, is)).transpose()?.flatten();
+            let before = row.was.map(|was| self.entry(table, &was.values, row.key)).transpose()?.flatten();
+            let after = row.is.as_ref().map(|is| self.entry(table, is, row.key)).transpose()?.flatten();
             if before == after {
                 continue;
             }
@@ -270,7 +294,7 @@ impl Index {
             come.extend(after.map(|after| (after, row.key)));
         }
         for (entry, row_key) in come {
-            entries.create(&entry, &entry_cells(schema, row_key)?);
+            self.push(&mut entries, &entry, row_key)?;
         }
         Ok(entries.finish())
     }

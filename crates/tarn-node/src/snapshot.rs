@@ -135,6 +135,16 @@ impl TableSnapshot {
         }
     }
 
+    /// Whether every row of this position has the entries in an index that are its own: the table was defined with it then.
+    pub fn has_index(&self, index: TableId) -> bool {
+        let rows = match &self.0 {
+            Of::Rows(rows) => rows,
+            Of::Own(view) => view.rows(),
+            Of::Files { .. } => return false,
+        };
+        rows.schema().options.rules.uniques.iter().any(|unique| unique.index == index)
+    }
+
     /// The lake version that, with the recent rows, is the table.
     pub fn version(&self) -> Version {
         match &self.0 {

@@ -161,7 +161,8 @@ fn of_columns(columns: &[Ident], table: &TableSchema) -> Result<Arbiter> {
         return Ok(Arbiter::Key);
     }
     let named: BTreeSet<ColumnId> = named.into_iter().map(|at| table.columns[at].id).collect();
-    let is_named = |unique: &Unique| unique.columns.iter().copied().collect::<BTreeSet<_>>() == named;
+    let is_named =
+        |unique: &Unique| !unique.repeats && unique.columns.iter().copied().collect::<BTreeSet<_>>() == named;
     match table.options.rules.uniques.iter().position(is_named) {
         Some(at) => Ok(Arbiter::Unique(at)),
         None => Err(Error::ConflictTarget { table: table.name.clone(), key: key_names(table) }),
@@ -275,7 +276,8 @@ mod tests {
             columns: columns.iter().map(|id| ColumnId(*id)).collect(),
             ..Unique::default()
         };
-        table.options.rules.uniques = vec![unique("t_v_key", &[3]), unique("both", &[4, 3])];
+        let w = Unique { by_index: true, repeats: true, ..unique("t_w_idx", &[4]) };
+        table.options.rules.uniques = vec![unique("t_v_key", &[3]), unique("both", &[4, 3]), w];
         let of = |on: &str| {
             let sql = format!("INSERT INTO t VALUES (1, 2, 3, 4) ON CONFLICT {on}");
             let Statement::Insert(insert) = crate::parser::statements(&sql).unwrap().remove(0) else { panic!("{sql}") };
@@ -289,5 +291,9 @@ mod tests {
         let all = "DO UPDATE SET v = excluded.v, w = excluded.w";
         assert_eq!(of(&format!("(v) {all}")), (Arbiter::Unique(0), OnKey::Change));
         assert_eq!(of(&format!("(a, b) {all}")), (Arbiter::Key, OnKey::ReplaceOnce));
+        // An index whose values may repeat holds no row to anything.
+        let by_w = "INSERT INTO t VALUES (1, 2, 3, 4) ON CONFLICT (w) DO NOTHING";
+        let Statement::Insert(insert) = crate::parser::statements(by_w).unwrap().remove(0) else { panic!("{by_w}") };
+        assert!(matches!(arbiter(&insert, &table), Err(Error::ConflictTarget { .. })));
     }
 }

@@ -86,6 +86,22 @@ pub trait HotView: Send + Sync {
     fn scan(&self, scan: &RangeScan) -> RowBatches;
     /// Whether the row engine has every row of the table: nothing was evicted, and the table is not append-only.
     fn rows_complete(&self) -> bool;
+    /// The rows whose entries in an index of the table lie in these ranges, which do not overlap: the entries of the view's position.
+    /// Waits for the disk. By default nobody knows.
+    fn indexed(&self, _index: TableId, _ranges: &[KeyRange], _max_rows: usize) -> Result<Indexed> {
+        Ok(Indexed::Unknown("its entries are not there"))
+    }
+}
+
+/// What an index knows of some values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Indexed {
+    /// Engine keys of the rows that have them, in no order, each once.
+    Rows(Vec<Vec<u8>>),
+    /// More rows than were asked for.
+    TooMany,
+    /// It cannot be asked, and why.
+    Unknown(&'static str),
 }
 
 /// Which rows, and what of them?

@@ -19,7 +19,7 @@ use tarn_types::{DataType, KeyPart, TableSchema, Value, encode_key, encode_parti
 use crate::hot::KeyRange;
 
 /// More keys than this are not looked up one by one.
-const MAX_KEYS: usize = 1_000;
+pub(crate) const MAX_KEYS: usize = 1_000;
 
 /// More ranges than this are not scanned one by one.
 const MAX_RANGES: usize = 64;
@@ -43,11 +43,16 @@ pub(crate) struct Ranges {
 
 /// Of a table that keeps its rows by key.
 pub(crate) fn key_set(predicates: &[Predicate], table: &TableSchema) -> KeySet {
+    key_set_within(predicates, table, MAX_RANGES)
+}
+
+/// The same, with so many ranges at most.
+pub(crate) fn key_set_within(predicates: &[Predicate], table: &TableSchema, max_ranges: usize) -> KeySet {
     let lists = lists(predicates, table);
     let of_key: Vec<&[Value]> =
         table.key.iter().map_while(|part| lists.get(&part.column_idx).map(Vec::as_slice)).collect();
     let keys = (of_key.len() == table.key.len()).then(|| keys(table, &of_key)).flatten();
-    let ranges = if keys.is_some() { None } else { ranges(table, &of_key, predicates) };
+    let ranges = if keys.is_some() { None } else { ranges(table, &of_key, predicates, max_ranges) };
     KeySet { keys, ranges }
 }
 
@@ -73,18 +78,18 @@ fn keys(table: &TableSchema, of_key: &[&[Value]]) -> Option<Vec<Vec<u8>>> {
     Some(keys)
 }
 
-fn ranges(table: &TableSchema, of_key: &[&[Value]], predicates: &[Predicate]) -> Option<Ranges> {
+fn ranges(table: &TableSchema, of_key: &[&[Value]], predicates: &[Predicate], max: usize) -> Option<Ranges> {
     if table.n_partition_key == 0 || of_key.len() < table.n_partition_key {
         return None;
     }
     // As many columns as do not make too many ranges.
     let n_fixed = (table.n_partition_key..=of_key.len().min(table.key.len() - 1))
         .rev()
-        .find(|n| product(&of_key[..*n], MAX_RANGES).is_some())?;
+        .find(|n| product(&of_key[..*n], max).is_some())?;
     let next = &table.key[n_fixed];
     let bounds: Vec<&Predicate> = predicates.iter().filter(|of| bounds(table, next, of)).collect();
     let mut ranges = vec![];
-    for values in product(&of_key[..n_fixed], MAX_RANGES)? {
+    for values in product(&of_key[..n_fixed], max)? {
         let mut range = KeyRange::of_prefix(encode_partition_prefix(table, &values).ok()?)?;
         for bound in &bounds {
             narrow(table, &values, next.descending, bound, &mut range);

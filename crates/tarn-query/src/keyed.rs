@@ -663,6 +663,9 @@ impl Scope<'_> {
 
     /// The same of a unique constraint.
     fn full_unique(&self, selection: &Expr, at: usize) -> Option<Vec<Slot>> {
+        if self.table.options.rules.uniques[at].repeats {
+            return None;
+        }
         let columns = unique_columns(self.table, at);
         let length = |at: usize| self.table.rules_of(at).and_then(|rules| rules.length);
         // Blanks at the end of a `char(n)` are no difference, which the planner knows.

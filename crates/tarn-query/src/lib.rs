@@ -4,6 +4,7 @@
 //! SQL ──> keyed?  ──yes──> (the caller answers from the row engine; no plan)
 //!   └──no──> Session ──> DataFusion ──> TarnTable::scan ──paths──> ScanSpec ──when it runs──> Opener
 //!                                          │  point, keys  row engine, key by key; rows of files by their addresses
+//!                                          │  index        entries of an index (while it is planned), then as keys
 //!                                          │  range        row engine, runs of keys
 //!                                          │  rows         row engine, everything (forced)
 //!                                          └─ lake         blocks that pruning leaves (pruning.rs), dead rows skipped  ∪  recent rows
@@ -89,6 +90,7 @@ mod addresses;
 mod column_bounds;
 mod files;
 mod hot_exec;
+mod indexed;
 mod key_ranges;
 mod keys_exec;
 mod lake;
@@ -140,7 +142,7 @@ pub use conflict::{Arbiter, OnKey};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use hot::{
-    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, KeyRange, RangeScan, RowBatches,
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, RowBatches,
 };
 pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule, ViewTexts};

@@ -4,6 +4,7 @@
 //! | path | reads | open when |
 //! |---|---|---|
 //! | `point`, `keys` | the row engine, key by key; an evicted row from its file, by address | every key column has a value, or a list of them |
+//! | `index` | the entries of an index while the statement is planned, so that it is known how many rows there are; then as `keys` | the first columns of an index have values, lists of them or bounds |
 //! | `range` | the row engine, one run of keys for each partition key, in either direction; evicted rows from their files, by address | the partition key has |
 //! | `rows` | the row engine, all of it | it is forced, and no row was evicted |
 //! | `lake` | files at the view's version without dead and hidden rows, and recent rows | unless another is forced |
@@ -47,6 +48,8 @@ pub(crate) struct Facts {
     pub n_keys: Option<usize>,
     /// Ranges of keys that the filters leave.
     pub n_ranges: Option<usize>,
+    /// What the indexes say of the filters; `None`: there are none.
+    pub by_index: Option<Result<ByIndex, String>>,
     /// Whether some rows are in the lake alone.
     pub is_evicted: bool,
     /// Blocks of the lake that may hold an evicted row of the ranges.
@@ -60,10 +63,19 @@ pub(crate) struct Facts {
     pub partition_key: String,
 }
 
+/// What an index that was asked knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ByIndex {
+    pub name: String,
+    /// Rows that have an entry.
+    pub n_rows: usize,
+}
+
 /// A way to the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
     Keys,
+    Index,
     Ranges,
     Rows,
     Lake,
@@ -94,7 +106,7 @@ pub(crate) struct Choice {
 ///
 /// Errors: why the forced path cannot give the answer.
 pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
-    let weighed = [Path::Keys, Path::Ranges, Path::Rows, Path::Lake].map(|path| (path, facts.weigh(path)));
+    let weighed = [Path::Keys, Path::Index, Path::Ranges, Path::Rows, Path::Lake].map(|path| (path, facts.weigh(path)));
     let open = weighed.iter().filter_map(|(_, weighed)| weighed.as_ref().ok());
     let Some(best) = open.min_by(|a, b| a.cost_us.total_cmp(&b.cost_us)) else {
         return Err(match facts.is_append_only {
@@ -104,7 +116,12 @@ pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
     };
     let other = |(path, weighed): &(Path, Result<Candidate, String>)| match weighed {
         Ok(candidate) if candidate == best => None,
-        Ok(candidate) => Some(format!("{}: costs {}us", facts.name(*path), candidate.cost_us.round())),
+        _ if *path == Path::Index && facts.by_index.is_none() => None,
+        Ok(candidate) => {
+            // Of an index it is known how many rows there are.
+            let why = if *path == Path::Index { format!(", {}", candidate.why) } else { String::new() };
+            Some(format!("{}: costs {}us{why}", facts.name(*path), candidate.cost_us.round()))
+        }
         Err(why) => Some(format!("{}: {why}", facts.name(*path))),
     };
     let not_taken = weighed.iter().filter_map(other).collect::<Vec<_>>().join("; ");
@@ -115,7 +132,8 @@ pub(crate) fn choose(facts: &Facts) -> Result<Choice, &'static str> {
 impl Facts {
     /// Whether a path by keys costs less than any scan of the lake: nobody needs to ask how large that is.
     pub(crate) fn is_cheap_by_key(&self) -> bool {
-        let costs = [Path::Keys, Path::Ranges].map(|path| self.weigh(path).map(|candidate| candidate.cost_us));
+        let costs =
+            [Path::Keys, Path::Index, Path::Ranges].map(|path| self.weigh(path).map(|candidate| candidate.cost_us));
         costs.into_iter().flatten().any(|cost| cost < LAKE_US)
     }
 
@@ -124,6 +142,7 @@ impl Facts {
         match path {
             Path::Keys if self.n_keys.is_none_or(|n| n == 1) => "point",
             Path::Keys => "keys",
+            Path::Index => "index",
             Path::Ranges => "range",
             Path::Rows => "rows",
             Path::Lake => "lake",
@@ -134,13 +153,16 @@ impl Facts {
     fn weigh(&self, path: Path) -> Result<Candidate, String> {
         let by_key = match path {
             Path::Lake => true,
-            Path::Keys | Path::Ranges | Path::Rows => self.has_rows_by_key,
+            Path::Keys | Path::Index | Path::Ranges | Path::Rows => self.has_rows_by_key,
         };
         match (self.forced, path) {
-            (AccessPath::Lake, Path::Keys | Path::Ranges) | (AccessPath::Rows, Path::Lake) => {
+            (AccessPath::Lake, Path::Keys | Path::Index | Path::Ranges) | (AccessPath::Rows, Path::Lake) => {
                 return Err(format!("tarn.access_path is '{}'", self.forced));
             }
-            (AccessPath::Auto | AccessPath::Lake, Path::Rows) => {
+            (AccessPath::Index, Path::Ranges | Path::Lake) if matches!(self.by_index, Some(Ok(_))) => {
+                return Err(format!("tarn.access_path is '{}'", self.forced));
+            }
+            (AccessPath::Auto | AccessPath::Lake | AccessPath::Index, Path::Rows) => {
                 return Err("only if tarn.access_path is 'rows'".to_owned());
             }
             _ if !by_key => return Err("the table has no rows by key".to_owned()),
@@ -149,6 +171,7 @@ impl Facts {
         let of_all = |cost_us, row_us, why| (cost_us + self.n_rows() as f64 * row_us, self.n_rows(), why);
         let (cost_us, rows, why) = match path {
             Path::Keys => self.by_keys()?,
+            Path::Index => self.of_index()?,
             Path::Ranges => self.by_ranges()?,
             Path::Rows if self.is_evicted => return Err("rows were evicted".to_owned()),
             Path::Rows => of_all(RANGE_US, ROW_US, "forced by tarn.access_path".to_owned()),
@@ -168,6 +191,22 @@ impl Facts {
                 format!("{keys}, an evicted row is read from the lake by its address"),
             ),
         })
+    }
+
+    /// What is read beside the entries, which were read to know it.
+    fn of_index(&self) -> Result<(f64, u64, String), String> {
+        let ByIndex { name, n_rows } = self.by_index.clone().unwrap_or_else(|| Err("there is none".to_owned()))?;
+        let rows = if n_rows == 1 { "1 row".to_owned() } else { format!("{n_rows} rows") };
+        let (row_us, evicted) = match self.is_evicted && n_rows > 0 {
+            false => (KEY_US, ""),
+            true => (ADDRESS_US, ", an evicted one is read from the lake by its address"),
+        };
+        Ok((RANGE_US + n_rows as f64 * row_us, n_rows as u64, format!("{name} has entries of {rows}{evicted}")))
+    }
+
+    /// Whether the entries of so many ranges are read sooner than all rows.
+    pub(crate) fn may_ask_index(&self, n_ranges: usize) -> bool {
+        n_ranges as f64 * RANGE_US <= LAKE_US + self.n_rows() as f64 * LAKE_ROW_US
     }
 
     fn by_ranges(&self) -> Result<(f64, u64, String), String> {
@@ -201,6 +240,7 @@ impl Facts {
             AccessPath::Lake => "forced by tarn.access_path".to_owned(),
             _ if !self.has_rows_by_key => "the table has no rows by key".to_owned(),
             _ if self.n_keys.is_some() => "columns cost less than so many keys".to_owned(),
+            _ if matches!(self.by_index, Some(Ok(_))) => "columns cost less than so many rows of an index".to_owned(),
             _ if self.n_ranges.is_none() => {
                 format!("no equality on {}: columns cost less than rows", self.partition_key)
             }
@@ -227,7 +267,7 @@ mod tests {
     /// What is asked, what is taken, a part of why, and a part of why not.
     #[test]
     fn the_cheapest_path_is_taken_and_the_others_have_reasons() {
-        use AccessPath::{Auto, Lake, Rows};
+        use AccessPath::{Auto, Index, Lake, Rows};
         let evicted = || Facts { is_evicted: true, ..facts() };
         let keys = |n, facts| Facts { n_keys: Some(n), ..facts };
         let ranges = |n, facts| Facts { n_ranges: Some(n), ..facts };
@@ -235,6 +275,8 @@ mod tests {
         let small = |facts| Facts { lake_rows: Some(0), recent_rows: 500, ..facts };
         let touched = |blocks, facts| Facts { evicted_blocks: blocks, ..facts };
         let first = |n, facts| Facts { first_rows: Some(n), ..facts };
+        let by = |n_rows, facts| Facts { by_index: Some(Ok(ByIndex { name: "t_b_idx".to_owned(), n_rows })), ..facts };
+        let no_index = |facts| Facts { by_index: Some(Err("nothing is said".to_owned())), ..facts };
         for (facts, taken, why, not) in [
             (facts(), "lake", "no equality on a: columns cost less than rows", "range: no equality on a"),
             (keys(1, facts()), "point", "full key", "lake: costs 181000us"),
@@ -255,6 +297,17 @@ mod tests {
                 "lake: costs",
             ),
             (ranges(1, touched(0, evicted())), "range", "no row of it evicted", "lake: costs"),
+            (by(3, facts()), "index", "t_b_idx has entries of 3 rows", "lake: costs 181000us"),
+            (by(1, ranges(1, facts())), "index", "entries of 1 row", "range: costs 920us"),
+            (by(3, keys(1, facts())), "point", "full key", "index: costs 35us"),
+            (by(3, evicted()), "index", "3 rows, an evicted one is read from the lake", "lake: costs"),
+            (by(700, evicted()), "lake", "than so many rows of an index", "index: costs 210020us"),
+            (by(0, evicted()), "index", "entries of 0 rows", "lake: costs"),
+            (by(700, small(facts())), "lake", "than so many rows of an index", "index: costs 3520us, t_b_idx has"),
+            (forced(Index, by(700, small(facts()))), "index", "700 rows", "lake: tarn.access_path is 'index'"),
+            (forced(Index, no_index(facts())), "lake", "no equality on a", "index: nothing is said"),
+            (forced(Lake, by(3, facts())), "lake", "forced", "index: tarn.access_path is 'lake'"),
+            (no_index(facts()), "lake", "no equality on a", "index: nothing is said"),
             (forced(Rows, facts()), "rows", "forced by tarn.access_path", "lake: tarn.access_path is 'rows'"),
             (forced(Rows, keys(1, facts())), "point", "full key", "rows: costs"),
             (forced(Lake, keys(1, facts())), "lake", "forced", "point: tarn.access_path is 'lake'"),
@@ -266,6 +319,18 @@ mod tests {
             assert!(choice.why.contains(why), "{choice:?}");
             assert!(choice.not_taken.contains(not), "{choice:?}");
         }
+    }
+
+    #[test]
+    fn of_a_table_without_indexes_nothing_is_said_of_them() {
+        assert!(!choose(&facts()).unwrap().not_taken.contains("index"));
+    }
+
+    #[test]
+    fn an_index_is_not_asked_of_more_values_than_reading_all_rows_costs() {
+        let small = Facts { lake_rows: Some(0), recent_rows: 500, ..facts() };
+        assert!(small.may_ask_index(50) && !small.may_ask_index(60));
+        assert!(facts().may_ask_index(1_000));
     }
 
     #[test]

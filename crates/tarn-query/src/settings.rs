@@ -19,6 +19,8 @@ pub enum AccessPath {
     Rows,
     /// From lake files and recent rows.
     Lake,
+    /// By an index wherever one can be asked, else as the planner chooses.
+    Index,
 }
 
 impl fmt::Display for AccessPath {
@@ -27,6 +29,7 @@ impl fmt::Display for AccessPath {
             AccessPath::Auto => "auto",
             AccessPath::Rows => "rows",
             AccessPath::Lake => "lake",
+            AccessPath::Index => "index",
         })
     }
 }
@@ -34,7 +37,7 @@ impl fmt::Display for AccessPath {
 /// Settings with the prefix `tarn.`, each with its default.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `auto` | `rows` | `lake`; default `auto`.
+    /// `auto` | `rows` | `lake` | `index`; default `auto`.
     pub access_path: AccessPath,
     /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version` or
     /// `as_of_time`; setting one unsets the other.
@@ -120,7 +123,8 @@ impl ExtensionOptions for Settings {
                     "auto" | "default" | "" => AccessPath::Auto,
                     "rows" => AccessPath::Rows,
                     "lake" => AccessPath::Lake,
-                    _ => return bad("auto, rows or lake"),
+                    "index" => AccessPath::Index,
+                    _ => return bad("auto, rows, lake or index"),
                 };
             }
             "as_of_version" | "as_of_time"

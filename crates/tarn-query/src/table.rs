@@ -3,7 +3,8 @@
 //!
 //! Planning reads metadata, never rows: the versions of the lake, what prunes their blocks and what is known of their
 //! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the statement
-//! has a use for them: they may answer it.
+//! has a use for them: they may answer it. Of an index the entries that the filters leave are read, a bounded number of them: they say how
+//! many rows there are, and which.
 //!
 //! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
 
@@ -14,8 +15,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{ColumnStatistics, Constraints};
 use datafusion::datasource::TableType;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use tarn_metastore::prune::{Predicate, prune};
@@ -24,18 +27,19 @@ use tarn_types::{Cursor, KeyPart, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
 use crate::files::{Counts, Cut, lake_files};
-use crate::hot::{FileStore, HotSource, HotView, KeyRange};
+use crate::hot::{FileStore, HotSource, HotView, Indexed, KeyRange};
 use crate::hot_exec::{arranged, recent_statistics};
-use crate::key_ranges::{KeySet, Ranges, key_set};
+use crate::indexed::{Asked, asked};
+use crate::key_ranges::{KeySet, MAX_KEYS, Ranges, key_set};
 use crate::lake::Lake;
 use crate::late_materialization::{self, Shape};
 use crate::opening::Opener;
-use crate::paths::{self, Facts, Path};
+use crate::paths::{self, ByIndex, Facts, Path};
 use crate::predicate::predicates;
 use crate::pruning::{Question, prune_blocks};
 use crate::reading;
 use crate::rows_exec::is_in_planner_order;
-use crate::settings::{AsOf, Settings};
+use crate::settings::{AccessPath, AsOf, Settings};
 use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
 use crate::totals::{Patience, Wish};
 use crate::values::to_scalar;
@@ -136,6 +140,15 @@ impl TableProvider for TarnTable {
     }
 }
 
+/// What the choice of a path depends on, and what was read to know it.
+struct Known {
+    facts: Facts,
+    /// The lake's version, if it was asked for.
+    lake: Option<Arc<TableVersion>>,
+    /// The keys of rows that an index has.
+    by_index: Vec<Vec<u8>>,
+}
+
 /// One scan while it is planned.
 struct Scan<'a> {
     table: &'a TarnTable,
@@ -164,7 +177,7 @@ impl Scan<'_> {
         }
         let view = self.opener.now(&self.table.table)?;
         let set = self.key_set();
-        let (facts, lake) = self.facts(&set, view.as_ref()).await?;
+        let Known { facts, lake, by_index } = self.facts(&set, &view).await?;
         let choice = paths::choose(&facts).map_err(|why| self.refusal(why))?;
         let chosen = Chosen {
             path: facts.name(choice.path).to_owned(),
@@ -181,6 +194,7 @@ impl Scan<'_> {
                 return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
             Path::Keys => How::Keys(set.keys.unwrap_or_default()),
+            Path::Index => How::Keys(by_index),
             Path::Ranges => How::Ranges(self.range_read(set.ranges, choice.rows)),
             Path::Rows => How::Ranges(self.range_read(None, choice.rows)),
         };
@@ -204,8 +218,8 @@ impl Scan<'_> {
         self.opener.version(&self.table.table, At::Version(view.version())).await
     }
 
-    /// What the paths cost depends on; and the lake's version, if it was asked for.
-    async fn facts(&self, set: &KeySet, view: &dyn HotView) -> Result<(Facts, Option<Arc<TableVersion>>)> {
+    /// What the paths cost depends on.
+    async fn facts(&self, set: &KeySet, view: &Arc<dyn HotView>) -> Result<Known> {
         let table = &self.table.table;
         let names = table.key.iter().take(table.n_partition_key);
         let names: Vec<&str> = names.map(|part| table.columns[part.column_idx].name.as_str()).collect();
@@ -215,6 +229,7 @@ impl Scan<'_> {
             is_append_only: table.options.append_only,
             n_keys: set.keys.as_ref().map(Vec::len),
             n_ranges: set.ranges.as_ref().map(|ranges| ranges.ranges.len()),
+            by_index: None,
             is_evicted: !view.rows_complete(),
             evicted_blocks: 0,
             first_rows: set
@@ -227,17 +242,77 @@ impl Scan<'_> {
             lake_rows: None,
             partition_key: names.join(", "),
         };
+        let mut lake = None;
+        let by_index = self.by_index(&mut facts, &mut lake, view).await?;
         let may_be_evicted = facts.is_evicted && set.ranges.is_some();
         if !may_be_evicted && facts.is_cheap_by_key() {
-            return Ok((facts, None));
+            return Ok(Known { facts, lake, by_index });
         }
-        let lake = self.version_of(view).await?;
+        let version = match lake {
+            Some(version) => version,
+            None => self.version_of(view.as_ref()).await?,
+        };
         if may_be_evicted {
             // An evicted row is in the lake: where no block can hold its key, there is none.
-            facts.evicted_blocks = prune(&lake, &self.of_key()).counts.blocks_kept;
+            facts.evicted_blocks = prune(&version, &self.of_key()).counts.blocks_kept;
         }
-        facts.lake_rows = Some(lake.live_rows());
-        Ok((facts, Some(lake)))
+        facts.lake_rows = Some(version.live_rows());
+        Ok(Known { facts, lake: Some(version), by_index })
+    }
+
+    /// The keys of rows that an index has, the one that has fewest; what it says is among the facts.
+    async fn by_index(
+        &self,
+        facts: &mut Facts,
+        lake: &mut Option<Arc<TableVersion>>,
+        view: &Arc<dyn HotView>,
+    ) -> Result<Vec<Vec<u8>>> {
+        let table = &self.table.table;
+        // Where nobody would take it, nobody asks.
+        if !table.has_indexes() || !facts.has_rows_by_key || facts.forced == AccessPath::Lake {
+            facts.by_index = table.has_indexes().then(|| Err("it is not asked".to_owned()));
+            return Ok(vec![]);
+        }
+        if facts.n_keys.is_some() {
+            facts.by_index = Some(Err("the keys are known".to_owned()));
+            return Ok(vec![]);
+        }
+        facts.by_index = Some(Err("nothing is said of the first column of one".to_owned()));
+        let (mut keys, mut found) = (vec![], None);
+        for Asked { index, name, ranges, .. } in asked(&self.predicates, table) {
+            if lake.is_none() && !facts.may_ask_index(ranges.len()) {
+                let version = self.version_of(view.as_ref()).await?;
+                facts.lake_rows = Some(version.live_rows());
+                *lake = Some(version);
+            }
+            if !facts.may_ask_index(ranges.len()) {
+                facts.by_index = found.clone().or(Some(Err("columns cost less than so many values".to_owned())));
+                continue;
+            }
+            let max = if found.is_some() { keys.len() } else { MAX_KEYS };
+            // It may wait for the disk.
+            let view = Arc::clone(view);
+            let told = SpawnedTask::spawn_blocking(move || view.indexed(index, &ranges, max)).join_unwind().await;
+            let why = match told.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?? {
+                Indexed::Rows(rows) => {
+                    found = Some(Ok(ByIndex { name, n_rows: rows.len() }));
+                    keys = rows;
+                    if keys.len() <= 1 {
+                        break;
+                    }
+                    continue;
+                }
+                Indexed::TooMany => format!("{name} has entries of more than {max} rows"),
+                Indexed::Unknown(why) => format!("{name}: {why}"),
+            };
+            if found.is_none() {
+                facts.by_index = Some(Err(why));
+            }
+        }
+        if found.is_some() {
+            facts.by_index = found;
+        }
+        Ok(keys)
     }
 
     /// What the filters say of the key's columns, if blocks may be left out by it.

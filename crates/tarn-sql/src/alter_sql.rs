@@ -67,11 +67,16 @@ pub enum Action {
         if_exists: bool,
     },
     AddCheck(SaidCheck),
-    /// Its index is made, and filled with the rows that are there.
+    /// A constraint, or another index: it is made, and filled with the rows that are there.
     AddUnique(SaidUnique),
     /// `DROP INDEX`, of one that is no constraint.
     DropIndex {
         name: String,
+    },
+    /// `ALTER INDEX … RENAME TO`: a constraint is called as its index is.
+    RenameIndex {
+        name: String,
+        to: String,
     },
     DropConstraint {
         name: String,

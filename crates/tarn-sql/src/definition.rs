@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use tarn_types::{Archive, ColumnId, DataType, Identity, Indexing, Length, TableSchema, TokenColumns, Unique, Value};
+use tarn_types::{
+    Archive, Column, ColumnId, DataType, Identity, IndexedColumn, Indexing, Length, TableSchema, TokenColumns, Unique,
+    Value,
+};
 
 use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
@@ -53,7 +56,8 @@ pub fn create_statement(schema: &TableSchema) -> String {
     }
     for unique in schema.options.rules.uniques.iter().filter(|unique| unique.by_index) {
         let (name, table) = (quote(&unique.name), quote(&schema.name));
-        let _ = write!(sql, ";\nCREATE UNIQUE INDEX {name} ON {table} ({})", unique_text(schema, unique));
+        let kind = if unique.repeats { "INDEX" } else { "UNIQUE INDEX" };
+        let _ = write!(sql, ";\nCREATE {kind} {name} ON {table} ({})", unique_text(schema, unique));
     }
     sql
 }
@@ -102,7 +106,7 @@ pub fn type_text(schema: &TableSchema, column_idx: usize) -> String {
 }
 
 /// The name of the type by which a constant is cast: without a length.
-fn long_type(schema: &TableSchema, column_idx: usize) -> String {
+pub fn long_type(schema: &TableSchema, column_idx: usize) -> String {
     let is_array = schema.columns[column_idx].data_type.item().is_some();
     match schema.rules_of(column_idx).and_then(|rules| rules.length) {
         Some(Length::Varying(_)) if is_array => return "character varying[]".to_owned(),
@@ -135,10 +139,24 @@ pub fn key_text(schema: &TableSchema) -> String {
     parts.join(", ")
 }
 
-/// `a, b`: the columns of a constraint.
+/// `a, b DESC`: the columns of a constraint or index.
 pub fn unique_text(schema: &TableSchema, unique: &Unique) -> String {
-    let columns = unique.columns.iter().filter_map(|id| schema.column_by_id(*id));
-    columns.map(|column| quote(&column.name)).collect::<Vec<_>>().join(", ")
+    let columns = unique.columns.iter().filter_map(|id| schema.column_by_id(*id)).enumerate();
+    let text =
+        |(place, column): (usize, &Column)| format!("{}{}", quote(&column.name), order_text(&unique.order(place)));
+    columns.map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// What stands behind a column of an index, as PostgreSQL writes it: nothing of what goes without saying.
+pub fn order_text(of: &IndexedColumn) -> String {
+    let class = of.operators.as_ref().map_or_else(String::new, |class| format!(" {class}"));
+    let order = match (of.descending, of.nulls_first) {
+        (false, false) => "",
+        (false, true) => " NULLS FIRST",
+        (true, true) => " DESC",
+        (true, false) => " DESC NULLS LAST",
+    };
+    class + order
 }
 
 fn options_text(schema: &TableSchema) -> String {

@@ -91,7 +91,8 @@ mod tests {
         assert_eq!(error.detail(), Some(detail));
         assert_eq!(error.constraint(), Some(("t", "t_pkey")));
         let unique = Unique { name: "t_at_key".into(), columns: vec![ColumnId(2)], ..Unique::default() };
-        let key = entry_key(&table, &unique, &index_table(&table, &unique).unwrap(), &values).unwrap().unwrap();
+        let index = index_table(&table, &unique).unwrap();
+        let key = entry_key(&table, &unique, &index, &values, &[]).unwrap().unwrap();
         let error = duplicate(&Existing { table, key, unique: Some(unique) }, &zone);
         assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_at_key\"");
         assert_eq!(error.detail(), Some("Key (at)=(2020-06-30 20:00:00-04) already exists."));

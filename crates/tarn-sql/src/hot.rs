@@ -1,9 +1,10 @@
 //! How do queries see the tables of a node? Adapters from the node's door to the traits of `tarn-query`.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+use datafusion::arrow::array::AsArray;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use parking_lot::Mutex;
@@ -15,9 +16,10 @@ use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
 use tarn_query::{
-    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, RangeScan, Result, RowBatches,
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, Result,
+    RowBatches,
 };
-use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
+use tarn_types::{Cursor, Direction, FileId, TableId, TableSchema, Version};
 
 use crate::altered::Called;
 use crate::error::SqlError;
@@ -136,6 +138,9 @@ impl HotSource for OpenedSource {
     }
 }
 
+/// Entries of an index that are read at first; later batches grow.
+const FIRST_ENTRIES: usize = 64;
+
 /// Reads for the user of a session, and what its transaction sees.
 pub struct Reader {
     pub node: Arc<Node>,
@@ -165,31 +170,81 @@ impl HotReader for Reader {
             }
             transaction.sees(&self.node).map_err(failed)?
         };
-        let taken = self.node.tables().snapshot(&who, &opened).map_err(failed)?;
         let altered = self.temporary.now();
-        let taken = opened.iter().zip(taken).map(|((table, _), now)| {
-            let snapshot = moment.as_ref().and_then(|moment| moment.of(table)).unwrap_or(now);
+        let is_altered = |schema: &Arc<TableSchema>| {
+            let altered = altered.altered.get(schema.id);
+            altered.filter(|altered| Arc::ptr_eq(altered.handle.schema(), schema))
+        };
+        // Entries are of the same moment as their rows. Those that the transaction makes itself lack what others write meanwhile.
+        let mut asked = opened.clone();
+        let mut entries_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(opened.len());
+        for (table, _) in &opened {
+            let n_before = asked.len();
+            if let Opened::Table(handle) = table
+                && handle.schema().has_indexes()
+                && is_altered(handle.schema()).is_none()
+            {
+                let indexes = self.node.tables().indexes(handle.schema()).unwrap_or_default();
+                asked.extend(indexes.into_iter().map(|index| (Opened::Table(index.entries), None)));
+            }
+            entries_of.push(n_before..asked.len());
+        }
+        let mut taken = self.node.tables().snapshot(&who, &asked);
+        if taken.is_err() && asked.len() > opened.len() {
+            // An index may be dropped just now: the answer does not hang on it.
+            asked.truncate(opened.len());
+            entries_of.fill(0..0);
+            taken = self.node.tables().snapshot(&who, &asked);
+        }
+        let taken = taken.map_err(failed)?;
+        let with_own = |snapshot: TableSnapshot, schema: &Arc<TableSchema>| match own.get(&schema.id) {
+            Some(own) => snapshot.with_own(Arc::clone(own), schema),
+            None => snapshot,
+        };
+        let views = opened.iter().zip(&taken).zip(entries_of).map(|(((table, _), now), entries)| {
+            let at_moment = moment.as_ref().and_then(|moment| moment.of(table));
+            let is_now = at_moment.is_none();
+            let snapshot = at_moment.unwrap_or_else(|| now.clone());
             let (seen, id) = (table.schema(), table.schema().id);
-            let altered = altered.altered.get(id).filter(|altered| Arc::ptr_eq(altered.handle.schema(), seen));
+            let altered = is_altered(seen);
             snapshot.check_for(altered.map_or(seen, |altered| &altered.from)).map_err(failed)?;
-            Ok(match own.get(&id) {
-                Some(own) => snapshot.with_own(Arc::clone(own), seen),
-                None if altered.is_some() => snapshot.with_own(Arc::new(OwnWrites::new(Arc::clone(seen))), seen),
-                None => snapshot,
-            })
+            let snapshot = match altered {
+                Some(_) if !own.contains_key(&id) => {
+                    snapshot.with_own(Arc::new(OwnWrites::new(Arc::clone(seen))), seen)
+                }
+                _ => with_own(snapshot, seen),
+            };
+            let mut indexes = HashMap::new();
+            for ((index, _), now) in asked[entries.clone()].iter().zip(&taken[entries]) {
+                let of_moment = moment.as_ref().and_then(|moment| moment.of(index));
+                let Some(entries) = of_moment.or_else(|| is_now.then(|| now.clone())) else { continue };
+                // Else it is being filled, or is gone for those who write.
+                if !snapshot.has_index(index.schema().id) {
+                    continue;
+                }
+                indexes.insert(
+                    index.schema().id,
+                    Entries { rows_at: index.schema().columns.len() - 1, snapshot: with_own(entries, index.schema()) },
+                );
+            }
+            Ok(Arc::new(View { table: Arc::clone(seen), snapshot, indexes }) as Arc<dyn HotView>)
         });
-        let taken = taken.collect::<Result<Vec<TableSnapshot>>>()?;
-        let views = opened.into_iter().zip(taken);
-        Ok(views
-            .map(|((table, _), snapshot)| Arc::new(View { table: Arc::clone(table.schema()), snapshot }) as _)
-            .collect())
+        views.collect()
     }
+}
+
+/// The entries of an index, at the moment of its table.
+struct Entries {
+    /// The place of the column that leads to rows.
+    rows_at: usize,
+    snapshot: TableSnapshot,
 }
 
 /// One position of one table.
 struct View {
     table: Arc<TableSchema>,
     snapshot: TableSnapshot,
+    indexes: HashMap<TableId, Entries>,
 }
 
 impl View {
@@ -250,5 +305,34 @@ impl HotView for View {
 
     fn rows_complete(&self) -> bool {
         self.snapshot.rows_complete()
+    }
+
+    fn indexed(&self, index: TableId, ranges: &[KeyRange], max_rows: usize) -> Result<Indexed> {
+        let Some(Entries { rows_at, snapshot }) = self.indexes.get(&index) else {
+            return Ok(Indexed::Unknown("its entries are not those of the rows that the statement sees"));
+        };
+        let mut rows = vec![];
+        for KeyRange { start, end } in ranges {
+            let wanted = RangeOfRows {
+                range: snapshot::KeyRange::Range(start.clone()..end.clone()),
+                direction: Direction::Ascending,
+                projection: Some(vec![*rows_at]),
+                with_seqno: false,
+                batch_rows: FIRST_ENTRIES,
+            };
+            for batch in snapshot.scan(&wanted) {
+                let ScannedRows { rows: entries, evicted, .. } = self.of(batch)?;
+                // Nobody evicts them: their tables say no time after which.
+                if !evicted.is_empty() {
+                    return Ok(Indexed::Unknown("entries were evicted"));
+                }
+                let keys = entries.column(0).as_binary::<i32>();
+                rows.extend(keys.iter().flatten().map(<[u8]>::to_vec));
+                if rows.len() > max_rows {
+                    return Ok(Indexed::TooMany);
+                }
+            }
+        }
+        Ok(Indexed::Rows(rows))
     }
 }

@@ -266,13 +266,13 @@ pub fn substitute(statement: Statement) -> Result<Statement> {
         return Ok(statement);
     }
     const INDEXES: &str = "SELECT current_database() AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
-         false AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", index_name AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
+         repeats AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", index_name AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
          position AS \"ORDINAL_POSITION\", column_name AS \"COLUMN_NAME\", CASE WHEN descending THEN 'D' ELSE 'A' END AS \"ASC_OR_DESC\", \
          NULL::bigint AS \"CARDINALITY\", NULL::bigint AS \"PAGES\", NULL::text AS \"FILTER_CONDITION\", NULL::text AS \"REMARKS\" \
-         FROM (SELECT table_name, column_name, position, descending, table_name || '_pkey' AS index_name FROM tarn.keys UNION ALL \
-         SELECT k.table_name, k.column_name, k.ordinal_position::bigint, false, k.constraint_name FROM information_schema.key_column_usage k \
-         JOIN information_schema.table_constraints c ON c.table_name = k.table_name AND c.constraint_name = k.constraint_name \
-         WHERE c.constraint_type = 'UNIQUE') indexes ORDER BY table_name, index_name, position";
+         FROM (SELECT t.relname AS table_name, a.attname AS column_name, a.attnum::bigint AS position, i.relname AS index_name, \
+         x.indoption[a.attnum] & 1 = 1 AS descending, NOT x.indisunique AS repeats FROM pg_catalog.pg_index x \
+         JOIN pg_catalog.pg_class t ON t.oid = x.indrelid JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid \
+         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.oid) indexes ORDER BY table_name, repeats, index_name, position";
     const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
          column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
          FROM tarn.keys ORDER BY table_name, position";

@@ -3,7 +3,7 @@
 //! types in `catalog_types.rs`.
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
-//! that clients are told, their defaults and their primary keys and unique constraints, whose indexes are relations, too; and system tables are views.
+//! that clients are told, their defaults and their primary keys, unique constraints and other indexes, which are relations, too; and system tables are views.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,14 +21,17 @@ use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, Simple
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
 use tarn_types::data_type::TYPE_METADATA;
-use tarn_types::{ColumnId, Identity, Length, TableId, TableSchema};
+use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, TableId, TableSchema};
 
 use crate::catalog_dependencies;
 use crate::catalog_sequences;
 use crate::catalog_types;
-use crate::definition::{default_text, has_primary_key};
+use crate::definition::{default_text, has_primary_key, order_text};
 use crate::names::{KEY_SUFFIX, quote};
+use crate::operator_classes;
 use crate::rows::{CHAR, pg_type, size_and_modifier};
+use crate::system::{Cell, Columns, text};
+use crate::system_activity::PgTables;
 use crate::temporary::OwnSchema;
 use crate::view_text;
 
@@ -49,7 +52,7 @@ const RELATIONS: [&str; 13] = [
     "pg_views",
 ];
 
-/// Numbers of tables and views, of the indexes of primary and unique keys, and of their constraints: the id of the table, or of that of the entries, behind. Those of other relations are
+/// Numbers of tables and views, of indexes, and of the constraints that they are of: the id of the table, or of that of the entries, behind. Those of other relations are
 /// smaller.
 const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
@@ -157,7 +160,10 @@ impl Relation {
         };
         let own: Vec<Cells> = match self.name {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
-            "pg_index" => indexes().map(|(oid, of)| index(oid, &of)).collect(),
+            "pg_index" => {
+                let classes = operator_numbers(&self.read("pg_opclass", state).await?)?;
+                indexes().map(|(oid, of)| index(oid, &of, &classes)).collect()
+            }
             "pg_constraint" => {
                 let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, of(table)));
                 let keys = indexes().filter(|(_, index)| index.is_constraint);
@@ -385,15 +391,16 @@ fn place_of(id: TableId) -> i32 {
     }
 }
 
-/// An index of a table: that of its primary key, or of a unique constraint.
+/// An index of a table: that of its primary key, of a unique constraint, or another one.
 struct Index<'a> {
     table: &'a TableSchema,
     /// What its numbers are counted by.
     place: i32,
     name: String,
-    /// Of the table, in order; whether they descend.
-    columns: Vec<(usize, bool)>,
+    /// Of the table, in order, and how they are ordered.
+    columns: Vec<(usize, IndexedColumn)>,
     is_primary: bool,
+    is_unique: bool,
     is_constraint: bool,
 }
 
@@ -410,22 +417,32 @@ impl Index<'_> {
 
 /// The indexes of a table, that of its primary key first.
 fn indexes(table: &TableSchema) -> Vec<Index<'_>> {
+    // There is no NULL in keys; PostgreSQL writes `DESC` of what puts it first.
+    let of_key = |part: &KeyPart| {
+        let (descending, nulls_first) = (part.descending, part.descending);
+        (part.column_idx, IndexedColumn { descending, nulls_first, operators: None })
+    };
     let primary = has_primary_key(table).then(|| Index {
         table,
         place: place_of(table.id),
         name: format!("{}{KEY_SUFFIX}", table.name),
-        columns: table.key.iter().map(|part| (part.column_idx, part.descending)).collect(),
+        columns: table.key.iter().map(of_key).collect(),
         is_primary: true,
+        is_unique: true,
         is_constraint: true,
     });
-    let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
+    let place =
+        |(place, id): (usize, &ColumnId)| Some((place, table.columns.iter().position(|column| column.id == *id)?));
     let uniques = table.options.rules.uniques.iter().map(|unique| Index {
         table,
         // The entries are a table, which has this number to itself.
         place: place_of(unique.index),
         name: unique.name.clone(),
-        columns: unique.columns.iter().filter_map(place).map(|at| (at, false)).collect(),
+        columns: (unique.columns.iter().enumerate().filter_map(place))
+            .map(|(place, at)| (at, unique.order(place)))
+            .collect(),
         is_primary: false,
+        is_unique: !unique.repeats,
         is_constraint: !unique.by_index,
     });
     primary.into_iter().chain(uniques).collect()
@@ -450,11 +467,26 @@ fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
     rows.collect()
 }
 
-fn index(oid: i32, of: &Index<'_>) -> Cells<'static> {
+/// The numbers of classes of operators that b-trees have, by their names.
+fn operator_numbers(classes: &RecordBatch) -> Result<HashMap<String, i32>> {
+    let number = |name| Ok::<_, DataFusionError>(cast(column(classes, name)?, &DataType::Int32)?);
+    let (oids, methods) = (number("oid")?, number("opcmethod")?);
+    let methods = methods.as_primitive::<Int32Type>().values();
+    let named = texts(classes, "opcname")?.into_iter().zip(oids.as_primitive::<Int32Type>().values().iter());
+    Ok(named.zip(methods.iter()).filter(|(_, method)| **method == BTREE).map(|((name, oid), _)| (name, *oid)).collect())
+}
+
+fn index(oid: i32, of: &Index<'_>, classes: &HashMap<String, i32>) -> Cells<'static> {
     let n_columns = ScalarValue::from(of.columns.len() as i16);
     let zeros = || list(of.columns.iter().map(|_| ScalarValue::from(0_i32)).collect(), &DataType::Int32);
-    // 1: descending, 2: NULL first, which descending columns have.
-    let options = of.columns.iter().map(|(_, descending)| ScalarValue::from(if *descending { 3_i16 } else { 0 }));
+    let class = |(at, order): &(usize, IndexedColumn)| {
+        let name = operator_classes::class_of(of.table, *at, order);
+        ScalarValue::from(classes.get(name).copied().unwrap_or_default())
+    };
+    let operators = list(of.columns.iter().map(class).collect(), &DataType::Int32);
+    // 1: descending, 2: NULL first.
+    let option = |of: &IndexedColumn| i16::from(of.descending) | i16::from(of.nulls_first) << 1;
+    let options = of.columns.iter().map(|(_, order)| ScalarValue::from(option(order)));
     let mut cells = vec![
         ("indexrelid", ScalarValue::from(of.number())),
         ("indrelid", ScalarValue::from(oid)),
@@ -462,11 +494,12 @@ fn index(oid: i32, of: &Index<'_>) -> Cells<'static> {
         ("indnkeyatts", n_columns),
         ("indkey", of.places()),
         ("indcollation", zeros()),
-        ("indclass", zeros()),
+        ("indclass", operators),
         ("indoption", list(options.collect(), &DataType::Int16)),
         ("indisprimary", ScalarValue::from(of.is_primary)),
+        ("indisunique", ScalarValue::from(of.is_unique)),
     ];
-    let is = ["indisunique", "indimmediate", "indisvalid", "indisready", "indislive"];
+    let is = ["indimmediate", "indisvalid", "indisready", "indislive"];
     cells.extend(is.map(|name| (name, ScalarValue::from(true))));
     cells
 }
@@ -629,22 +662,46 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
         SimpleScalarUDF::new_with_signature(name, signature, DataType::Utf8, Arc::new(answer)).into()
     };
     [
-        told("pg_get_indexdef", INDEXES, |of| {
-            let (index, name) = (quote(&of.name), quote(&of.table.name));
-            let schema = if of.table.id.is_temporary() { "pg_temp" } else { "public" };
-            let columns = columns_text(of, |descending| if descending { " DESC" } else { "" });
-            format!("CREATE UNIQUE INDEX {index} ON {schema}.{name} USING btree ({columns})")
-        }),
+        told("pg_get_indexdef", INDEXES, definition),
         told("pg_get_constraintdef", CONSTRAINTS, |of| {
             let kind = if of.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
-            format!("{kind} ({})", columns_text(of, |_| ""))
+            format!("{kind} ({})", columns_text(of, |_| String::new()))
         }),
     ]
 }
 
+/// The statement that makes the index, as PostgreSQL writes it.
+fn definition(of: &Index<'_>) -> String {
+    let (index, name) = (quote(&of.name), quote(&of.table.name));
+    let schema = if of.table.id.is_temporary() { "pg_temp" } else { "public" };
+    let columns = columns_text(of, order_text);
+    let kind = if of.is_unique { "UNIQUE INDEX" } else { "INDEX" };
+    format!("CREATE {kind} {index} ON {schema}.{name} USING btree ({columns})")
+}
+
+impl PgTables {
+    /// `pg_indexes`: each index by its name, with the statement that makes it.
+    pub(crate) fn indexes(&self) -> Result<RecordBatch, tarn_query::Error> {
+        let mut rows = Columns::new(&["schemaname", "tablename", "indexname", "tablespace", "indexdef"]);
+        let own = self.temporary.schemas();
+        for table in self.temporary.public(self.node.catalog()).iter().chain(&own) {
+            for index in indexes(table) {
+                rows.push(vec![
+                    text(if table.id.is_temporary() { "pg_temp" } else { "public" }),
+                    text(&table.name),
+                    text(&index.name),
+                    Cell::Null,
+                    text(&definition(&index)),
+                ]);
+            }
+        }
+        rows.finish()
+    }
+}
+
 /// `a, b DESC`
-fn columns_text(of: &Index<'_>, order: fn(bool) -> &'static str) -> String {
+fn columns_text(of: &Index<'_>, text: fn(&IndexedColumn) -> String) -> String {
     let column =
-        |(at, descending): &(usize, bool)| format!("{}{}", quote(&of.table.columns[*at].name), order(*descending));
+        |(at, order): &(usize, IndexedColumn)| format!("{}{}", quote(&of.table.columns[*at].name), text(order));
     of.columns.iter().map(column).collect::<Vec<_>>().join(", ")
 }

@@ -359,7 +359,7 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
         | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place"
         | "user_name" | "application_name" | "client" | "way" | "query" | "datname" | "usename" | "client_addr"
         | "client_hostname" | "wait_event_type" | "wait_event" | "backend_type" | "schemaname" | "sequencename"
-        | "sequenceowner" | "data_type" => Arc::new(
+        | "sequenceowner" | "data_type" | "tablename" | "indexname" | "tablespace" | "indexdef" => Arc::new(
             cells
                 .iter()
                 .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })

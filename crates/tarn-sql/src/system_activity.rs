@@ -17,9 +17,10 @@ use crate::cursors::table::pg_cursors;
 use crate::names::DATABASE;
 use crate::session::vars::Vars;
 use crate::system::{Cell, Columns, System, int, text};
+use crate::temporary::Temporary;
 
 /// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
-pub(crate) const PG_TABLES: [&str; 4] = ["pg_cursors", "pg_sequences", "pg_settings", "pg_stat_activity"];
+pub(crate) const PG_TABLES: [&str; 5] = ["pg_cursors", "pg_indexes", "pg_sequences", "pg_settings", "pg_stat_activity"];
 
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.
@@ -68,6 +69,7 @@ pub(crate) struct PgTables {
     pub who: Arc<Mutex<Principal>>,
     pub cursors: Book,
     pub vars: Arc<Mutex<Vars>>,
+    pub temporary: Arc<Temporary>,
 }
 
 impl PgTables {
@@ -144,6 +146,7 @@ impl SystemTables for PgTables {
     async fn table(&self, name: &str) -> Result<RecordBatch, Error> {
         match name {
             "pg_cursors" => pg_cursors(&self.cursors),
+            "pg_indexes" => self.indexes(),
             "pg_sequences" => self.sequences().await,
             "pg_settings" => self.settings(),
             "pg_stat_activity" => self.stat_activity(),

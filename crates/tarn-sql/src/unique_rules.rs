@@ -1,29 +1,35 @@
-//! What does `UNIQUE` say of a table's columns?
+//! What do `UNIQUE` and indexes say of a table's columns?
 //!
-//! Of what may be said of such a constraint only its name and its columns are understood; what else it says is refused by name.
+//! Of what may be said of a constraint only its name and its columns are understood; what else it says is refused by name. What an index says
+//! is read in `index_sql.rs`, which classes of operators there are in `operator_classes.rs`.
 
 use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, IndexColumn, NullsDistinctOption, OrderByExpr, OrderByOptions, UniqueConstraint,
 };
-use tarn_types::{DataType, TableId, TableSchema, Unique};
+use tarn_types::{DataType, IndexedColumn, TableId, TableSchema, Unique};
 
 use crate::column_rules::made_up;
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, fold};
+use crate::operator_classes::operators;
 
 /// Of an index that is still to be made.
 pub const NOT_MADE: TableId = TableId(0);
 
-/// A constraint as it was said.
-#[derive(Debug, Clone, PartialEq)]
+/// A constraint, or another index, as it was said.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SaidUnique {
     pub name: Option<Ident>,
     /// The names of its columns, as they are kept.
     pub columns: Vec<String>,
-    /// By `CREATE UNIQUE INDEX`.
+    /// By `CREATE INDEX` or `CREATE UNIQUE INDEX`.
     pub by_index: bool,
+    /// By `CREATE INDEX`: values may be there more than once.
+    pub repeats: bool,
+    /// What is said of each column of an index.
+    pub orders: Vec<IndexedColumn>,
 }
 
 impl SaidUnique {
@@ -33,7 +39,7 @@ impl SaidUnique {
     pub fn of(said: &UniqueConstraint) -> Result<SaidUnique> {
         check(said)?;
         let columns = said.columns.iter().map(column).collect::<Result<_>>()?;
-        Ok(SaidUnique { name: said.name.clone(), columns, by_index: false })
+        Ok(SaidUnique { name: said.name.clone(), columns, ..SaidUnique::default() })
     }
 
     /// Of one column. `name` is what stands before it.
@@ -42,7 +48,7 @@ impl SaidUnique {
     pub fn of_column(said: &UniqueConstraint, name: Option<&Ident>, column: &str) -> Result<SaidUnique> {
         check(said)?;
         let name = said.name.as_ref().or(name).cloned();
-        Ok(SaidUnique { name, columns: vec![column.to_owned()], by_index: false })
+        Ok(SaidUnique { name, columns: vec![column.to_owned()], ..SaidUnique::default() })
     }
 }
 
@@ -69,21 +75,21 @@ fn check(said: &UniqueConstraint) -> Result<()> {
     Ok(())
 }
 
-/// A column of an index.
+/// A column of a constraint.
 ///
 /// Errors: `0A000` for an expression, and for what else is said of it.
-pub fn column(column: &IndexColumn) -> Result<String> {
+fn column(column: &IndexColumn) -> Result<String> {
     let IndexColumn { column: OrderByExpr { expr, options, with_fill }, operator_class } = column;
     let OrderByOptions { asc, nulls_first } = options;
     match expr {
-        // Ascending is the order of an index that does not say it.
+        // Ascending is the order of a constraint that does not say it.
         Expr::Identifier(ident)
             if *asc != Some(false) && nulls_first.is_none() && with_fill.is_none() && operator_class.is_none() =>
         {
             Ok(fold(ident))
         }
         _ => Err(SqlError::unsupported(
-            "an index of anything but columns in their own order",
+            "UNIQUE of anything but columns in their own order",
             "name columns: (a, b); a GENERATED column keeps what an expression gives",
         )),
     }
@@ -103,14 +109,16 @@ pub fn once(said: Vec<SaidUnique>, table: &TableSchema) -> Vec<SaidUnique> {
     kept
 }
 
-/// More constraints of a table whose columns are all known, each with a name of its own, and which of them have names that are made up.
+/// More constraints and indexes of a table whose columns are all known, each with a name of its own, and which of them have names that are made
+/// up.
 ///
-/// Errors: `42703` for a column that is not there, `42701` for one that is named twice; `42P07` for a name that is given twice; `0A000` for
-/// columns of which there are no keys, and for rows that are not held to keys.
+/// Errors: `42703` for a column that is not there, `42701` for one that is named twice; `42P07` for a name that is given twice; `42704` and
+/// `42804` for operators that are not of the column's type; `0A000` for columns of which there are no keys, and for rows that are not kept by
+/// key.
 pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique>, Vec<usize>)> {
-    if !said.is_empty() && table.options.append_only {
+    if let Some(first) = said.first().filter(|_| table.options.append_only) {
         return Err(SqlError::unsupported(
-            format!("UNIQUE of append-only table \"{}\"", table.name),
+            format!("{} of append-only table \"{}\"", first.kind(), table.name),
             "create the table without append_only",
         ));
     }
@@ -122,13 +130,20 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
         }
     }
     let (mut uniques, mut unnamed): (Vec<Unique>, _) = (vec![], vec![]);
-    for SaidUnique { name, columns, by_index } in said {
-        let mut ids = Vec::with_capacity(columns.len());
-        for name in &columns {
-            let Some(column) = table.shown().iter().find(|column| column.name == *name) else {
-                let message = format!("column \"{name}\" named in key does not exist");
+    for said in said {
+        let mut ids = Vec::with_capacity(said.columns.len());
+        let mut orders = said.orders.clone();
+        for (place, name) in said.columns.iter().enumerate() {
+            let Some(at) = table.shown().iter().position(|column| column.name == *name) else {
+                let in_key = if said.by_index { "" } else { " named in key" };
+                let message = format!("column \"{name}\"{in_key} does not exist");
                 return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
             };
+            let column = &table.columns[at];
+            if ids.contains(&column.id) && said.by_index {
+                let message = format!("{} of column \"{name}\" twice", said.kind());
+                return Err(SqlError::unsupported(message, "name it once: the second says nothing more"));
+            }
             if ids.contains(&column.id) {
                 let message = format!("column \"{name}\" appears twice in unique constraint");
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
@@ -140,31 +155,46 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
             }
             if column.data_type == DataType::Jsonb || column.data_type.item().is_some() {
                 return Err(SqlError::unsupported(
-                    format!("UNIQUE of column \"{name}\", which is {}", column.data_type),
+                    format!("{} of column \"{name}\", which is {}", said.kind(), column.data_type),
                     "of json and of arrays there are no keys: keep what identifies it in a column of its own",
                 ));
             }
+            if let Some(order) = orders.get_mut(place) {
+                order.operators =
+                    order.operators.take().map(|class| operators(&class, table, at)).transpose()?.flatten();
+            }
             ids.push(column.id);
         }
-        let name = match name {
-            Some(name) => fold(&name),
+        if orders.iter().all(|order| *order == IndexedColumn::default()) {
+            orders.clear();
+        }
+        let name = match &said.name {
+            Some(name) => fold(name),
             None => {
                 unnamed.push(uniques.len());
-                let name = made_up(&[&table.name, &columns.join("_")], label(by_index), |name| names.contains(name));
+                let columns = said.columns.join("_");
+                let name = made_up(&[&table.name, &columns], label(said.by_index), |name| names.contains(name));
                 names.insert(name.clone());
                 name
             }
         };
-        uniques.push(Unique { name, columns: ids, index: NOT_MADE, by_index });
+        let SaidUnique { by_index, repeats, .. } = said;
+        uniques.push(Unique { name, columns: ids, index: NOT_MADE, by_index, repeats, orders });
     }
     Ok((uniques, unnamed))
+}
+
+impl SaidUnique {
+    fn kind(&self) -> &'static str {
+        if self.repeats { "CREATE INDEX" } else { "UNIQUE" }
+    }
 }
 
 fn label(by_index: bool) -> &'static str {
     if by_index { "idx" } else { "key" }
 }
 
-/// Gives a constraint whose name is made up one that is free.
+/// Gives a constraint or index whose name is made up one that is free.
 pub fn name_anew(table: &mut TableSchema, at: usize, is_taken: impl Fn(&str) -> bool) {
     let unique = &table.options.rules.uniques[at];
     let columns = unique.columns.iter().filter_map(|id| table.column_by_id(*id)).map(|column| column.name.as_str());

@@ -116,11 +116,11 @@ pub use row::{
     Cells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, Length, Rules, Unique};
+pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, IndexedColumn, Length, Rules, Unique};
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use style::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Style};
 pub use tablet::TabletMap;
 pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
-pub use unique::{entry_cells, entry_key, index_table, row_of_entry};
+pub use unique::{MARK_OF_NULL, entry_cells, entry_key, index_table, place_in_index, row_of_entry, stand_in};
 pub use value::Value;
 pub use zone::Zone;

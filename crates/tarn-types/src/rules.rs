@@ -29,7 +29,7 @@ pub struct Rules {
     /// What every row has to fulfil, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Of which columns no two rows have the same values, in the order in which it was said.
+    /// Of which columns no two rows have the same values, and by which rows are found, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uniques: Vec<Unique>,
     /// Columns that the table had, in the order in which they went.
@@ -117,7 +117,8 @@ pub struct Check {
     pub columns: Vec<ColumnId>,
 }
 
-/// `UNIQUE (…)`: no two rows have the same values in these columns. Rows that have NULL in one of them are not compared.
+/// `UNIQUE (…)`: no two rows have the same values in these columns. Rows that have NULL in one of them are not compared. Or an index by which
+/// rows are found, and no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unique {
     /// What the constraint and its index are called. It shares the names of tables.
@@ -126,9 +127,38 @@ pub struct Unique {
     pub columns: Vec<ColumnId>,
     /// The table that has its entries ([`crate::index_table`]).
     pub index: TableId,
-    /// `CREATE UNIQUE INDEX` made it: who asks for constraints is not told of it.
+    /// `CREATE INDEX` or `CREATE UNIQUE INDEX` made it: who asks for constraints is not told of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_index: bool,
+    /// `CREATE INDEX`: rows may have the same values, and those with NULL have entries, too. Such an index holds rows to nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeats: bool,
+    /// What was said of each column, in the order of `columns`; empty: of none of them anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<IndexedColumn>,
+}
+
+/// How the values of a column lie in an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IndexedColumn {
+    /// `DESC`: the greatest value is the first.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub descending: bool,
+    /// NULL is before all values, else behind them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nulls_first: bool,
+    /// The operator class that was named; whoever defined the index saw to it that its order is that of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operators: Option<String>,
+}
+
+impl Unique {
+    /// What was said of the column at this place of `columns`.
+    #[must_use]
+    pub fn order(&self, place: usize) -> IndexedColumn {
+        self.orders.get(place).cloned().unwrap_or_default()
+    }
 }
 
 impl Rules {

@@ -253,6 +253,13 @@ impl TableSchema {
             if ids.len() < unique.columns.len() {
                 return Err(format!("unique {} names a column twice", unique.name));
             }
+            if !unique.orders.is_empty() && unique.orders.len() != unique.columns.len() {
+                let (orders, columns) = (unique.orders.len(), unique.columns.len());
+                return Err(format!("unique {}: orders of {orders} columns of {columns}", unique.name));
+            }
+            if unique.repeats && !unique.by_index {
+                return Err(format!("unique {} is a constraint, and values may repeat", unique.name));
+            }
             if let Some(id) = ids.iter().find(|id| self.column_by_id(**id).is_none()) {
                 return Err(format!("unique {}: no column with id {id}", unique.name));
             }
@@ -431,7 +438,7 @@ impl TableSchema {
         wider
     }
 
-    /// The same table without the column at this place, and without the checks and unique constraints that name it. Rows and files stay as they are. What else needs
+    /// The same table without the column at this place, and without the checks, unique constraints and indexes that name it. Rows and files stay as they are. What else needs
     /// the column is the caller's: it is not in the key, and no view reads it. Panics for a place beyond the last.
     #[must_use]
     pub fn with_column_dropped(&self, column_idx: usize) -> TableSchema {
@@ -529,7 +536,7 @@ impl TableSchema {
         self.options.view.is_some()
     }
 
-    /// Whether rows are held to constraints that are kept by tables of their own.
+    /// Whether rows have entries in tables of their own: of constraints that they are held to, or of indexes by which they are found.
     #[must_use]
     pub fn has_indexes(&self) -> bool {
         !self.options.rules.uniques.is_empty()

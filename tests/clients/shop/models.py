@@ -19,9 +19,9 @@ class Shop(models.Model):
 
 
 class Visit(models.Model):
-    # Django's foreign keys without the database's constraint and index, which Tarn does not have.
-    shop = models.ForeignKey(Shop, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="visits")
+    # Django's foreign keys, with their index and without the database's constraint, which Tarn does not have.
+    shop = models.ForeignKey(Shop, on_delete=models.CASCADE, db_constraint=False, related_name="visits")
     at = models.DateTimeField(auto_now_add=True)
     seconds = models.FloatField()
-    note = models.TextField(null=True)
+    note = models.TextField(null=True, db_index=True)
     raw = models.BinaryField(default=b"")

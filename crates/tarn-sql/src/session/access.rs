@@ -352,6 +352,7 @@ impl Session {
             | Statement::Truncate(_)
             // Asked for when it is known whose table it is.
             | Statement::CreateIndex(_)
+            | Statement::AlterIndex { .. }
             | Statement::Drop { object_type: ObjectType::Index, .. } => Ok(()),
             _ => asking.may(Action::Server { what: "run this statement" }),
         }

@@ -237,7 +237,7 @@ impl Session {
         .boxed()
     }
 
-    /// The constraints that come, under names that are free.
+    /// The constraints and indexes that come, under names that are free.
     async fn add_uniques(&self, changed: &mut Changed) -> Result<()> {
         let said = std::mem::take(&mut changed.uniques);
         if said.is_empty() {
@@ -277,6 +277,7 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
         Action::DropColumn(_)
         | Action::DropConstraint { .. }
         | Action::DropIndex { .. }
+        | Action::RenameIndex { .. }
         | Action::DropNotNull { .. }
         | Action::DropDefault { .. }
         | Action::DropExpression { .. } => 0,
@@ -332,7 +333,7 @@ pub(super) struct Changed {
     computed: Vec<(ColumnId, String)>,
     /// Checks that were said with them.
     said: Vec<SaidCheck>,
-    /// Constraints that come; their indexes are still to be made.
+    /// Constraints and indexes that come; their entries are still to be made.
     uniques: Vec<SaidUnique>,
     pub dropped: Vec<DropColumn>,
     /// Columns of other types, whose values are others for that.
@@ -379,6 +380,10 @@ impl Changed {
             Action::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
             Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
             Action::AddUnique(said) => self.uniques.push(said.clone()),
+            Action::RenameIndex { name, to } => {
+                let uniques = self.to.options.rules.uniques.iter_mut();
+                uniques.filter(|unique| unique.name == *name).for_each(|unique| unique.name.clone_from(to));
+            }
             Action::DropIndex { name } => self.to.options.rules.uniques.retain(|unique| unique.name != *name),
             Action::AddPrimaryKey(_) => {
                 return Err(SqlError::unsupported(

@@ -288,7 +288,10 @@ impl Session {
                 indexes = indexes.into_iter().skip(at).take(1).collect();
                 false
             }
-            Arbiter::Any => !table.is_keyless(),
+            Arbiter::Any => {
+                indexes.retain(|index| !index.unique.repeats);
+                !table.is_keyless()
+            }
         };
         Ok(FoundBy { key, indexes })
     }

@@ -1,4 +1,4 @@
-//! How does a table that has rows get a unique constraint, or `CREATE UNIQUE INDEX`?
+//! How does a table that has rows get a unique constraint, or an index by which they are found?
 //!
 //! ```text
 //! nobody writes the table ─> an empty index ─> an entry for each row ─> the definition that names it
@@ -21,9 +21,7 @@ use tarn_node::error::Error;
 use tarn_node::own::OWN_SEQNO;
 use tarn_node::threads::blocking;
 use tarn_node::write::Written;
-use tarn_types::{
-    BatchBuilder, ColumnId, MutationBatch, TableSchema, decode_row, encode_cells_columnar, encode_keys, entry_cells,
-};
+use tarn_types::{BatchBuilder, ColumnId, MutationBatch, TableSchema, decode_row, encode_cells_columnar, encode_keys};
 
 use super::access::may_own_relation;
 use super::create_as::written;
@@ -34,7 +32,7 @@ use super::{Answer, PendingChanges, Session};
 use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::error::{Result, SqlError, state};
 use crate::index_sql::{asked, index_name};
-use crate::names::{KEY_SUFFIX, quote, table_name};
+use crate::names::{KEY_SUFFIX, check_name, fold, quote, table_name};
 use crate::transaction::{Made, What};
 use crate::unique_rules::NOT_MADE;
 
@@ -50,51 +48,92 @@ impl Session {
         async move {
             let said = asked(create)?;
             let name = table_name(&create.table_name)?;
-            let catalog = self.node.catalog();
-            if let Some(index) = said.name.as_ref().map(crate::names::fold)
-                && create.if_not_exists
-                && catalog.contains(&index)
-            {
-                return Ok(Answer::done("CREATE INDEX"));
+            if create.concurrently {
+                self.outside_transaction("CREATE INDEX CONCURRENTLY")?;
             }
-            self.altered_by(&name, Action::AddUnique(said)).await?;
+            if let Some(index) = said.name.as_ref().map(fold)
+                && self.is_relation(&index)
+            {
+                return match create.if_not_exists {
+                    true => Ok(Answer::done("CREATE INDEX")),
+                    false => Err(already_exists(&index)),
+                };
+            }
+            self.altered_by(&name, vec![Action::AddUnique(said)]).await?;
             Ok(Answer::done("CREATE INDEX"))
         }
         .boxed()
     }
 
+    /// `CASCADE` says nothing: nothing depends on an index that is no constraint's.
     pub(super) fn drop_indexes<'a>(
         &'a self,
         names: &'a [ObjectName],
         if_exists: bool,
-        cascade: bool,
     ) -> BoxFuture<'a, Result<Answer>> {
         async move {
-            let [name] = names else {
-                return Err(SqlError::unsupported("DROP INDEX of several at once", "DROP INDEX one after the other"));
-            };
-            if cascade {
-                return Err(SqlError::unsupported("DROP INDEX … CASCADE", "leave it out: nothing depends on it"));
-            }
-            let name = index_name(name)?;
-            let Some((table, is_constraint)) = self.table_of_index(&name) else {
-                return match if_exists {
-                    true => Ok(Answer::done("DROP INDEX")),
-                    false => {
-                        let message = format!("index \"{name}\" does not exist");
-                        Err(SqlError::new(state::UNDEFINED_OBJECT, message))
+            let (mut of, mut actions): (Option<Arc<TableSchema>>, Vec<Action>) = (None, vec![]);
+            for name in names {
+                let name = index_name(name)?;
+                let Some((table, is_constraint)) = self.table_of_index(&name) else {
+                    if if_exists {
+                        continue;
                     }
+                    let message = format!("index \"{name}\" does not exist");
+                    return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
                 };
-            };
-            if is_constraint {
-                let table = &table.name;
-                let message =
-                    format!("cannot drop index {name} because constraint {name} on table {table} requires it");
-                return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
-                    .with_hint(format!("You can drop constraint {name} on table {table} instead.")));
+                if is_constraint {
+                    let table = &table.name;
+                    let message =
+                        format!("cannot drop index {name} because constraint {name} on table {table} requires it");
+                    return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
+                        .with_hint(format!("You can drop constraint {name} on table {table} instead.")));
+                }
+                // One definition is one moment.
+                if of.as_ref().is_some_and(|other| other.id != table.id) {
+                    return Err(SqlError::unsupported(
+                        "DROP INDEX of several tables at once",
+                        "DROP INDEX one after the other",
+                    ));
+                }
+                of = Some(table);
+                actions.push(Action::DropIndex { name });
             }
-            self.altered_by(&table.name, Action::DropIndex { name }).await?;
+            if let Some(table) = of {
+                self.altered_by(&table.name, actions).await?;
+            }
             Ok(Answer::done("DROP INDEX"))
+        }
+        .boxed()
+    }
+
+    /// `ALTER INDEX … RENAME TO`. The constraint that an index is of is called otherwise with it.
+    ///
+    /// Errors: `42P01` for an index that is not there; `42P07` for a name that is taken.
+    pub(super) fn rename_index<'a>(
+        &'a self,
+        name: &'a ObjectName,
+        to: &'a ObjectName,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        async move {
+            let (name, to) = (index_name(name)?, index_name(to)?);
+            check_name("relation", &to)?;
+            let Some((table, _)) = self.table_of_index(&name) else {
+                let message = format!("relation \"{name}\" does not exist");
+                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            };
+            if !table.options.rules.uniques.iter().any(|unique| unique.name == name) {
+                return Err(SqlError::unsupported(
+                    "ALTER INDEX … RENAME of a primary key",
+                    "leave it: it is called after its table",
+                ));
+            }
+            let sequences = self.node.sequences().all().await?;
+            if self.is_relation(&to) || sequences.iter().any(|(other, _)| *other == to) {
+                return Err(already_exists(&to));
+            }
+            self.altered_by(&table.name, vec![Action::RenameIndex { name, to }]).await?;
+            Ok(Answer::done("ALTER INDEX"))
         }
         .boxed()
     }
@@ -109,11 +148,16 @@ impl Session {
         })
     }
 
-    async fn altered_by(&self, table: &str, action: Action) -> Result<()> {
+    /// Whether a table, view or index is called so, as the session sees them.
+    fn is_relation(&self, name: &str) -> bool {
+        self.table_of_index(name).is_some() || self.temporary.entry(self.node.catalog(), name).is_some()
+    }
+
+    async fn altered_by(&self, table: &str, actions: Vec<Action>) -> Result<()> {
         if let Some(there) = self.temporary.entry(self.node.catalog(), table) {
             may_own_relation(&self.node, &self.principal(), &there.schema())?;
         }
-        let change = Change::Actions(vec![action]);
+        let change = Change::Actions(actions);
         let alter = Alter { kind: Kind::Table, name: table.to_owned(), if_exists: false, change };
         self.alter(&alter).await.map(drop)
     }
@@ -238,6 +282,10 @@ impl Session {
     }
 }
 
+fn already_exists(name: &str) -> SqlError {
+    SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
+}
+
 /// The places of constraints whose indexes are still to be made.
 fn not_made(table: &TableSchema) -> Vec<usize> {
     let uniques = table.options.rules.uniques.iter().enumerate();
@@ -271,9 +319,8 @@ fn entries(table: &TableSchema, index: &Index, rows: &RecordBatch) -> Result<Ent
     let (mut committed, mut own) = (BatchBuilder::new(schema), BatchBuilder::new(schema));
     for (row, key) in keys.iter().enumerate() {
         let values = decode_row(table, key, cells.get(row))?;
-        let Some(entry) = index.key(table, &values)? else { continue };
-        let batch = if read_at.of(row) == OWN_SEQNO { &mut own } else { &mut committed };
-        batch.create(&entry, &entry_cells(schema, key)?);
+        let Some(entry) = index.entry(table, &values, key)? else { continue };
+        index.push(if read_at.of(row) == OWN_SEQNO { &mut own } else { &mut committed }, &entry, key)?;
     }
     Ok(Entries { committed: committed.finish(), own: own.finish() })
 }

@@ -502,7 +502,14 @@ impl Session {
             who: Arc::clone(&self.principal),
         };
         let Signals { node, activity, who } = signals.clone();
-        let ours = PgTables { node, activity, who, cursors: self.cursors.clone(), vars: Arc::clone(&self.vars) };
+        let ours = PgTables {
+            node,
+            activity,
+            who,
+            cursors: self.cursors.clone(),
+            vars: Arc::clone(&self.vars),
+            temporary: Arc::clone(&self.temporary),
+        };
         let own = OwnSchema { name: own_schema(self.backend.pid()), temporary: Arc::clone(&self.temporary) };
         crate::pg_catalog::register(context, &self.var("session_authorization")?, self.node.users(), ours, &own)?;
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));

@@ -198,7 +198,7 @@ impl Session {
         let Defined { mut schema, sequences, unnamed: _ } = defined;
         if schema.has_indexes() {
             return Err(SqlError::unsupported(
-                format!("UNIQUE of temporary table \"{}\"", schema.name),
+                format!("UNIQUE, and indexes, of temporary table \"{}\"", schema.name),
                 "make it the PRIMARY KEY, or leave it out",
             ));
         }

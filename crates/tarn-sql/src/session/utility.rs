@@ -8,8 +8,8 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaR
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, CloseCursor, ContextModifier, CreateTable, DataType as SqlType, DiscardObject, Expr,
-    FunctionArguments, Ident, ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr,
+    AlterIndexOperation, ArrayElemTypeDef, CloseCursor, ContextModifier, CreateTable, DataType as SqlType,
+    DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr,
     SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
     Value as Literal,
 };
@@ -159,8 +159,11 @@ impl Session {
                 clone: None,
             } => create_schema(name, *if_not_exists),
             Statement::CreateIndex(create) => self.create_index(create).await,
-            Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade, .. } => {
-                self.drop_indexes(names, *if_exists, *cascade).await
+            Statement::AlterIndex { name, operation: AlterIndexOperation::RenameIndex { index_name: to } } => {
+                self.rename_index(name, to).await
+            }
+            Statement::Drop { object_type: ObjectType::Index, if_exists, names, .. } => {
+                self.drop_indexes(names, *if_exists).await
             }
             other => {
                 let text = other.to_string();

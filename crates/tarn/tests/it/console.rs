@@ -172,7 +172,7 @@ async fn commands_tell_what_is_there() {
     assert!(out(&server, &["-c", "\\h insert"]).await.contains("ON CONFLICT"));
     for (command, told) in [
         ("\\d nothing", "there is no table nothing"),
-        ("\\h create index", "there is no statement CREATE INDEX"),
+        ("\\h create cast", "there is no statement CREATE CAST"),
         ("\\dx", "there is no command \\dx"),
         ("\\timing on off", "a word too many"),
         ("\\pset colour red", "\\pset has no colour"),

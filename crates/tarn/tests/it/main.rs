@@ -26,6 +26,7 @@ mod harness;
 mod hostile_functions;
 mod http;
 mod implicit;
+mod indexes;
 mod inserts;
 mod lake;
 mod logged;

@@ -1,9 +1,9 @@
-//! Are the entries of a unique constraint those of its rows, whenever the server dies?
+//! Are the entries of a unique constraint, and of an index, those of the rows, whenever the server dies?
 //!
 //! Writers of different rows take values from each other. After each death every value is looked for: it is refused if, and only if, a row
-//! has it, and it leads to that row.
+//! has it, and it leads to that row. Of the index, whose values may repeat, every row has one entry, and there is no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -88,6 +88,8 @@ fn a_constraint_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> 
     runtime.block_on(async {
         let add = "ALTER TABLE t ADD CONSTRAINT one UNIQUE (v)";
         let end = "ALTER TABLE t DROP CONSTRAINT had";
+        let index = "CREATE INDEX other ON t (v, n)";
+        let no_index = "DROP INDEX had_too";
         let both = "BEGIN; UPDATE t SET v = 300 WHERE id = 1; ALTER TABLE t ADD CONSTRAINT one UNIQUE (v); \
                     ALTER TABLE t DROP CONSTRAINT had; INSERT INTO t VALUES (4, 40, 2); COMMIT";
         let anew = "ALTER TABLE t ALTER n TYPE bigint USING n + 100";
@@ -95,6 +97,12 @@ fn a_constraint_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> 
             ("drops::made", add, false),
             ("alter::shut", add, false),
             ("alter::defined", add, true),
+            ("drops::made", index, false),
+            ("alter::shut", index, false),
+            ("alter::defined", index, true),
+            ("alter::shut", no_index, false),
+            ("alter::defined", no_index, true),
+            ("drops::dropped", no_index, true),
             ("alter::shut", end, false),
             ("alter::defined", end, true),
             ("drops::dropped", end, true),
@@ -114,6 +122,7 @@ fn a_constraint_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> 
                 .batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, v bigint, n int CONSTRAINT had UNIQUE)")
                 .await?;
             client.batch_execute("INSERT INTO t VALUES (1, 10, 1), (2, 20, 2), (3, NULL, NULL)").await?;
+            client.batch_execute("CREATE INDEX had_too ON t (n)").await?;
             server.stop()?;
             let server = after_death_at(folder.path(), place, statement).await?;
             let client = server.connect().await?;
@@ -131,6 +140,22 @@ fn a_constraint_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> 
                 ensure!(sum == if has_happened { 360 } else { 30 }, "{}: {sum}", told());
                 let taken = client.batch_execute("INSERT INTO t VALUES (9, 300, 9)").await;
                 ensure!(taken.is_err() == has_happened, "{}: {taken:?}", told());
+            }
+            client.batch_execute("SET tarn.access_path = 'index'").await?;
+            let has_index = has_happened && statement == index;
+            let has_too = !(has_happened && statement == no_index);
+            for (name, condition, is_there) in [("other", "v IS NULL", has_index), ("had_too", "n IS NULL", has_too)] {
+                let found =
+                    client.query(&format!("SELECT id FROM t WHERE {condition}"), &[]).await.with_context(told)?;
+                ensure!(found.len() == 1 && found[0].get::<_, i64>(0) == 3, "{}: {condition}: {found:?}", told());
+                let plan = explained(&client, &format!("SELECT id FROM t WHERE {condition}")).await?;
+                let has = plan.contains(&format!("{name} has entries of 1 row"));
+                ensure!(has == is_there, "{}: {condition}: {plan}", told());
+            }
+            client.batch_execute("RESET tarn.access_path; DROP INDEX IF EXISTS other").await.with_context(told)?;
+            client.batch_execute("DROP INDEX IF EXISTS had_too").await.with_context(told)?;
+            for name in ["other", "had_too"] {
+                client.batch_execute(&format!("CREATE TABLE {name} (id bigint)")).await.with_context(told)?;
             }
             for name in ["one", "had"] {
                 // In messages of their own: its name is free when the first is committed.
@@ -153,7 +178,9 @@ async fn rounds(seed: u64) -> Result<()> {
     let server = start(folder.path(), None).await?;
     let options = "partitioning = 'hash', tablets = 2, delivery = '30 ms', hot_retention = '1 ms'";
     let create = format!("CREATE TABLE u (id bigint PRIMARY KEY, v bigint UNIQUE, n bigint NOT NULL) WITH ({options})");
-    server.connect().await?.batch_execute(&create).await?;
+    let client = server.connect().await?;
+    client.batch_execute(&create).await?;
+    client.batch_execute("CREATE INDEX u_v ON u (v DESC); CREATE INDEX u_n ON u (n, v)").await?;
     server.stop()?;
     let mut writers: Vec<Writer> = (0..N_WRITERS).map(Writer::new).collect();
     let places = ["lake::after_write", "lake::after_commit", "lake::before_install", "lake::after_install:2"];
@@ -307,6 +334,36 @@ impl Writer {
     }
 }
 
+/// Whether the indexes have an entry of every row, and no other; and lead to the rows.
+async fn check_indexes(client: &Client, there: &BTreeMap<i64, Row>) -> Result<()> {
+    client.batch_execute("SET tarn.access_path = 'index'").await?;
+    let ids = |is_asked: &dyn Fn(&Row) -> bool| -> Vec<i64> {
+        there.iter().filter(|(_, row)| is_asked(row)).map(|(id, _)| *id).collect()
+    };
+    let mut asked = vec![
+        ("u_v", "v IS NULL".to_owned(), ids(&|row| row.0.is_none())),
+        ("u_v", "v >= 0".to_owned(), ids(&|row| row.0.is_some())),
+        ("u_n", "n >= 0".to_owned(), ids(&|_| true)),
+    ];
+    let numbers: BTreeSet<i64> = there.values().map(|row| row.1).collect();
+    asked.extend(numbers.into_iter().map(|n| ("u_n", format!("n = {n}"), ids(&|row| row.1 == n))));
+    for (index, condition, want) in asked {
+        let query = format!("SELECT id FROM u WHERE {condition} ORDER BY id");
+        let found: Vec<i64> = client.query(&query, &[]).await?.iter().map(|row| row.get(0)).collect();
+        ensure!(found == want, "{condition}: {found:?}, there are {want:?}");
+        let rows = if want.len() == 1 { "1 row".to_owned() } else { format!("{} rows", want.len()) };
+        let (plan, told) = (explained(client, &query).await?, format!("{index} has entries of {rows}"));
+        ensure!(plan.contains(&told), "{condition}: {told} is not in {plan}");
+    }
+    client.batch_execute("RESET tarn.access_path").await?;
+    Ok(())
+}
+
+async fn explained(client: &Client, query: &str) -> Result<String> {
+    let lines = client.query(&format!("EXPLAIN {query}"), &[]).await?;
+    Ok(lines.iter().map(|line| line.get::<_, String>(line.len() - 1)).collect::<Vec<_>>().join("\n"))
+}
+
 async fn read_back(folder: &Path, writers: &mut [Writer]) -> Result<()> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;
@@ -326,6 +383,7 @@ async fn read_back(folder: &Path, writers: &mut [Writer]) -> Result<()> {
             bail!("rows {other} and {id} have value {value}");
         }
     }
+    check_indexes(&client, &there).await?;
     for value in 0..N_VALUES {
         let want = of_values.get(&value).copied();
         let inserted = client.batch_execute(&format!("BEGIN; INSERT INTO u VALUES (-1, {value}, 0); ROLLBACK")).await;

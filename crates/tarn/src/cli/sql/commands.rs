@@ -216,5 +216,5 @@ Session
   \\c [DATABASE [USER [HOST [PORT]]]]     another connection; - leaves as it is
   \\q                   leave (Ctrl-D, quit and exit too)
 
-EXPLAIN names the access path; SET tarn.access_path = 'rows' | 'lake' | 'auto' forces one. CALL tarn.deliver('t') delivers
+EXPLAIN names the access path; SET tarn.access_path = 'rows' | 'lake' | 'index' | 'auto' forces one. CALL tarn.deliver('t') delivers
 now. The inside: \\dv lists tarn.files, tarn.tablets, tarn.deliveries, tarn.queries and more.";
