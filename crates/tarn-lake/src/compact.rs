@@ -106,7 +106,7 @@ impl Lake {
     async fn rewrite(
         &self,
         hot: &Arc<dyn HotTable>,
-        before: &TableVersion,
+        before: &Arc<TableVersion>,
         inputs: &[Input],
     ) -> Result<Option<Compacted>> {
         let started_us = self.clock.monotonic_us();
@@ -142,7 +142,7 @@ impl Lake {
         assert_eq!(compacted.rows, rows_before - dropped, "a compaction keeps every live row");
         let commit = Commit {
             id,
-            expected: Expected::At(before.version),
+            expected: Expected::Disjoint(before.clone()),
             add: written.files,
             block_metadata: written.block_metadata,
             remove: inputs.iter().map(|(file, _)| file.id).collect(),
@@ -154,7 +154,8 @@ impl Lake {
         failpoint!("lake::before_commit");
         compacted.version = self.commit(table.id, commit).await?;
         failpoint!("lake::after_commit");
-        self.install(hot, Stage::compaction(compacted.version, written.placed)).await?;
+        let stage = Stage::compaction(compacted.version, written.placed);
+        self.install_behind(hot, before.version, compacted.version, stage).await?;
         compacted.ms = self.clock.monotonic_us().saturating_sub(started_us) / 1000;
         Ok(Some(compacted))
     }

@@ -3,8 +3,9 @@
 //! 1. Whatever an earlier attempt committed and did not install is installed (`repair.rs`).
 //! 2. The recent rows are frozen: rows, cursor, and which rows of the lake they supersede.
 //! 3. They are sorted and written to new files.
-//! 4. One commit: files, deletion vectors, cursor. A file whose last row died leaves the table.
-//! 5. The new addresses are staged and installed.
+//! 4. One commit: files, deletion vectors, cursor. A file whose last row died leaves the table. What others committed meanwhile is no conflict if it is of
+//!    other files, rows and tablets.
+//! 5. The new addresses are staged and installed; behind what others committed, by `repair.rs`.
 //!
 //! A failure before 4 leaves orphans and nothing else; one in 4 is looked into; one after 4 is repaired by the next call or at
 //! the next start. The frozen rows stay the same until they are installed, so no row is delivered twice.
@@ -92,7 +93,7 @@ impl Lake {
         };
         let mut commit = Commit {
             id,
-            expected: Expected::At(expected),
+            expected: Expected::Disjoint(before.clone()),
             add: written.files,
             block_metadata: written.block_metadata,
             remove: Vec::new(),
@@ -105,7 +106,8 @@ impl Lake {
         failpoint!("lake::before_commit");
         delivered.version = self.commit(table.id, commit).await?;
         failpoint!("lake::after_commit");
-        self.install(hot, Stage::delivery(delivered.version, cursor, written.placed)).await?;
+        let stage = Stage::delivery(delivered.version, cursor, written.placed);
+        self.install_behind(hot, expected, delivered.version, stage).await?;
         Ok(delivered)
     }
 }

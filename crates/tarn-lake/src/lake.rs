@@ -31,8 +31,9 @@ macro_rules! failpoint {
 pub(crate) use failpoint;
 
 /// The lake of all tables. Cheap calls aside, methods run as long as their IO takes; CPU-bound parts run on blocking threads of
-/// the calling tokio runtime. Deliveries and compactions of one table must not overlap: their driver sees to it (should they,
-/// one of them fails with `Conflict` and nothing is harmed).
+/// the calling tokio runtime. Deliveries and compactions of one table that overlap in time come in beside each other if their files and rows are disjoint
+/// (`tarn_metastore::Expected::Disjoint`); if not, one of them fails with `Conflict` and nothing is harmed. Of one hot table they must not overlap at all: its
+/// driver sees to it.
 pub struct Lake {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) metastore: Arc<dyn Metastore>,
@@ -129,13 +130,28 @@ impl Lake {
 
     /// As [`commit`].
     pub(crate) async fn commit(&self, table: TableId, change: Commit) -> Result<Version> {
-        let (kind, expected) = (change.kind, change.expected);
+        let (kind, follows) = (change.kind, follows(&change.expected));
         let version = commit(&*self.metastore, table, change).await?;
-        if let Expected::At(before) = expected {
+        if let Some(before) = follows {
             assert!(version > before, "version regression of table {table}: {before} → {version}");
         }
         tracing::debug!(%version, kind = kind.name(), "committed");
         Ok(version)
+    }
+
+    /// Installs what was committed as `version` over `before`: `stage` has it, unless others committed in between, whose versions come first.
+    pub(crate) async fn install_behind(
+        &self,
+        hot: &Arc<dyn HotTable>,
+        before: Version,
+        version: Version,
+        stage: Stage,
+    ) -> Result<()> {
+        if version == before.next() {
+            return self.install(hot, stage).await;
+        }
+        tracing::debug!(%before, %version, "rebased");
+        self.repair(hot).await.map(drop)
     }
 
     /// Installs a committed version's addresses. Blocking work leaves the executor.
@@ -166,9 +182,9 @@ pub(crate) async fn commit(metastore: &dyn Metastore, table: TableId, commit: Co
             }
             Err(lost) => lost,
         };
-        let after = match commit.expected {
-            Expected::At(version) => version,
-            Expected::Latest => {
+        let after = match follows(&commit.expected) {
+            Some(version) => version,
+            None => {
                 let oldest = metastore.snapshot(table, At::Oldest).await;
                 oldest.map_err(metastore_error("look for a commit", table))?.version
             }
@@ -182,6 +198,15 @@ pub(crate) async fn commit(metastore: &dyn Metastore, table: TableId, commit: Co
         if tries == COMMIT_TRIES {
             return Err(metastore_error("commit files", table)(lost));
         }
+    }
+}
+
+/// The version that a commit comes after, if it says so.
+fn follows(expected: &Expected) -> Option<Version> {
+    match expected {
+        Expected::At(version) => Some(*version),
+        Expected::Disjoint(base) => Some(base.version),
+        Expected::Latest => None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tarn_types::{FileId, TableId, Version};
 
 use crate::ids::Ids;
+use crate::rebase::rebase;
 use crate::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
 
 /// A table as a commit finds it.
@@ -41,7 +42,7 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
     if let Some(version) = ids.get(&commit.id) {
         return Ok(Checked::Already(*version));
     }
-    match commit.expected {
+    match commit.expected.clone() {
         Expected::At(expected) if expected != latest.version => {
             return Err(Error::Conflict { table, expected, current: latest.version });
         }
@@ -49,7 +50,8 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
             let reason = "only one that adds files and does nothing else can follow on whatever is latest";
             return Err(Error::InvalidCommit { table, reason });
         }
-        _ => {}
+        Expected::Disjoint(base) if base.version != latest.version => rebase(table, &base, latest, &mut commit)?,
+        Expected::At(_) | Expected::Latest | Expected::Disjoint(_) => {}
     }
     let is_restore = commit.kind == CommitKind::Restore;
     if is_restore != restoring {

@@ -29,6 +29,7 @@ mod file;
 mod files;
 mod order;
 pub mod prune;
+mod rebase;
 
 mod block_metadata;
 mod bloom;

@@ -78,10 +78,13 @@ impl CommitKind {
 }
 
 /// Which version a commit follows on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Expected {
     /// Exactly this one, else `Conflict`.
     At(Version),
+    /// This one, which its writer read, or a later one, if all that came between touched other files, rows and tablets: the store rebases, by the rule
+    /// of `rebase.rs`, else `Conflict`. Of deliveries and compactions.
+    Disjoint(Arc<TableVersion>),
     /// Whatever is latest when it goes in: the store rebases. Lawful only for commits that add files and do nothing else.
     Latest,
 }

@@ -1,7 +1,11 @@
 //! One call fails, or the process dies at one place: then it is tried again, or started again, and the lake holds each row
 //! exactly once. Every call and every place is taken in turn.
 
+use std::collections::BTreeMap;
+
+use roaring::RoaringBitmap;
 use tarn_lake::Result;
+use tarn_types::FileId;
 
 use crate::faults::When;
 use crate::world::{World, small};
@@ -160,14 +164,11 @@ async fn a_lost_answer_of_a_commit_is_found_without_a_second_one() {
     world.check().await;
 }
 
-#[tokio::test]
-async fn another_committer_makes_a_conflict_and_no_harm() {
-    let _scenario = fail::FailScenario::setup();
-    let world = world().await;
-    // A second lake worker, against the rules, compacts in the middle of a delivery.
+/// What a second lake worker, against the rules, commits in the middle of a delivery: it buries these rows.
+fn commits_between(world: &World, dead: BTreeMap<FileId, RoaringBitmap>) {
     let (metastore, table) = (world.metastore.inner.clone(), world.table.id);
     let hook = move || -> futures::future::BoxFuture<'static, ()> {
-        let metastore = metastore.clone();
+        let (metastore, dead) = (metastore.clone(), dead.clone());
         Box::pin(async move {
             let expected = tarn_metastore::MetastoreExt::version(&*metastore, table).await.unwrap();
             let commit = tarn_metastore::Commit {
@@ -176,7 +177,7 @@ async fn another_committer_makes_a_conflict_and_no_harm() {
                 add: vec![],
                 block_metadata: Default::default(),
                 remove: vec![],
-                deletion_vectors: Default::default(),
+                deletion_vectors: dead,
                 cursor: None,
                 kind: tarn_metastore::CommitKind::Compaction,
                 at_ms: 0,
@@ -185,6 +186,45 @@ async fn another_committer_makes_a_conflict_and_no_harm() {
         })
     };
     *world.metastore.before_commit.lock() = Some(std::sync::Arc::new(Box::new(hook)));
+}
+
+#[tokio::test]
+async fn a_committer_of_other_rows_is_no_conflict() {
+    let _scenario = fail::FailScenario::setup();
+    for how in [Move::Deliver, Move::Compact] {
+        for crash in [false, true] {
+            let mut world = world().await;
+            let before = world.latest().await.version;
+            commits_between(&world, BTreeMap::new());
+            if crash {
+                fail::cfg("lake::after_commit", "1*return").unwrap();
+            }
+            assert_eq!(how.run(&world).await.is_err(), crash);
+            fail::remove("lake::after_commit");
+            *world.metastore.before_commit.lock() = None;
+            assert_eq!(world.latest().await.version, before.next().next(), "{how:?}");
+            if crash {
+                world.crash();
+                world.lake.repair(&world.hot()).await.unwrap();
+            }
+            world.check().await;
+            world.hot.put("d", 1);
+            world.deliver().await;
+            world.check().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_committer_of_the_same_rows_makes_a_conflict_and_no_harm() {
+    let _scenario = fail::FailScenario::setup();
+    let world = world().await;
+    // The delivery supersedes that row, too.
+    let (file, row) = world.hot.addresses()[&("a".to_owned(), 1)];
+    let mut dead =
+        world.latest().await.deletion_vectors.get(&file).map_or_else(RoaringBitmap::new, |dead| (**dead).clone());
+    dead.insert(row);
+    commits_between(&world, [(file, dead)].into());
     let error = world.lake.deliver(&world.hot()).await.unwrap_err();
     assert_eq!(error.kind(), tarn_types::Kind::Conflict);
     *world.metastore.before_commit.lock() = None;

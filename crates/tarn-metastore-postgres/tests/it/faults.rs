@@ -171,10 +171,10 @@ fn concurrent_commit_between_check_and_write() {
         let admin = server.admin().await;
         let (table, first) = with_files(&slow, 2).await;
         for (n, expected) in [(0, Expected::Latest), (1, Expected::At(Version(2)))] {
-            let change = |id, file| Commit { expected, ..append(id, FileId(first.0 + file)) };
-            let (a, b) = match expected {
-                Expected::Latest => (change(1, 0), change(2, 1)),
+            let change = |id, file| Commit { expected: expected.clone(), ..append(id, FileId(first.0 + file)) };
+            let (a, b) = match &expected {
                 Expected::At(version) => (commit(3, version.0), commit(4, version.0)),
+                _ => (change(1, 0), change(2, 1)),
             };
             arm(&proxy, Fault::Hold);
             let (before, after) = (slow.clone(), quick.clone());

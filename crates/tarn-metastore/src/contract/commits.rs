@@ -236,6 +236,78 @@ pub async fn only_appends_are(metastore: Backend) {
     assert_eq!(metastore.version(table).await.unwrap(), Version(1));
 }
 
+pub async fn disjoint_commits_are_rebased(metastore: Backend) {
+    let (table, first) = with_files(&metastore, 7).await;
+    let file = |n: u64| FileId(first.0 + n);
+    let positions =
+        |of: [(u32, u64); 2]| Some(of.map(|(tablet, seqno)| (TabletId(tablet), SeqNo(seqno))).into_iter().collect());
+    let files = Commit {
+        add: vec![sample_file(file(0), 5), sample_file(file(1), 5), sample_file(file(2), 5)],
+        cursor: positions([(1, 1), (2, 1)]),
+        kind: CommitKind::Delivery,
+        ..commit(1, 0)
+    };
+    metastore.commit(table, files).await.unwrap();
+    // What all of them read.
+    let base = metastore.snapshot(table, At::Latest).await.unwrap();
+    let of_base =
+        |id| Commit { expected: Expected::Disjoint(base.clone()), kind: CommitKind::Delivery, ..commit(id, 0) };
+    let buries = |rows: [u32; 1]| [(file(0), RoaringBitmap::from(rows))].into();
+    let one = Commit {
+        add: vec![sample_file(file(3), 2)],
+        deletion_vectors: buries([1]),
+        cursor: positions([(1, 8), (2, 1)]),
+        ..of_base(2)
+    };
+    assert_eq!(metastore.commit(table, one.clone()).await.unwrap(), Version(2));
+    let other = Commit {
+        add: vec![sample_file(file(4), 2)],
+        deletion_vectors: buries([3]),
+        cursor: positions([(1, 1), (2, 9)]),
+        ..of_base(3)
+    };
+    assert_eq!(metastore.commit(table, other.clone()).await.unwrap(), Version(3));
+    let merged = Commit {
+        add: vec![sample_file(file(5), 10)],
+        remove: vec![file(1), file(2)],
+        kind: CommitKind::Compaction,
+        ..of_base(4)
+    };
+    assert_eq!(metastore.commit(table, merged).await.unwrap(), Version(4));
+    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    assert_eq!(latest.files.iter().map(|file| file.id).collect::<Vec<_>>(), [0, 3, 4, 5].map(file));
+    assert_eq!(latest.deletion_vectors[&file(0)].iter().collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((latest.cursor.get(TabletId(1)), latest.cursor.get(TabletId(2))), (SeqNo(8), SeqNo(9)));
+    // Sent again it is what it was, and the versions tell what came in.
+    assert_eq!(metastore.commit(table, other).await.unwrap(), Version(3));
+    let commits = metastore.commits(table, Version(2)).await.unwrap();
+    assert_eq!(commits[0].cursor, Some(latest.cursor.clone()));
+    assert_eq!(commits[0].deletion_vectors[&file(0)].len(), 2);
+
+    let added = |id| Commit { add: vec![sample_file(file(6), 1)], ..of_base(id) };
+    for (name, change) in [
+        ("a row that is dead by now", Commit { deletion_vectors: buries([1]), ..added(5) }),
+        ("a file that is gone", Commit { deletion_vectors: [(file(1), [0].into())].into(), ..added(5) }),
+        ("removes what is gone", Commit { remove: vec![file(2)], kind: CommitKind::Compaction, ..added(5) }),
+        (
+            "removes a file of which rows died",
+            Commit { remove: vec![file(0)], kind: CommitKind::Compaction, ..added(5) },
+        ),
+        ("a tablet that others moved", Commit { cursor: positions([(1, 1), (2, 7)]), ..added(5) }),
+    ] {
+        let refused = metastore.commit(table, change).await.expect_err(name);
+        assert!(
+            matches!(refused, Error::Conflict { expected: Version(1), current: Version(4), .. }),
+            "{name}: {refused}"
+        );
+    }
+    let attached = Commit { kind: CommitKind::Attach, ..added(5) };
+    assert_eq!(metastore.commit(table, attached).await.unwrap_err().kind(), Kind::Invalid);
+    let back = Commit { cursor: positions([(1, 0), (2, 1)]), ..added(5) };
+    assert!(matches!(metastore.commit(table, back).await, Err(Error::CursorBehind { .. })));
+    assert_eq!(metastore.version(table).await.unwrap(), Version(4));
+}
+
 pub async fn thirty_two_writers_a_thousand_commits(metastore: Backend) {
     many_writers(vec![metastore], 1_000).await;
 }

@@ -59,6 +59,7 @@ macro_rules! contract_suite {
             file_ids_are_unique,
             appends_are_rebased,
             only_appends_are,
+            disjoint_commits_are_rebased,
             thirty_two_writers_a_thousand_commits,
             time_travel_under_writers,
             alter_adds_and_widens_only,
