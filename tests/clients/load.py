@@ -79,6 +79,24 @@ def main():
     _, told = tarn("load", FOLDER / "absent.csv", "--table", "trips", fails=True)
     assert "absent.csv" in told, told
 
+    # With a key a load goes on where it broke off, also into a table that would keep rows twice.
+    tarn("sql", "-c", "CREATE TABLE log (id bigint, text text) WITH (append_only = true)")
+    lines = "".join(f"{i},line {i} {'x' * 1000}\n" for i in range(40_000))
+    broken = write("log.csv", "id,text\n" + lines + "nine,x\n")
+    named = ("load", broken, "--table", "log", "--idempotency-key", "monday")
+    _, told = tarn(*named, fails=True)
+    assert "line 40002, column id" in told and "with the same --idempotency-key" in told, told
+    stored = int(sql("SELECT count(*) FROM log")[0])
+    assert 0 < stored < 40_000, stored
+    write("log.csv", "id,text\n" + lines + "40000,x\n")
+    for _ in range(2):
+        _, told = tarn(*named)
+        assert "loaded 40,001 rows" in told, told
+        expect(sql("SELECT count(*), count(DISTINCT id) FROM log"), ["40001,40001"])
+    write("log.csv", "id,text\n" + lines.replace("line 7 ", "line 8 ") + "40000,x\n")
+    _, told = tarn(*named, fails=True)
+    assert "22023" in told and "names a request that was made" in told, told
+
     # Output formats.
     query = "SELECT id, fare, note, at FROM trips WHERE city IN ('Bern', 'Chur') ORDER BY id"
     rows = [json.loads(line) for line in tarn("sql", "-c", query, "--output", "json")[0].splitlines()]

@@ -256,6 +256,10 @@ async fn sql(
     if let Err((status, error)) = door.check_headers(request.headers()) {
         return refused(status, &error);
     }
+    let key = match key_of(request.headers()) {
+        Ok(key) => key,
+        Err(error) => return refused(StatusCode::BAD_REQUEST, &error),
+    };
     let seat = request.extensions().get::<Arc<Seat>>().cloned();
     let body = match tokio::time::timeout(door.timeout, to_bytes(request.into_body(), MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => body,
@@ -278,7 +282,7 @@ async fn sql(
         // The client that goes away takes its statement along.
         tokio::select! {
             () = gone.closed() => {}
-            () = out.answer(service, principal, peer, &body) => {}
+            () = out.answer(service, principal, peer, Wanted { body: &body, key: key.as_deref() }) => {}
         }
         drop(seat);
     });
@@ -353,6 +357,21 @@ fn name_of(authority: &str) -> &str {
     }
 }
 
+/// What the client calls its request: the header `Idempotency-Key`, with or without quotes around it.
+///
+/// Errors: `22023` for an empty one, for several, and for one that is no text.
+fn key_of(headers: &HeaderMap) -> Result<Option<String>, SqlError> {
+    let mut all = headers.get_all("idempotency-key").iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let text = value.to_str().ok().map(str::trim);
+    let bare = text.map(|text| text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text));
+    match bare.filter(|key| !key.is_empty() && all.next().is_none()) {
+        Some(key) => Ok(Some(key.to_owned())),
+        None => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the header Idempotency-Key is not one key")
+            .with_hint("send one text that is not empty, such as a UUID")),
+    }
+}
+
 fn status_of(error: &SqlError) -> StatusCode {
     match error.state() {
         state::INTERNAL | state::IO_ERROR | state::DATA_CORRUPTED => StatusCode::INTERNAL_SERVER_ERROR,
@@ -372,6 +391,12 @@ fn refused(status: StatusCode, error: &SqlError) -> Response {
 
 fn described(error: &SqlError) -> Value {
     json!({ "code": error.state(), "message": error.message(), "detail": error.detail(), "hint": error.hint() })
+}
+
+/// What a client sent.
+struct Wanted<'a> {
+    body: &'a [u8],
+    key: Option<&'a str>,
 }
 
 /// What the statements make of an answer.
@@ -409,8 +434,8 @@ struct Out {
 }
 
 impl Out {
-    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, body: &[u8]) {
-        let last = match self.run(service, principal, peer, body).await {
+    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, wanted: Wanted<'_>) {
+        let last = match self.run(service, principal, peer, wanted).await {
             Err(End::Gone) => return,
             Err(End::Failed(error)) if !self.is_begun => Piece::Failed(error),
             Err(End::Failed(error)) => {
@@ -427,8 +452,14 @@ impl Out {
         let _ = self.send(last).await;
     }
 
-    async fn run(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, body: &[u8]) -> Result<(), End> {
-        let request: Asked = serde_json::from_slice(body).map_err(|error| {
+    async fn run(
+        &mut self,
+        service: Arc<Sql>,
+        principal: Principal,
+        peer: Peer,
+        wanted: Wanted<'_>,
+    ) -> Result<(), End> {
+        let request: Asked = serde_json::from_slice(wanted.body).map_err(|error| {
             SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}"))
                 .with_hint("send {\"sql\": \"SELECT 1\"}")
         })?;
@@ -438,7 +469,7 @@ impl Out {
             session.call_me(name);
         }
         session.log_in(principal, peer.address);
-        let done = self.statements(&session, &request.sql).await;
+        let done = self.statements(&session, &request.sql, wanted.key).await;
         session.end_statement(match &done {
             Ok(()) => None,
             Err(End::Failed(error)) => Some(error.state()),
@@ -447,10 +478,14 @@ impl Out {
         done
     }
 
-    async fn statements(&mut self, session: &Session, sql: &str) -> Result<(), End> {
+    async fn statements(&mut self, session: &Session, sql: &str, key: Option<&str>) -> Result<(), End> {
         self.push("{\"results\":[");
         session.begin_statement();
-        for parsed in session.parse(sql).await? {
+        let statements = session.parse(sql).await?;
+        if let Some(key) = key {
+            session.name_request(key, &statements)?;
+        }
+        for parsed in statements {
             session.limit_statement();
             match session.run_one(parsed).await? {
                 Answer::Rows(rows) => self.rows(rows, session).await?,

@@ -22,6 +22,8 @@ pub struct OwnWrites {
     rows: BTreeMap<Bytes, OwnRow>,
     /// Of an append-only table, in the order in which they came.
     appended: Vec<MutationBatch>,
+    /// How many batches came, without those of rows that are only locked.
+    n_changes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ struct OwnRow {
     expects: Expects,
     /// `None`: the row is gone.
     cells: Option<Bytes>,
+    /// The number of the batch that changed it last; 0: it is only locked.
+    changed: u64,
 }
 
 /// What has to be there when the transaction commits.
@@ -44,7 +48,7 @@ impl OwnWrites {
     /// Of a transaction that wrote nothing into the table yet.
     #[must_use]
     pub fn new(schema: Arc<TableSchema>) -> OwnWrites {
-        OwnWrites { schema, rows: BTreeMap::new(), appended: Vec::new() }
+        OwnWrites { schema, rows: BTreeMap::new(), appended: Vec::new(), n_changes: 0 }
     }
 
     /// The table as it was when the transaction first wrote it.
@@ -59,10 +63,35 @@ impl OwnWrites {
     /// # Errors
     /// `Internal` for an operation that depends on what is there: who asks for it has to look first.
     pub fn add(&mut self, batch: &MutationBatch) -> Result<()> {
+        self.n_changes += 1;
         if self.schema.options.append_only {
             self.appended.push(batch.clone());
             return Ok(());
         }
+        self.take(batch, Some(self.n_changes))
+    }
+
+    /// As [`OwnWrites::add`], of rows that are written as they are, so that nobody else changes them.
+    ///
+    /// # Errors
+    /// As of [`OwnWrites::add`].
+    pub fn lock(&mut self, batch: &MutationBatch) -> Result<()> {
+        self.take(batch, None)
+    }
+
+    /// How many batches changed rows so far.
+    #[must_use]
+    pub fn n_changes(&self) -> u64 {
+        self.n_changes
+    }
+
+    /// Whether a row was changed behind the first `n_changes` batches.
+    #[must_use]
+    pub fn is_changed_since(&self, key: &[u8], n_changes: u64) -> bool {
+        self.rows.get(key).is_some_and(|row| row.changed > n_changes)
+    }
+
+    fn take(&mut self, batch: &MutationBatch, number: Option<u64>) -> Result<()> {
         for mutation in batch.iter() {
             let expects = match (mutation.op, mutation.guard) {
                 (Op::Put | Op::Delete, Some(seqno)) => Expects::Row(seqno),
@@ -75,10 +104,13 @@ impl OwnWrites {
             };
             let cells = (mutation.op != Op::Delete).then(|| batch.as_bytes().slice_ref(mutation.cells));
             match self.rows.get_mut(mutation.key) {
-                Some(row) => row.cells = cells,
+                Some(row) => {
+                    row.cells = cells;
+                    row.changed = number.unwrap_or(row.changed);
+                }
                 None => {
                     let key = batch.as_bytes().slice_ref(mutation.key);
-                    self.rows.insert(key, OwnRow { expects, cells });
+                    self.rows.insert(key, OwnRow { expects, cells, changed: number.unwrap_or(0) });
                 }
             }
         }
@@ -211,5 +243,13 @@ mod tests {
         assert_eq!(own.get(&key(3)), Some(None));
         assert_eq!(own.get(&key(6)), None);
         assert_eq!((own.keys().len(), own.n_live()), (5, 3));
+
+        let mut batch = BatchBuilder::new(&schema);
+        batch.put(&key(1), &cells(1, 11), Some(OWN_SEQNO));
+        batch.put(&key(9), &cells(9, 90), Some(SeqNo(9)));
+        own.lock(&batch.finish()).unwrap();
+        assert_eq!(own.n_changes(), 2);
+        let since = |n| [1, 4, 9].map(|id| own.is_changed_since(&key(id), n));
+        assert_eq!([since(0), since(1), since(2)], [[true, true, false], [true, false, false], [false; 3]]);
     }
 }

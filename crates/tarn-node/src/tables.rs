@@ -12,6 +12,7 @@ use tarn_types::{Address, Column, FileId, SeqNo, TableId, TableSchema, Value, Ve
 
 use crate::auth::access::Privilege;
 use crate::auth::{Action, Principal, authorize};
+use crate::being_made::BeingMade;
 use crate::catalog::{TableHandle, altered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
@@ -31,11 +32,12 @@ pub struct Row {
 /// The rows of all tables of a node. Shared.
 pub struct TableService {
     pub(crate) parts: Arc<Parts>,
+    pub(crate) being_made: BeingMade,
 }
 
 impl TableService {
     pub(crate) fn new(parts: Arc<Parts>) -> TableService {
-        TableService { parts }
+        TableService { parts, being_made: BeingMade::default() }
     }
 
     /// The row of an engine key, now, wherever it lies.

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use tarn_replica::{Decided, commit_together};
+use tarn_replica::{Decided, commit_named, commit_together};
 use tarn_rows::{Lookup, Outcome, Table};
-use tarn_types::{MutationBatch, TableId, TableSchema, decode_row};
+use tarn_types::{BatchBuilder, MutationBatch, TableId, TableSchema, decode_row};
 
 use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle, WayIn};
@@ -16,6 +16,7 @@ use crate::entries::are_there;
 use crate::error::{Error, ErrorKind, Result};
 use crate::own::OwnWrites;
 use crate::parts::Parts;
+use crate::requests::NamedRequest;
 use crate::snapshot::{Opened, TableSnapshot};
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
@@ -46,6 +47,31 @@ impl TableService {
     /// Errors: as of [`TableService::write`]; `Conflict` when a row is not any more what the transaction read, `KeyExists` when somebody else
     /// inserted its key: nothing was written then. `Indeterminate` is about all of them.
     pub async fn commit_together(&self, who: &Principal, writes: Vec<TableWrites>, waiter: &dyn Waiter) -> Result<u64> {
+        self.commit_as_one(who, writes, None, waiter).await
+    }
+
+    /// As [`TableService::commit_together`], by a request, whose outcome is there with the writes or not at all. It may write nothing. Who commits
+    /// it has begun it ([`TableService::begin_request`]).
+    ///
+    /// Errors: as of [`TableService::commit_together`]; `WrongState` for a request whose table is temporary.
+    pub async fn commit_request(
+        &self,
+        who: &Principal,
+        writes: Vec<TableWrites>,
+        named: NamedRequest,
+        waiter: &dyn Waiter,
+    ) -> Result<u64> {
+        named.home.replicas()?;
+        self.commit_as_one(who, writes, Some(named), waiter).await
+    }
+
+    async fn commit_as_one(
+        &self,
+        who: &Principal,
+        writes: Vec<TableWrites>,
+        named: Option<NamedRequest>,
+        waiter: &dyn Waiter,
+    ) -> Result<u64> {
         let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
         for TableWrites { table, privileges, own } in writes {
             for privilege in privileges {
@@ -57,6 +83,10 @@ impl TableService {
                 asked.insert(table.schema().id, (table, batch));
             }
         }
+        if let Some(NamedRequest { home, .. }) = &named {
+            let nothing = || (Arc::clone(home), BatchBuilder::new(home.schema()).finish());
+            asked.entry(home.schema().id).or_insert_with(nothing);
+        }
         self.parts.check_writable()?;
         let Some(submitted) = Submitted::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
@@ -66,7 +96,7 @@ impl TableService {
         let asked: Vec<(Arc<TableHandle>, MutationBatch)> = asked.into_values().collect();
         let decided = {
             let asked = asked.clone();
-            blocking(move || span.in_scope(|| propose(&asked))).await?
+            blocking(move || span.in_scope(|| propose(&asked, named.as_ref()))).await?
         };
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
         let (mut rows, mut exists) = (0, None);
@@ -186,7 +216,7 @@ impl Moment {
 }
 
 /// Commits on the calling thread, which waits for the disk. The tables ascend by their ids: temporary ones are the last.
-fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> {
+fn propose(asked: &[(Arc<TableHandle>, MutationBatch)], named: Option<&NamedRequest>) -> Result<Vec<Decided>> {
     let mut in_use = Vec::with_capacity(asked.len());
     for (table, _) in asked {
         in_use.push(table.enter()?);
@@ -194,11 +224,19 @@ fn propose(asked: &[(Arc<TableHandle>, MutationBatch)]) -> Result<Vec<Decided>> 
     let (mut logged, mut unlogged) = (Vec::new(), Vec::new());
     for (of, (table, batch)) in asked.iter().enumerate() {
         match &table.way_in {
-            WayIn::Logged(replicas) => logged.push((&**replicas, batch.clone())),
+            WayIn::Logged(replicas) => logged.push((of, (&**replicas, batch.clone()))),
             WayIn::Unlogged(table) => unlogged.push((of, table, batch.clone())),
         }
     }
-    let mut decided = commit_together(&logged)?;
+    // The table that keeps the outcome of a request is the first.
+    let home = named.map(|named| named.home.schema().id);
+    logged.sort_by_key(|(of, _)| Some(asked[*of].0.schema().id) != home);
+    let (places, logged): (Vec<usize>, Vec<_>) = logged.into_iter().unzip();
+    let decided = match named {
+        Some(named) => commit_named(&logged, &named.request)?,
+        None => commit_together(&logged)?,
+    };
+    let mut decided: Vec<Decided> = decided.into_iter().map(|part| Decided { of: places[part.of], ..part }).collect();
     for (of, table, batch) in unlogged {
         if decided.iter().any(Decided::is_refused) {
             break;

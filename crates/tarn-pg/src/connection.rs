@@ -1021,6 +1021,7 @@ impl CopyHandler for Connection {
             Ok(rows) => rows,
             Err(reason) => return Err(on_wire(copy.abort(reason).await)),
         };
+        self.session.end_copy().await.map_err(on_wire)?;
         // Behind other statements of a simple query it is the last of one transaction; by the extended protocol Sync ends that.
         if !matches!(client.state(), PgWireConnectionState::CopyInProgress(true)) {
             self.session.end_implicit().await.map_err(on_wire)?;

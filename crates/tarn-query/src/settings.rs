@@ -160,7 +160,7 @@ impl ExtensionOptions for Settings {
             ConfigEntry {
                 key: format!("{}.access_path", Self::PREFIX),
                 value: Some(self.access_path.to_string()),
-                description: "how tables are read: auto, rows (row engine) or lake (files and recent rows)",
+                description: "how tables are read: auto, rows (row engine), lake (files and recent rows), index",
             },
             ConfigEntry {
                 key: format!("{}.as_of_version", Self::PREFIX),
@@ -229,7 +229,7 @@ mod tests {
         settings.set("cache.fragments", "off").unwrap();
         assert!(!settings.caches.fragments && CacheSettings::default().fragments);
         assert!(settings.set("pruning", "2").unwrap_err().to_string().contains("on or off"));
-        assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows or lake"));
+        assert!(settings.set("access_path", "fast").unwrap_err().to_string().contains("auto, rows, lake or index"));
         assert!(settings.set("as_of_version", "-1").unwrap_err().to_string().contains("version number"));
         assert!(settings.set("speed", "1").unwrap_err().to_string().contains(NAMES));
     }

@@ -41,5 +41,5 @@ mod replicas;
 
 pub use error::{Error, Result};
 pub use reader::LogReader;
-pub use replica::{Pending, Replica, group_of, propose_all, propose_together};
-pub use replicas::{Decided, Replayed, Replicas, commit_together};
+pub use replica::{Pending, Replica, group_of, propose_all, propose_named, propose_together};
+pub use replicas::{Decided, Replayed, Replicas, commit_named, commit_together};

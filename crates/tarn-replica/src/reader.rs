@@ -45,8 +45,10 @@ impl EntrySource for LogReader {
             for entry in entries.into_iter().filter(|entry| !entry.payload.is_empty()) {
                 let seqno = SeqNo(entry.index.0);
                 let entry = Entry::from_bytes(entry.payload);
-                if let Entry::Effects(effects) = entry.map_err(|source| Error::source(source.kind(), source))? {
-                    changes.push((seqno, effects));
+                let entry = entry.map_err(|source| Error::source(source.kind(), source))?;
+                // A request that changed nothing is in the log for its name alone.
+                if let Some(effects) = entry.effects().filter(|effects| !effects.is_empty()) {
+                    changes.push((seqno, effects.clone()));
                 }
             }
             if !changes.is_empty() {

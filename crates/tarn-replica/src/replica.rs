@@ -32,8 +32,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use tarn_raftlog::{Batch as LogBatch, GroupId, Index, RaftLog, Term, Ticket};
-use tarn_rows::{Known, Outcome, Table, TabletEntry, UnderWay, apply_together};
-use tarn_types::{Entry, MutationBatch, SeqNo, TabletId};
+use tarn_rows::{Does, Known, Outcome, Table, TabletEntry, UnderWay, apply_together};
+use tarn_types::{Effects, EffectsBuilder, Entry, MutationBatch, Named, Request, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
@@ -314,9 +314,29 @@ pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(Optio
 /// # Errors
 /// As [`propose_all`]; `Indeterminate` is about all of the batches. Panics when two are of one tablet.
 pub fn propose_together(proposals: &[(Arc<Replica>, MutationBatch)]) -> Result<Vec<Outcome>> {
+    propose_as_one(proposals, None)
+}
+
+/// As [`propose_together`], by a request whose outcome is kept with the first of the tablets, whose batch may be empty. What is refused leaves nothing of
+/// the request.
+///
+/// # Errors
+/// As [`propose_together`].
+pub fn propose_named(proposals: &[(Arc<Replica>, MutationBatch)], request: Request) -> Result<Vec<Outcome>> {
+    propose_as_one(proposals, Some(request))
+}
+
+fn propose_as_one(proposals: &[(Arc<Replica>, MutationBatch)], mut request: Option<Request>) -> Result<Vec<Outcome>> {
     let mut known = Vec::with_capacity(proposals.len());
     for (replica, batch) in proposals {
-        known.push((&**replica, Asked::Batch(replica.look_up(batch)?)));
+        let looked_up = replica.look_up(batch)?;
+        known.push((
+            &**replica,
+            match request.take() {
+                Some(request) => Asked::Named(looked_up, request),
+                None => Asked::Batch(looked_up),
+            },
+        ));
     }
     let Some(mut turns) = Turns::decide(known)? else { return Ok(Vec::new()) };
     assert_eq!(turns.turns.len(), proposals.len(), "one batch a tablet");
@@ -355,6 +375,8 @@ fn submit_batches<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<
 /// What is to get its place in a tablet's log.
 enum Asked<'b> {
     Batch(Known<'b>),
+    /// A batch that has an entry whatever it comes to, unless it is refused.
+    Named(Known<'b>, Request),
     Entry(Entry),
 }
 
@@ -477,9 +499,15 @@ impl<'a> Turn<'a> {
         let (outcome, entry) = match asked {
             Asked::Entry(entry) => (Outcome::Applied { affected: 0 }, Some(entry)),
             Asked::Batch(known) => {
-                let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
-                let (outcome, effects) = resolved.map_err(Error::not_decided(self.replica.tablet))?;
+                let (outcome, effects) = self.resolve(next, known)?;
                 (outcome, effects.map(Entry::Effects))
+            }
+            Asked::Named(known, request) => {
+                let (outcome, effects) = self.resolve(next, known)?;
+                let none = || EffectsBuilder::new(&self.replica.table.table_schema()).finish(None);
+                let named = || Named::new(request, effects.unwrap_or_else(none));
+                let is_applied = matches!(outcome, Outcome::Applied { .. });
+                (outcome, is_applied.then(|| Entry::Named(Arc::new(named()))))
             }
         };
         let seqno = entry.map(|entry| {
@@ -488,6 +516,11 @@ impl<'a> Turn<'a> {
             next
         });
         Ok(Decided { outcome, seqno, after: self.queue.under_way.last() })
+    }
+
+    fn resolve(&self, next: SeqNo, known: Known<'_>) -> Result<(Outcome, Option<Effects>)> {
+        let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
+        resolved.map_err(Error::not_decided(self.replica.tablet))
     }
 
     fn pending(&self, decided: Decided, waits_for: Option<Arc<Ticket>>) -> Pending<'a> {
@@ -554,15 +587,15 @@ impl Together {
         let mut entries = Vec::with_capacity(parts.len());
         for (replica, seqno) in &parts {
             match replica.first_under_way() {
-                Some((first, Entry::Effects(effects))) if first == *seqno => entries.push(effects),
+                Some((first, entry)) if first == *seqno => entries.push(entry),
                 other => panic!("entry {seqno} of tablet {} is not the next one: {other:?}", replica.tablet()),
             }
         }
-        let of_parts = parts.iter().zip(&entries).map(|((replica, seqno), effects)| TabletEntry {
+        let of_parts = parts.iter().zip(&entries).map(|((replica, seqno), entry)| TabletEntry {
             table: &replica.table,
             tablet: replica.tablet(),
             seqno: *seqno,
-            effects,
+            does: Does::of(entry).expect("entries that take effect together change rows"),
         });
         let of_parts: Vec<TabletEntry<'_>> = of_parts.collect();
         let (tablet, seqno) = (of_parts[0].tablet, of_parts[0].seqno);

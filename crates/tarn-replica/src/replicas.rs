@@ -9,10 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use tarn_raftlog::RaftLog;
 use tarn_rows::tarn_feed::{self, Frozen, HotTable, Pending, Stage, Staged};
 use tarn_rows::{Outcome, Table};
-use tarn_types::{Cursor, Entry, MutationBatch, SeqNo, TableSchema, TabletId, Version};
+use tarn_types::{Cursor, Entry, MutationBatch, Request, SeqNo, TableSchema, TabletId, Version};
 
 use crate::error::{Error, Result};
-use crate::replica::{Replica, propose_all, propose_entries, propose_together};
+use crate::replica::{Replica, propose_all, propose_entries, propose_named, propose_together};
 
 /// How often a batch is cut anew because a tablet was split meanwhile.
 const MAX_CUTS: usize = 16;
@@ -164,6 +164,14 @@ impl Replicas {
         Ok(new)
     }
 
+    /// Returns when all that is under way in any tablet now is durable and in effect, so that what came of an earlier call is known.
+    ///
+    /// # Errors
+    /// As of [`crate::Pending::wait`].
+    pub fn settle(&self) -> Result<()> {
+        self.all().iter().try_for_each(|replica| replica.settle())
+    }
+
     fn freeze_all(&self) -> Result<()> {
         let wanted = self.table.to_freeze();
         let replicas = wanted.iter().map(|(tablet, _)| self.replica(*tablet)).collect::<Result<Vec<_>>>()?;
@@ -178,17 +186,38 @@ impl Replicas {
 /// # Errors
 /// As [`propose_together`].
 pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Decided>> {
+    commit_as_one(batches, None)
+}
+
+/// As [`commit_together`], by a request: its outcome is kept with the table of the first batch, which may be empty, and which is decided with it.
+///
+/// # Errors
+/// As [`propose_together`].
+pub fn commit_named(batches: &[(&Replicas, MutationBatch)], request: &Request) -> Result<Vec<Decided>> {
+    commit_as_one(batches, Some(request))
+}
+
+fn commit_as_one(batches: &[(&Replicas, MutationBatch)], request: Option<&Request>) -> Result<Vec<Decided>> {
     for _ in 0..MAX_CUTS {
         let mut parts: Vec<(usize, Arc<Replica>, MutationBatch)> = Vec::with_capacity(batches.len());
         for (of, (replicas, batch)) in batches.iter().enumerate() {
             let tablets = replicas.table.tablet_map();
+            let is_home = of == 0 && request.is_some();
+            if is_home && batch.is_empty() {
+                let any = tablets.ids().next().expect("a table has tablets");
+                parts.push((of, replicas.replica(any)?, batch.clone()));
+            }
             for (tablet, part) in batch.clone().cut(&tablets).map_err(Error::Cut)? {
                 parts.push((of, replicas.replica(tablet)?, part));
             }
         }
         let proposals: Vec<(Arc<Replica>, MutationBatch)> =
             parts.iter().map(|(_, replica, part)| (Arc::clone(replica), part.clone())).collect();
-        match propose_together(&proposals) {
+        let proposed = match request {
+            Some(request) => propose_named(&proposals, request.clone()),
+            None => propose_together(&proposals),
+        };
+        match proposed {
             // A split that is in the log is applied by whoever waits for anything behind it.
             Err(error) if error.is_elsewhere() => proposals.iter().try_for_each(|(replica, _)| replica.settle())?,
             decided => {

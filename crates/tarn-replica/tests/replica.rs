@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tarn_raftlog::{MemoryDisk, Options, RaftLog};
-use tarn_replica::{Error, LogReader, Replica, Replicas, commit_together, propose_all};
+use tarn_replica::{Decided, Error, LogReader, Replica, Replicas, commit_named, commit_together, propose_all};
 use tarn_rows::tarn_feed::{self, ChangeLog};
 use tarn_rows::{
     Changes, Engine, EngineSnapshot, EngineStats, EntrySource, HotSnapshot, Lookup, MemoryEngine, Outcome, Space,
-    StagedFile, Table, WriteBatch,
+    StagedFile, Table, WriteBatch, first_outcome,
 };
 use tarn_types::{
-    BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, SeqNo,
-    TableId, TableOptions, TableSchema, TabletId, TabletMap, Value, decode_row, encode_cells, encode_key,
+    BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, Request,
+    RequestId, SeqNo, StatementOutcome, TableId, TableOptions, TableSchema, TabletId, TabletMap, Value, decode_row,
+    encode_cells, encode_key,
 };
 
 fn schema(tablets: u32) -> Arc<TableSchema> {
@@ -644,4 +645,56 @@ fn batches_of_several_tables_are_there_together_or_not_at_all() {
     disk.cut_power();
     let again = open(&disk);
     assert_eq!(values(&again), expected);
+}
+
+#[test]
+fn a_request_and_its_outcome_are_there_together_or_not_at_all() {
+    let disk = MemoryDisk::new(12);
+    let open = |disk: &MemoryDisk| {
+        let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
+        let log = Arc::new(RaftLog::open_on(Arc::new(disk.clone()), options).unwrap().0);
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+        let tables = [beside(&log, &engine, 1, 1), beside(&log, &engine, 2, 5)];
+        (engine, tables)
+    };
+    let request = |sequence, rows| Request {
+        id: RequestId { origin: 7, sequence },
+        statements: vec![StatementOutcome { digest: 1, rows }],
+    };
+    let none = |table: &Replicas| BatchBuilder::new(&table.table().table_schema()).finish();
+    let (engine, tables) = open(&disk);
+    let all = |n: i64| {
+        let rows = |table: &Replicas| rows_of(&table.table().table_schema(), (0..16).map(|id| (id, n)));
+        [(&tables[1], rows(&tables[1])), (&tables[0], rows(&tables[0]))]
+    };
+    let told = |engine: &Arc<dyn Engine>, sequence| {
+        let outcome = first_outcome(&**engine, RequestId { origin: 7, sequence }).unwrap();
+        outcome.map(|statements| statements[0].rows)
+    };
+    assert_eq!(told(&engine, 1), None);
+    commit_named(&all(1), &request(1, 32)).unwrap();
+    assert_eq!(told(&engine, 1), Some(32));
+
+    // It changes nothing, and is known all the same.
+    let decided = commit_named(&[(&tables[0], none(&tables[0]))], &request(2, 0)).unwrap();
+    assert!(matches!(decided[..], [Decided { outcome: Outcome::Applied { affected: 0 }, .. }]));
+    commit_named(&[(&tables[0], none(&tables[0])), all(2)[0].clone()], &request(3, 16)).unwrap();
+    assert_eq!([2, 3].map(|sequence| told(&engine, sequence)), [Some(0), Some(16)]);
+
+    // Refused by the other table: nothing of it is there, its name neither.
+    let schema = tables[0].table().table_schema();
+    let mut there = BatchBuilder::new(&schema);
+    there.create(&key(&schema, 3), &cells(&schema, 3, 9));
+    let refused = commit_named(&[all(4)[0].clone(), (&tables[0], there.finish())], &request(4, 17)).unwrap();
+    assert!(matches!(&refused[..], [Decided { outcome: Outcome::Exists { .. }, of: 1, .. }]), "{refused:?}");
+    assert_eq!(told(&engine, 4), None);
+
+    // A split gives both halves what there was; nothing was flushed, and all comes from the log.
+    let split_at = key(&tables[1].table().table_schema(), 8);
+    tables[1].split(&split_at).unwrap();
+    commit_named(&[all(5)[0].clone()], &request(5, 16)).unwrap();
+    drop((engine, tables));
+    disk.cut_power();
+    let (engine, _tables) = open(&disk);
+    assert_eq!([1, 2, 3, 4, 5].map(|sequence| told(&engine, sequence)), [Some(32), Some(0), Some(16), None, Some(16)]);
 }

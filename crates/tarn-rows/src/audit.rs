@@ -27,13 +27,16 @@ impl Auditor {
         let upto = Audit { upto: seqno, ..self.now };
         match entry {
             // The sum does not depend on order: parts of it can be made apart.
-            Entry::Effects(effects) => {
-                let digest = upto.digest.wrapping_add(xxh3_128_with_seed(effects.as_bytes(), seqno.0));
-                Self { now: Audit { digest, ..upto }, before: self.before }
-            }
+            Entry::Effects(effects) => self.plus(upto, effects.as_bytes()),
+            Entry::Named(named) => self.plus(upto, named.as_bytes()),
             Entry::Freeze(_) => Self { before: Some(upto), ..Self::new(seqno) },
             Entry::Split(_) => Self { now: upto, before: self.before },
         }
+    }
+
+    fn plus(&self, upto: Audit, entry: &[u8]) -> Self {
+        let digest = upto.digest.wrapping_add(xxh3_128_with_seed(entry, upto.upto.0));
+        Self { now: Audit { digest, ..upto }, before: self.before }
     }
 
     /// Is this what was made of the same entries here? True if nobody here knows.

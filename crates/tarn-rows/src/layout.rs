@@ -8,6 +8,8 @@
 //!            'f' | tablet u32 BE               -> audit: 1 u8 | after u64 LE | upto u64 LE | digest u128 LE
 //!            't' | table u32 BE | tablet u32 BE -> tablet: 1 u8 | n u32 LE, first key | n u32 LE, end | parent u32 LE | born u64 LE
 //!            'e' | tablet u32 BE               -> 1 u8, there once a live row was evicted
+//!            'd' | origin u64 BE | sequence u64 BE | tablet u32 BE -> outcome: 1 u8 | seqno u64 LE | statements (tarn-types)
+//!            'q' | tablet u32 BE | seqno u64 BE -> request: 1 u8 | origin u64 LE | sequence u64 LE
 //!            'o'                               -> owner: 1 u8 | id of the data folder, 16 bytes
 //! ```
 //!
@@ -16,7 +18,9 @@
 
 use std::ops::Range;
 
-use tarn_types::{Audit, SeqNo, TableId, TabletId, Version, table_prefix};
+use tarn_types::{
+    Audit, RequestId, SeqNo, StatementOutcome, TableId, TabletId, Version, put_statements, statements_of, table_prefix,
+};
 
 use crate::error::{Error, Result};
 
@@ -135,6 +139,72 @@ pub(crate) fn decode_tablet(key: &[u8], bytes: &[u8]) -> Result<TabletRecord> {
     reader.finish(TabletRecord { range: start..end, born })
 }
 
+/// Where a tablet keeps what a request came to, in the meta space.
+pub(crate) fn outcome_key(id: RequestId, tablet: TabletId) -> [u8; 21] {
+    let mut key = [b'd'; 21];
+    key[1..9].copy_from_slice(&id.origin.to_be_bytes());
+    key[9..17].copy_from_slice(&id.sequence.to_be_bytes());
+    key[17..].copy_from_slice(&tablet.0.to_be_bytes());
+    key
+}
+
+/// The keys of what all tablets keep of a request.
+pub(crate) fn outcomes_of(id: RequestId) -> Range<Vec<u8>> {
+    let first = outcome_key(id, TabletId(0));
+    let last = outcome_key(id, TabletId(u32::MAX));
+    first.to_vec()..[&last[..], &[0]].concat()
+}
+
+/// The tablet of such a key.
+pub(crate) fn tablet_of_outcome(key: &[u8]) -> Option<TabletId> {
+    let (_, tablet) = key.split_last_chunk()?;
+    Some(TabletId(u32::from_be_bytes(*tablet)))
+}
+
+/// The entry that a request was, and what its statements came to.
+pub(crate) fn encode_outcome(seqno: SeqNo, statements: &[StatementOutcome]) -> Vec<u8> {
+    let mut bytes = vec![FORMAT];
+    bytes.extend_from_slice(&seqno.0.to_le_bytes());
+    put_statements(&mut bytes, statements);
+    bytes
+}
+
+pub(crate) fn decode_outcome(key: &[u8], bytes: &[u8]) -> Result<(SeqNo, Vec<StatementOutcome>)> {
+    let mut reader = Reader::new("outcome of a request", key, bytes)?;
+    let seqno = SeqNo(reader.u64()?);
+    Ok((seqno, statements_of(reader.rest)?))
+}
+
+/// Where a tablet has the name of the request that an entry was, in the meta space: in the order of entries.
+pub(crate) fn by_age_key(tablet: TabletId, seqno: SeqNo) -> [u8; 13] {
+    let mut key = [b'q'; 13];
+    key[1..5].copy_from_slice(&tablet.0.to_be_bytes());
+    key[5..].copy_from_slice(&seqno.0.to_be_bytes());
+    key
+}
+
+/// The keys of a tablet's requests that were entries from `oldest` on.
+pub(crate) fn requests_of(tablet: TabletId, oldest: SeqNo) -> Range<Vec<u8>> {
+    let last = by_age_key(tablet, SeqNo(u64::MAX));
+    by_age_key(tablet, oldest).to_vec()..[&last[..], &[0]].concat()
+}
+
+pub(crate) fn encode_by_age(id: RequestId) -> [u8; 17] {
+    let mut bytes = [FORMAT; 17];
+    bytes[1..9].copy_from_slice(&id.origin.to_le_bytes());
+    bytes[9..].copy_from_slice(&id.sequence.to_le_bytes());
+    bytes
+}
+
+/// The entry that such a key names, and the request that it was.
+pub(crate) fn decode_by_age(key: &[u8], bytes: &[u8]) -> Result<(SeqNo, RequestId)> {
+    let mut reader = Reader::new("name of a request", key, bytes)?;
+    let id = RequestId { origin: reader.u64()?, sequence: reader.u64()? };
+    let no_entry = || Error::corrupt("name of a request", key, "its key names no entry");
+    let (_, seqno) = key.split_last_chunk().ok_or_else(no_entry)?;
+    reader.finish((SeqNo(u64::from_be_bytes(*seqno)), id))
+}
+
 /// Where the engine remembers, in the meta space, whose it is.
 pub(crate) const OWNER_KEY: [u8; 1] = [b'o'];
 
@@ -226,6 +296,11 @@ mod tests {
         let range = vec![0, 0, 0, 3, 0x80]..vec![0, 0, 0, 4];
         documented(&encode_tablet(&TabletRecord { range, born: Some(Born { parent: TabletId(5), at: SeqNo(258) }) }));
         documented(&evicted_key(TabletId(5)));
+        let id = RequestId { origin: 0xab, sequence: 0xcd };
+        documented(&outcome_key(id, TabletId(5)));
+        documented(&encode_outcome(SeqNo(258), &[StatementOutcome { digest: 0xd1, rows: 300 }]));
+        documented(&by_age_key(TabletId(5), SeqNo(258)));
+        documented(&encode_by_age(id));
     }
 
     proptest! {
@@ -242,6 +317,17 @@ mod tests {
             let record = TabletRecord { range: start..end, born };
             let tablet = encode_tablet(&record);
             prop_assert_eq!(decode_tablet(b"k", &tablet).unwrap(), record);
+            let (id, seqno) = (RequestId { origin: numbers.0, sequence: numbers.1 }, SeqNo(numbers.1));
+            let statements = vec![StatementOutcome { digest: numbers.0, rows: numbers.1 }];
+            let outcome = encode_outcome(seqno, &statements);
+            prop_assert_eq!(decode_outcome(b"k", &outcome).unwrap(), (seqno, statements));
+            let (by_age_key, by_age) = (by_age_key(TabletId(7), seqno), encode_by_age(id));
+            prop_assert_eq!(decode_by_age(&by_age_key, &by_age).unwrap(), (seqno, id));
+            prop_assert!(requests_of(TabletId(7), seqno).contains(&by_age_key.to_vec()));
+            prop_assert!(outcomes_of(id).contains(&outcome_key(id, TabletId(7)).to_vec()));
+            prop_assert_eq!(tablet_of_outcome(&outcome_key(id, TabletId(7))), Some(TabletId(7)));
+            prop_assert!(decode_outcome(b"k", &outcome[..cut % outcome.len()]).is_err());
+            prop_assert!(decode_by_age(&by_age_key, &by_age[..cut % by_age.len()]).is_err());
             prop_assert!(decode_marker(b"k", &marker[..cut % marker.len()]).is_err());
             prop_assert!(decode_applied(b"k", &applied[..cut % applied.len()]).is_err());
             prop_assert!(decode_tablet(b"k", &tablet[..cut % tablet.len()]).is_err());

@@ -58,6 +58,7 @@ mod middle;
 mod recent;
 mod recent_bytes;
 mod replay;
+mod requests;
 mod resolve;
 mod row_scan;
 mod snapshot;
@@ -77,6 +78,7 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use recent_bytes::RecentBytes;
+pub use requests::{KEPT_ENTRIES, first_outcome, first_outcome_within};
 pub use resolve::{Known, Outcome};
 pub use row_scan::{KeyRange, RangeOfRows, RowScan, ScannedRows};
 pub use snapshot::{HotSnapshot, Lookup};
@@ -84,6 +86,6 @@ pub use table::{FlushMark, Table};
 pub use tablet::Tuning;
 /// Its errors, and what is frozen and installed, are in the signatures here.
 pub use tarn_feed;
-pub use together::{TabletEntry, apply_together};
+pub use together::{Does, TabletEntry, apply_together};
 pub use under_way::UnderWay;
 pub use whose::{Standing, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};

@@ -98,9 +98,10 @@ impl Tablet {
         let audited = writer.auditor.with(seqno, entry);
         match entry {
             Entry::Effects(effects) => self.write_effects(&audited, seqno, effects)?,
+            Entry::Named(named) => writer.requests = self.write_named(writer, &audited, seqno, named)?,
             Entry::Freeze(audit) => {
                 self.check_audit(&writer.auditor, audit.as_ref())?;
-                self.write_freeze(&audited)?;
+                writer.requests = self.write_freeze(writer, &audited)?;
             }
             // Written by `replay_split`.
             Entry::Split(_) => {}

@@ -58,7 +58,7 @@ impl Table {
         // Prepared before anything is locked or written: nobody but a writer changes what is alive.
         let (low_rows, high_rows) = (self.rows_within(parent, writer, &low)?, self.rows_within(parent, writer, &high)?);
         let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
-        self.write_split(parent, audited, &new, (&low, &high))?;
+        self.write_split(parent, writer, audited, &new, (&low, &high))?;
         parent.rotate(writer, seqno);
         // Whoever reads holds `tablets`: nobody sees one without the other.
         let mut tablets = self.tablets.write();
@@ -102,7 +102,7 @@ impl Table {
         let (low, high) = self.parts_of(parent, split)?;
         let seqno = audited.now.upto;
         let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
-        self.write_split(parent, &audited, &new, (&low, &high))?;
+        self.write_split(parent, writer, &audited, &new, (&low, &high))?;
         writer.auditor = audited;
         let mut tablets = self.tablets.write();
         let mut shared = parent.shared.write();
@@ -129,6 +129,7 @@ impl Table {
     fn write_split(
         &self,
         parent: &Tablet,
+        writer: &Writer,
         audited: &Auditor,
         new: &NewTablet,
         (low, high): (&Keys, &Keys),
@@ -139,6 +140,8 @@ impl Table {
             let record = TabletRecord { range: range.clone(), born };
             writes.put(Space::Meta, &layout::tablet_key(table, id), &layout::encode_tablet(&record));
         }
+        // A request that is made again may come by either of the two.
+        writer.requests.give(&self.base.engine, &mut writes, new.id)?;
         let applied = layout::encode_applied(&Auditor::new(at).now);
         writes.put(Space::Meta, &layout::applied_key(new.id), &applied);
         {

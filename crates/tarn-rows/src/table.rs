@@ -193,9 +193,13 @@ impl Table {
                 tablet.write_effects(&audited, seqno, effects)?;
                 tablet.publish(&mut writer, seqno, effects);
             }
+            Entry::Named(named) => {
+                writer.requests = tablet.write_named(&writer, &audited, seqno, named)?;
+                tablet.publish(&mut writer, seqno, named.effects());
+            }
             Entry::Freeze(audit) => {
                 tablet.check_audit(&writer.auditor, audit.as_ref())?;
-                tablet.write_freeze(&audited)?;
+                writer.requests = tablet.write_freeze(&writer, &audited)?;
                 tablet.rotate(&mut writer, seqno);
             }
             Entry::Split(split) => self.split(&tablet, &mut writer, &audited, split)?,

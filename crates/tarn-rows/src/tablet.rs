@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
 use tarn_types::{
-    Audit, Clock, Effect, Effects, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
+    Audit, Clock, Effect, Effects, Named, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
 };
 
 use crate::audit::Auditor;
@@ -31,20 +31,23 @@ use crate::hide::VersionEpoch;
 use crate::layout::{self, Born};
 use crate::recent::{Changes, Generation, RowsView, contains};
 use crate::recent_bytes::{RecentBytes, Reservation};
+use crate::requests::{KEPT_ENTRIES, Requests};
 use crate::writer::{FrozenGeneration, Replay, Writer};
 
-/// Sizes of the pieces that recent rows are kept in. The defaults are right; tests take small ones.
+/// Sizes of the pieces that recent rows are kept in, and how long outcomes of requests are. The defaults are right; tests take small ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// A columnar batch of at least this many rows becomes a piece as it is.
     pub min_bulk_rows: usize,
     /// Single rows are collected in pieces of this many.
     pub max_open_rows: usize,
+    /// What a request came to is kept until so many entries of its tablet came after it.
+    pub kept_requests: u64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { min_bulk_rows: 1024, max_open_rows: 4096 }
+        Self { min_bulk_rows: 1024, max_open_rows: 4096, kept_requests: KEPT_ENTRIES }
     }
 }
 
@@ -163,6 +166,7 @@ impl Tablet {
             frozen: VecDeque::new(),
             evictions: Evictions::new(of.installed),
             auditor: Auditor { now: of.applied, before: of.before },
+            requests: Requests::new(of.id, base.tuning.kept_requests),
         };
         let durable = AtomicU64::new(shared.applied.0);
         Self { id: of.id, base, born: of.born, writer: Mutex::new(writer), shared: RwLock::new(shared), durable }
@@ -201,6 +205,21 @@ impl Tablet {
         self.write(audited, writes)
     }
 
+    /// As [`Tablet::write_effects`], with what came of the request that they are. Answers what is known of requests then.
+    pub(crate) fn write_named(
+        &self,
+        writer: &Writer,
+        audited: &Auditor,
+        seqno: SeqNo,
+        named: &Named,
+    ) -> Result<Requests> {
+        let mut writes = WriteBatch::default();
+        self.put_effects(&mut writes, seqno, named.effects());
+        let known = writer.requests.put(&self.base.engine, &mut writes, seqno, named.request())?;
+        self.write(audited, writes)?;
+        Ok(known)
+    }
+
     /// What effects make of the rows of the engine.
     pub(crate) fn put_effects(&self, writes: &mut WriteBatch, seqno: SeqNo, effects: &Effects) {
         if self.base.append_only {
@@ -225,13 +244,15 @@ impl Tablet {
         }
     }
 
-    /// Remembers a freeze in the engine.
-    pub(crate) fn write_freeze(&self, audited: &Auditor) -> Result<()> {
+    /// Remembers a freeze in the engine. Answers what is known of requests then.
+    pub(crate) fn write_freeze(&self, writer: &Writer, audited: &Auditor) -> Result<Requests> {
         let mut writes = WriteBatch::default();
         if let Some(before) = &audited.before {
             writes.put(Space::Meta, &layout::audit_key(self.id), &layout::encode_applied(before));
         }
-        self.write(audited, writes)
+        let known = writer.requests.freeze(&self.base.engine, &mut writes, audited.now.upto)?;
+        self.write(audited, writes)?;
+        Ok(known)
     }
 
     /// Writes to the engine, with the position that `audited` stands at.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tarn_types::{Effects, Entry, SeqNo, TabletId};
+use tarn_types::{Effects, Entry, Named, SeqNo, TabletId};
 
 use crate::engine::WriteBatch;
 use crate::error::Result;
@@ -24,7 +24,42 @@ pub struct TabletEntry<'a> {
     /// Its place in the tablet's log.
     pub seqno: SeqNo,
     /// What it does.
-    pub effects: &'a Effects,
+    pub does: Does<'a>,
+}
+
+/// What an entry does to rows, and what it is called.
+#[derive(Clone, Copy)]
+pub enum Does<'a> {
+    /// Without a name.
+    Effects(&'a Effects),
+    /// By a request.
+    Named(&'a Arc<Named>),
+}
+
+impl<'a> Does<'a> {
+    /// Of an entry; `None`: it changes no rows.
+    #[must_use]
+    pub fn of(entry: &'a Entry) -> Option<Self> {
+        match entry {
+            Entry::Effects(effects) => Some(Self::Effects(effects)),
+            Entry::Named(named) => Some(Self::Named(named)),
+            Entry::Freeze(_) | Entry::Split(_) => None,
+        }
+    }
+
+    fn effects(self) -> &'a Effects {
+        match self {
+            Self::Effects(effects) => effects,
+            Self::Named(named) => named.effects(),
+        }
+    }
+
+    fn entry(self) -> Entry {
+        match self {
+            Self::Effects(effects) => Entry::Effects(effects.clone()),
+            Self::Named(named) => Entry::Named(Arc::clone(named)),
+        }
+    }
 }
 
 /// Applies committed entries of different tablets; visible at one moment before it returns, durable in the log alone. All tables must be of one
@@ -44,13 +79,17 @@ pub fn apply_together(entries: &[TabletEntry<'_>]) -> Result<()> {
 
     let mut writers: Vec<_> = parts.iter().map(|(_, tablet)| tablet.writer.lock()).collect();
     let mut writes = WriteBatch::default();
-    let mut audited = Vec::with_capacity(parts.len());
+    let mut known = Vec::with_capacity(parts.len());
     for ((entry, tablet), writer) in parts.iter().zip(&writers) {
         tablet.check_order(writer, entry.seqno)?;
-        let auditor = writer.auditor.with(entry.seqno, &Entry::Effects(entry.effects.clone()));
-        tablet.put_effects(&mut writes, entry.seqno, entry.effects);
+        let auditor = writer.auditor.with(entry.seqno, &entry.does.entry());
+        tablet.put_effects(&mut writes, entry.seqno, entry.does.effects());
+        let requests = match entry.does {
+            Does::Effects(_) => writer.requests,
+            Does::Named(named) => writer.requests.put(&engine, &mut writes, entry.seqno, named.request())?,
+        };
         tablet.put_position(&mut writes, &auditor);
-        audited.push(auditor);
+        known.push((auditor, requests));
     }
     let before = engine.snapshot();
     for (_, tablet) in &parts {
@@ -61,9 +100,9 @@ pub fn apply_together(entries: &[TabletEntry<'_>]) -> Result<()> {
         return Err(error);
     }
     let mut prepared = Vec::with_capacity(parts.len());
-    for (((entry, tablet), writer), auditor) in parts.iter().zip(&mut writers).zip(audited) {
-        prepared.push(tablet.prepare(writer, entry.seqno, entry.effects));
-        writer.auditor = auditor;
+    for (((entry, tablet), writer), (auditor, requests)) in parts.iter().zip(&mut writers).zip(known) {
+        prepared.push(tablet.prepare(writer, entry.seqno, entry.does.effects()));
+        (writer.auditor, writer.requests) = (auditor, requests);
     }
     let now_ms = first.table.base.clock.now_ms();
     let mut shown: Vec<_> = parts.iter().map(|(_, tablet)| tablet.shared.write()).collect();

@@ -98,7 +98,7 @@ impl UnderWay {
     pub(crate) fn ends_at(&self) -> Option<&[u8]> {
         let splits = self.entries.range(self.n_applied..).filter_map(|submitted| match &submitted.entry {
             Entry::Split(Split { at, .. }) => Some(at.as_slice()),
-            Entry::Effects(_) | Entry::Freeze(_) => None,
+            Entry::Effects(_) | Entry::Named(_) | Entry::Freeze(_) => None,
         });
         splits.min()
     }

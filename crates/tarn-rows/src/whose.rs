@@ -9,6 +9,7 @@ use tarn_types::{Audit, Cursor, SeqNo, TableId, TableSchema, TabletId, TabletMap
 use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
 use crate::layout::{self, TabletRecord};
+use crate::requests;
 use crate::tablet::Opened;
 
 /// How far a table's rows are, as the engine has it.
@@ -166,6 +167,7 @@ pub fn remove(engine: &dyn Engine, table: TableId) -> Result<()> {
             for key in [layout::applied_key(tablet), layout::audit_key(tablet), layout::evicted_key(tablet)] {
                 writes.delete(Space::Meta, &key);
             }
+            requests::remove(&*snapshot, &mut writes, tablet)?;
             writes.delete(Space::Meta, key);
         }
     }

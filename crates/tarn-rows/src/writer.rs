@@ -9,6 +9,7 @@ use tarn_types::{Effects, Entry, SeqNo};
 use crate::audit::Auditor;
 use crate::evictions::Evictions;
 use crate::recent::{Changes, Generation, contains};
+use crate::requests::Requests;
 
 /// What only writers need.
 pub(crate) struct Writer {
@@ -21,6 +22,7 @@ pub(crate) struct Writer {
     pub(crate) replay: Option<Replay>,
     pub(crate) evictions: Evictions,
     pub(crate) auditor: Auditor,
+    pub(crate) requests: Requests,
 }
 
 /// What changed between two freezes. Shared by the two tablets of a split.
@@ -63,13 +65,14 @@ impl Replay {
 
     /// An entry after the installed position: what of it is in `range` is recent.
     pub(crate) fn mark(&mut self, seqno: SeqNo, entry: &Entry, append_only: bool, range: &Range<Vec<u8>>) {
-        match entry {
-            Entry::Effects(effects) if append_only => self.appended.push((seqno, effects.clone())),
-            Entry::Effects(effects) => {
+        match entry.effects() {
+            Some(effects) if append_only => self.appended.push((seqno, effects.clone())),
+            Some(effects) => {
                 let ours = effects.iter().map(|effect| effect.key).filter(|key| contains(range, key));
                 self.marked.record(ours.map(|key| (key, None)), &[], &mut Changes::default());
             }
-            Entry::Freeze(_) | Entry::Split(_) => self.freezes.push(seqno),
+            // A freeze, or a split.
+            None => self.freezes.push(seqno),
         }
     }
 

@@ -57,6 +57,7 @@ mod postgres;
 mod privileges;
 pub mod quiet;
 mod relations;
+pub mod requests;
 pub mod rows;
 mod schema_path;
 mod seen_schemas;

@@ -31,6 +31,7 @@ use tarn_types::{MutationBatch, TableId, TableSchema, TypeId};
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
+use crate::requests::{KEY_SETTING, Named};
 use crate::temporary::Own;
 use crate::view_sql::Change;
 
@@ -43,6 +44,14 @@ pub struct PendingChanges {
     pub table: Arc<TableHandle>,
     pub privilege: Privilege,
     pub batches: Vec<MutationBatch>,
+}
+
+/// What becomes of rows that are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    Changes,
+    /// They are written as they are, so that nobody else changes them.
+    Locks,
 }
 
 /// What statements of a transaction see of what others commit meanwhile.
@@ -117,6 +126,8 @@ pub struct Open {
     made: Vec<Made>,
     /// What the session had to itself when it began.
     own_before: Option<Arc<Own>>,
+    /// What its client called it.
+    pub request: Option<Named>,
 }
 
 /// One batch.
@@ -124,6 +135,7 @@ struct Held {
     table: Arc<TableHandle>,
     privilege: Privilege,
     batch: MutationBatch,
+    does: Does,
 }
 
 /// A table, view, index or type that a transaction made.
@@ -177,6 +189,8 @@ pub struct Seen {
 pub struct ToCommit {
     pub writes: Vec<TableWrites>,
     pub drops: Vec<Ddl>,
+    /// What its client called it.
+    pub request: Option<Named>,
 }
 
 impl Open {
@@ -198,7 +212,24 @@ impl Open {
     /// Whether a statement behind it may as well run by itself: there is nothing to commit, and nothing that it would see otherwise.
     pub fn is_idle(&self) -> bool {
         let holds_nothing = self.writes.is_empty() && self.drops.is_empty() && self.made.is_empty();
-        holds_nothing && !self.read_only && self.isolation != Isolation::RepeatableRead
+        let is_plain = !self.read_only && self.isolation != Isolation::RepeatableRead;
+        // What was answered and not run is held nowhere, and has to be ended.
+        holds_nothing && is_plain && self.request.is_none()
+    }
+
+    /// Before it takes a key. Tables of the session's own do not count.
+    ///
+    /// Errors: `25001` where it wrote before; `0A000` where it defined something.
+    pub fn check_nameable(&self, has_altered: bool) -> Result<()> {
+        if self.writes.iter().any(|held| !held.table.schema().id.is_temporary()) {
+            let message = format!("{KEY_SETTING} names a transaction before its first write");
+            return Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("set it before BEGIN"));
+        }
+        if has_altered || !self.drops.is_empty() || !self.made.is_empty() {
+            let message = format!("{KEY_SETTING} of a transaction that defined something");
+            return Err(SqlError::unsupported(message, "COMMIT the definitions first"));
+        }
+        Ok(())
     }
 
     fn place(&self, name: &str) -> Result<usize> {
@@ -216,8 +247,8 @@ impl Open {
         }
         self.writes.truncate(n_writes);
         self.own.clear();
-        for Held { table, privilege, batch } in &self.writes {
-            add(&mut self.own, table, *privilege, batch)?;
+        for held in &self.writes {
+            add(&mut self.own, held)?;
         }
         self.size_bytes = self.writes.iter().map(|held| held.batch.size_bytes()).sum();
         // Less than before is always there.
@@ -273,24 +304,24 @@ impl Open {
                 (_, ddl) => drops.push(ddl),
             }
         }
-        ToCommit { writes: self.own.into_values().collect(), drops }
+        ToCommit { writes: self.own.into_values().collect(), drops, request: self.request }
     }
 }
 
-fn add(
-    own: &mut HashMap<TableId, TableWrites>,
-    table: &Arc<TableHandle>,
-    privilege: Privilege,
-    batch: &MutationBatch,
-) -> Result<()> {
+fn add(own: &mut HashMap<TableId, TableWrites>, held: &Held) -> Result<()> {
+    let Held { table, privilege, batch, does } = held;
     let of_table = own.entry(table.schema().id).or_insert_with(|| TableWrites {
         table: Arc::clone(table),
         privileges: BTreeSet::new(),
         own: Arc::new(OwnWrites::new(Arc::clone(table.schema()))),
     });
-    of_table.privileges.insert(privilege);
+    of_table.privileges.insert(*privilege);
     // A result that is still being read keeps what it saw.
-    Ok(Arc::make_mut(&mut of_table.own).add(batch)?)
+    let own = Arc::make_mut(&mut of_table.own);
+    Ok(match does {
+        Does::Changes => own.add(batch),
+        Does::Locks => own.lock(batch),
+    }?)
 }
 
 impl Transaction {
@@ -442,6 +473,22 @@ impl Transaction {
         }
     }
 
+    /// How often the transaction changed rows of a table.
+    pub fn n_changes(&self, table: TableId) -> u64 {
+        self.own_of(table).map_or(0, |own| own.n_changes())
+    }
+
+    /// What the transaction wrote into a table.
+    pub fn own_of(&self, table: TableId) -> Option<Arc<OwnWrites>> {
+        let Transaction::Open(open) = self else { return None };
+        open.own.get(&table).map(|writes| Arc::clone(&writes.own))
+    }
+
+    /// Whether its client called it something.
+    pub fn is_named(&self) -> bool {
+        matches!(self, Transaction::Open(Open { request: Some(_), .. }))
+    }
+
     pub fn is_open(&self) -> bool {
         matches!(self, Transaction::Open(_))
     }
@@ -575,7 +622,7 @@ impl Transaction {
     }
 
     /// Holds what a statement wrote until COMMIT. `budget` is what all transactions together may hold.
-    pub fn hold(&mut self, changes: PendingChanges, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
+    pub fn hold(&mut self, changes: PendingChanges, does: Does, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
         let PendingChanges { table, privilege, batches } = changes;
         self.check_table(table.schema())?;
         let open = self.writable()?;
@@ -595,8 +642,9 @@ impl Transaction {
             if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
                 return Err(no_room(budget));
             }
-            add(&mut open.own, &table, privilege, &batch)?;
-            open.writes.push(Held { table: Arc::clone(&table), privilege, batch });
+            let held = Held { table: Arc::clone(&table), privilege, batch, does };
+            add(&mut open.own, &held)?;
+            open.writes.push(held);
         }
         Ok(())
     }

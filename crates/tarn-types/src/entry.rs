@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! effects    01: table and mutations, see mutation.rs
+//! named      02: effects that a request names, see request.rs
 //! freeze     10: has an audit u8 | after u64 LE | upto u64 LE | digest u128 LE      (nothing after 0)
 //! split      12: new tablet u32 LE | varint len, first key of it
 //! ```
 //!
 //! Each begins with its envelope (`envelope.rs`). `docs/formats/entry.md` has examples.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -14,6 +17,7 @@ use crate::effects::Effects;
 use crate::envelope::{EntryKind, put_envelope, read_envelope};
 use crate::error::Result;
 use crate::ids::{SeqNo, TabletId};
+use crate::request::{Named, Request};
 use crate::wire::{Reader, put_varint};
 
 /// One entry of a tablet's log. Cheap to clone.
@@ -21,6 +25,8 @@ use crate::wire::{Reader, put_varint};
 pub enum Entry {
     /// Rows are there, or gone.
     Effects(Effects),
+    /// The same, by a request that is known when it is made again.
+    Named(Arc<Named>),
     /// What changed so far is a generation of its own from here on: what the next delivery takes, on every replica the same.
     Freeze(Option<Audit>),
     /// The tablet ends where another begins.
@@ -53,7 +59,17 @@ impl Entry {
     pub fn effects(&self) -> Option<&Effects> {
         match self {
             Self::Effects(effects) => Some(effects),
+            Self::Named(named) => Some(named.effects()),
             Self::Freeze(_) | Self::Split(_) => None,
+        }
+    }
+
+    /// The request that names it.
+    #[must_use]
+    pub fn request(&self) -> Option<&Request> {
+        match self {
+            Self::Named(named) => Some(named.request()),
+            Self::Effects(_) | Self::Freeze(_) | Self::Split(_) => None,
         }
     }
 
@@ -63,9 +79,10 @@ impl Entry {
     /// [`crate::Error::Corrupt`].
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
         let mut reader = Reader::new("log entry", &bytes);
-        let kind = read_envelope(&mut reader)?;
+        let (kind, _) = read_envelope(&mut reader)?;
         let entry = match kind {
             EntryKind::Effects => return Ok(Self::Effects(Effects::from_bytes(bytes)?)),
+            EntryKind::Named => return Ok(Self::Named(Arc::new(Named::from_bytes(bytes)?))),
             EntryKind::Freeze => match reader.u8()? {
                 0 => Self::Freeze(None),
                 1 => {
@@ -89,6 +106,7 @@ impl Entry {
         let mut out = Vec::new();
         match self {
             Self::Effects(effects) => return effects.as_bytes().clone(),
+            Self::Named(named) => return named.as_bytes().clone(),
             Self::Freeze(audit) => {
                 put_envelope(&mut out, EntryKind::Freeze);
                 out.push(u8::from(audit.is_some()));
@@ -118,7 +136,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::test_data::{documented, hex};
+    use crate::ids::RequestId;
+    use crate::test_data::{documented, hex, orders};
 
     #[test]
     fn documented_examples() {
@@ -129,6 +148,18 @@ mod tests {
             assert!(documented(page, &hex(&entry.to_bytes())), "{}", hex(&entry.to_bytes()));
             assert_eq!(Entry::from_bytes(entry.to_bytes()).unwrap(), entry);
         }
+    }
+
+    #[test]
+    fn a_named_entry_is_its_effects_with_a_request() {
+        let effects = crate::EffectsBuilder::new(&orders()).finish(None);
+        let request = Request { id: RequestId { origin: 7, sequence: 0 }, statements: Vec::new() };
+        let entry = Entry::Named(Arc::new(Named::new(request.clone(), effects.clone())));
+        let again = Entry::from_bytes(entry.to_bytes()).unwrap();
+        assert_eq!((again.request(), again.effects()), (Some(&request), Some(&effects)));
+        let mut nameless = entry.to_bytes().to_vec();
+        nameless[6] = 0;
+        assert!(Entry::from_bytes(nameless.into()).is_err());
     }
 
     #[test]

@@ -91,3 +91,12 @@ impl Version {
         Self(self.0 + 1)
     }
 }
+
+/// The name of a request, made of what its client called it. Never 0/0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// Who makes it.
+    pub origin: u64,
+    /// Which of theirs it is.
+    pub sequence: u64,
+}

@@ -6,7 +6,7 @@
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
 //! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], what a column of an `enumerated` type keeps, and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
-//!   a [`tablet`]'s log; and the entries by which a constraint is kept: [`unique`]
+//!   a [`tablet`]'s log, which a [`request`] may name; and the entries by which a constraint is kept: [`unique`]
 //!
 //! ```
 //! use tarn_types::*;
@@ -69,6 +69,7 @@ pub mod key;
 pub mod mutation;
 mod opaque;
 pub mod options;
+pub mod request;
 pub mod row;
 pub mod rules;
 pub mod schema;
@@ -100,7 +101,7 @@ pub use entry::{Audit, Entry, Split};
 pub use enumerated::Enumerated;
 pub use error::{Error, Kind, Result};
 pub use foreign::{ForeignNames, LeftOut};
-pub use ids::{ColumnId, FileId, SeqNo, TableId, TabletId, Token, TypeId, Version};
+pub use ids::{ColumnId, FileId, RequestId, SeqNo, TableId, TabletId, Token, TypeId, Version};
 pub use infinity::{
     INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, infinite_day_text, infinite_us_text,
     is_infinite_day, is_infinite_us, midnight_us,
@@ -112,6 +113,7 @@ pub use key::{
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
 pub use opaque::Opaque;
 pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View};
+pub use request::{MAX_REQUEST_STATEMENTS, Named, Request, StatementOutcome, put_statements, statements_of};
 pub use row::{
     Cells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,

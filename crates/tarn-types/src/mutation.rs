@@ -119,7 +119,7 @@ impl MutationBatch {
     /// [`Error::Corrupt`].
     pub fn from_bytes(bytes: Bytes) -> Result<Self> {
         let mut reader = Reader::new("mutation batch", &bytes);
-        let kind = read_envelope(&mut reader)?;
+        let (kind, _) = read_envelope(&mut reader)?;
         if kind != EntryKind::Effects {
             return Err(reader.corrupt(format!("an entry of kind {kind:?}")));
         }

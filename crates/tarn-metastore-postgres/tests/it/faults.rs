@@ -28,7 +28,7 @@ fn a_lost_answer_is_resolved() {
                 arm(&proxy, fault);
                 let change = append(u128::from(version) + 1, FileId(first.0 + version));
                 version += 1;
-                let answer = metastore.commit(table, Commit { expected, ..change }).await;
+                let answer = metastore.commit(table, Commit { expected: expected.clone(), ..change }).await;
                 assert_eq!(answer.unwrap(), Version(version), "{fault:?} {expected:?}");
                 n_faults += 1;
                 proxy.reached(n_faults).await;

@@ -1,21 +1,24 @@
 //! Replicas that follow one log come to the same: whoever delivers, installs, evicts, flushes, restarts or leads, and whenever.
 //!
 //! Each replica has a table and an engine of its own. The logs and the lake are common. At every step each replica must show what the log says up
-//! to where it is, and at the end all of them the same, at the same version.
+//! to where it is, and at the end all of them the same, at the same version. The same holds of what requests came to that have a name.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarn_feed::Stage;
-use tarn_rows::{Lookup, MemoryEngine, Table, UnderWay};
+use tarn_rows::{Engine, Lookup, MemoryEngine, Outcome, Space, Table, UnderWay, first_outcome_within};
 use tarn_types::{
-    BatchBuilder, Cursor, Effect, Entry, FileId, ManualClock, Op, Partitioning, SeqNo, TableSchema, TabletId, Value,
-    Version, decode_key, decode_row, encode_cells, encode_key, encode_patch,
+    BatchBuilder, Cursor, Effect, EffectsBuilder, Entry, FileId, ManualClock, Named, Op, Partitioning, Request,
+    RequestId, SeqNo, StatementOutcome, TableSchema, TabletId, Value, Version, decode_key, decode_row, encode_cells,
+    encode_key, encode_patch,
 };
 
 use crate::world::{LakeVersion, N_IDS, Row, TUNING, Truth, assert_same, died, merge, placed, rows_of, schema, values};
 
 const N_REPLICAS: usize = 2;
+/// Few, so that some are forgotten and made again.
+const N_REQUESTS: u64 = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -23,6 +26,8 @@ enum Step {
     Write {
         leader: usize,
         asks: Vec<(Op, i64, i64)>,
+        /// By this request, which is not made again while it is known.
+        request: Option<u64>,
     },
     /// So many more entries of each tablet are applied.
     Follow(usize, usize),
@@ -52,7 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let asks = proptest::collection::vec((op, 0..N_IDS, any::<i8>().prop_map(i64::from)), 1..6);
     prop_oneof![
-        10 => (who(), asks).prop_map(|(leader, asks)| Step::Write { leader, asks }),
+        10 => (who(), asks, proptest::option::of(0..N_REQUESTS))
+            .prop_map(|(leader, asks, request)| Step::Write { leader, asks, request }),
         6 => (who(), 1usize..5).prop_map(|(who, n)| Step::Follow(who, n)),
         3 => who().prop_map(Step::Freeze),
         3 => who().prop_map(Step::Deliver),
@@ -130,8 +136,16 @@ impl Group {
         self.follow(who, usize::MAX);
     }
 
-    fn write(&mut self, leader: usize, asks: &[(Op, i64, i64)]) {
+    /// What a replica says of a request.
+    fn outcome(&self, who: usize, request: u64) -> Option<Vec<StatementOutcome>> {
+        first_outcome_within(&*self.replicas[who].engine, id_of(request), TUNING.kept_requests).unwrap()
+    }
+
+    fn write(&mut self, leader: usize, asks: &[(Op, i64, i64)], mut request: Option<u64>) {
         self.lead(leader);
+        if request.is_some_and(|request| self.outcome(leader, request).is_some()) {
+            return;
+        }
         let mut batch = BatchBuilder::new(&self.schema);
         for (op, id, v) in asks {
             let key = encode_key(&self.schema, &[Value::Int64(*id)]).unwrap();
@@ -150,10 +164,22 @@ impl Group {
             let table = self.table(leader);
             let known = table.look_up(tablet, &part, table.applied(tablet)).unwrap();
             // A row that lies in the lake alone needs its base: not what is tested here.
-            let (_, effects) = table.resolve(seqno, known, &UnderWay::default()).unwrap();
-            if let Some(effects) = effects {
-                self.append(leader, tablet, Entry::Effects(effects));
-            }
+            let (outcome, effects) = table.resolve(seqno, known, &UnderWay::default()).unwrap();
+            let is_applied = matches!(outcome, Outcome::Applied { .. });
+            let entry = match request.filter(|_| is_applied) {
+                Some(named) => {
+                    request = None;
+                    let statements =
+                        vec![StatementOutcome { digest: named, rows: u64::from(tablet.0) * 1_000 + seqno.0 }];
+                    let effects = effects.unwrap_or_else(|| EffectsBuilder::new(&self.schema).finish(None));
+                    Entry::Named(Arc::new(Named::new(Request { id: id_of(named), statements }, effects)))
+                }
+                None => match effects {
+                    Some(effects) => Entry::Effects(effects),
+                    None => continue,
+                },
+            };
+            self.append(leader, tablet, entry);
         }
     }
 
@@ -274,7 +300,37 @@ impl Group {
         truth
     }
 
+    /// What a replica has to know of a request: the outcomes that some tablet keeps, its own and those of the tablets that had its keys.
+    fn known(&self, who: usize, request: u64) -> Vec<Vec<StatementOutcome>> {
+        let (table, mut known) = (self.table(who), Vec::new());
+        for tablet in table.tablet_map().ids() {
+            let applied = table.applied(tablet);
+            let (mut of, mut upto) = (tablet, applied);
+            loop {
+                let born = table.born(of);
+                let after = born.map_or(0, |(_, at)| at.0);
+                let log = &self.logs.iter().find(|(id, _)| *id == of).unwrap().1;
+                for (seqno, entry) in (1..).zip(log).skip(after as usize).take_while(|(seqno, _)| *seqno <= upto.0) {
+                    let named = entry.request().filter(|named| named.id == id_of(request));
+                    known.extend(
+                        named.filter(|_| applied.0 - seqno <= TUNING.kept_requests).map(|of| of.statements.clone()),
+                    );
+                }
+                let Some((parent, at)) = born else { break };
+                (of, upto) = (parent, at);
+            }
+        }
+        known
+    }
+
     fn check(&self, who: usize) {
+        for request in 0..N_REQUESTS {
+            let (found, known) = (self.outcome(who, request), self.known(who, request));
+            match found {
+                Some(found) => assert!(known.contains(&found), "request {request}: {found:?} of {known:?}"),
+                None => assert!(known.is_empty(), "request {request} is forgotten: {known:?}"),
+            }
+        }
         let snapshot = self.table(who).snapshot().unwrap();
         let truth = self.truth_at(snapshot.position());
         let lake = &self.lake[snapshot.version().0 as usize];
@@ -298,7 +354,7 @@ impl Group {
     fn run(mut self, steps: Vec<Step>) {
         for step in steps {
             match step {
-                Step::Write { leader, asks } => self.write(leader, &asks),
+                Step::Write { leader, asks, request } => self.write(leader, &asks, request),
                 Step::Follow(who, n) => self.follow(who, n),
                 Step::Freeze(who) => self.freeze(who),
                 Step::Deliver(who) => self.deliver(who),
@@ -321,6 +377,10 @@ impl Group {
         let positions: Vec<Cursor> = self.replicas.iter().map(|replica| replica.table.applied_cursor()).collect();
         assert!(positions.windows(2).all(|pair| pair[0] == pair[1]), "{positions:?}");
     }
+}
+
+fn id_of(request: u64) -> RequestId {
+    RequestId { origin: request + 1, sequence: request }
 }
 
 fn open(engine: &Arc<MemoryEngine>, schema: &Arc<TableSchema>) -> Table {
@@ -359,10 +419,10 @@ proptest! {
 fn a_replica_that_went_astray_is_told() {
     let mut group = Group::new(by_range());
     let tablet = group.schema.first_tablet;
-    group.write(0, &[(Op::Put, 1, 1)]);
+    group.write(0, &[(Op::Put, 1, 1)], None);
     group.freeze(0);
     group.follow(1, 9);
-    group.write(0, &[(Op::Put, 2, 2)]);
+    group.write(0, &[(Op::Put, 2, 2)], None);
     // The other one applies something else at the same place.
     let mut other = BatchBuilder::new(&group.schema);
     other.put(
@@ -374,7 +434,7 @@ fn a_replica_that_went_astray_is_told() {
     group.table(1).apply(tablet, SeqNo(3), &other).unwrap();
     group.freeze(0);
     group.follow(1, 9);
-    group.write(0, &[(Op::Put, 3, 3)]);
+    group.write(0, &[(Op::Put, 3, 3)], None);
     group.follow(1, 9);
     group.lead(0);
     let audit = group.table(0).audit(tablet);
@@ -393,7 +453,7 @@ fn a_replica_that_went_astray_is_told() {
 /// A replica may hear of two splits before it installs what was delivered between them: what the third tablet has is in the log of the first.
 #[test]
 fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
-    let put = |leader, id| Step::Write { leader, asks: vec![(Op::Put, id, 0)] };
+    let put = |leader, id| Step::Write { leader, asks: vec![(Op::Put, id, 0)], request: None };
     Group::new(by_range()).run(vec![
         put(0, 21),
         Step::Split { leader: 0, id: 0 },
@@ -411,12 +471,12 @@ fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
 #[test]
 fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
     let mut group = Group::new(by_range());
-    group.write(0, &[(Op::Put, 1, 0), (Op::Put, 11, 0), (Op::Put, 21, 0)]);
+    group.write(0, &[(Op::Put, 1, 0), (Op::Put, 11, 0), (Op::Put, 21, 0)], None);
     group.freeze(0);
     group.deliver(0);
     assert!(group.install(0));
     group.split(0, 10);
-    group.write(0, &[(Op::Put, 12, 0)]);
+    group.write(0, &[(Op::Put, 12, 0)], None);
     group.freeze(0);
     group.split(0, 20);
     group.follow(1, 9);
@@ -438,4 +498,52 @@ fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
     (0..2).for_each(|who| group.check(who));
     while group.install(1) {}
     (0..2).for_each(|who| group.check(who));
+}
+
+/// As many outcomes are on the disk as may be asked for, and a few more, however many there were; those of a dropped table are gone.
+#[test]
+fn outcomes_that_are_forgotten_are_deleted() {
+    let mut group = Group::new(by_range());
+    let tablet = group.logs[0].0;
+    let outcomes = |group: &Group| {
+        let snapshot = group.replicas[0].engine.snapshot();
+        let count = |tag: u8| {
+            let (mut found, mut n) = (snapshot.scan(Space::Meta, vec![tag]..vec![tag + 1]), 0);
+            while found.next().unwrap().is_some() {
+                n += 1;
+            }
+            n
+        };
+        (count(b'd'), count(b'q'))
+    };
+    let named = |n: u64| {
+        let request = Request { id: id_of(n), statements: Vec::new() };
+        Entry::Named(Arc::new(Named::new(request, EffectsBuilder::new(&by_range()).finish(None))))
+    };
+    let kept = TUNING.kept_requests;
+    for n in 0..100 {
+        group.append(0, tablet, named(n));
+        let (by_name, by_age) = outcomes(&group);
+        assert_eq!(by_name, by_age);
+        assert!(by_name <= kept as usize + 1, "{by_name} after {n}");
+    }
+    for n in 0..100 {
+        assert_eq!(group.outcome(0, n).is_some(), n + kept >= 99, "request {n}");
+    }
+    // Nobody makes requests any more, and deliveries go on.
+    for id in 0..=kept as i64 {
+        group.write(0, &[(Op::Put, id, 1)], None);
+    }
+    group.freeze(0);
+    assert_eq!(outcomes(&group), (0, 0));
+
+    // Made again, it is younger than what it was.
+    group.append(0, tablet, named(7));
+    for _ in 1..kept {
+        group.append(0, tablet, Entry::Freeze(None));
+    }
+    assert!(group.outcome(0, 7).is_some());
+    group.append(0, tablet, named(8));
+    group.table(0).drop_data().unwrap();
+    assert_eq!(outcomes(&group), (0, 0));
 }

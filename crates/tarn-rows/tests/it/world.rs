@@ -137,7 +137,7 @@ pub struct World {
     recent_bytes: Arc<RecentBytes>,
 }
 
-pub const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5 };
+pub const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5, kept_requests: 6 };
 
 impl World {
     pub fn new(disk: Disk) -> Self {

@@ -27,6 +27,8 @@ pub struct Facts {
     pub schema: SchemaRef,
     /// The table whose rows it locks; its rows have those behind what is answered.
     pub locked: Option<Arc<TableSchema>>,
+    /// How often the transaction had changed rows of that table when it was declared.
+    pub n_changes: u64,
     pub scroll: Scroll,
     pub is_binary: bool,
     pub is_holdable: bool,

@@ -49,6 +49,18 @@ pub enum Run {
     Done,
 }
 
+impl Run {
+    /// So many rows more, in its direction; of one that is done, forward.
+    pub fn and(self, n_rows: u64) -> Run {
+        match self {
+            Run::Forward(n) => Run::Forward(n.saturating_add(n_rows)),
+            Run::Backward(n) => Run::Backward(n.saturating_add(n_rows)),
+            Run::Done if n_rows > 0 => Run::Forward(n_rows),
+            Run::Again | Run::Done => self,
+        }
+    }
+}
+
 impl Cursor {
     pub fn new(source: BoxStream<'static, Result<RecordBatch>>, scroll: Scroll, room: Room) -> Cursor {
         let kept = (scroll != Scroll::No).then(|| Kept::new(room.clone(), 0));

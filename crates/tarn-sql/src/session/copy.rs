@@ -24,10 +24,11 @@ impl Session {
     pub fn finish_copy<'a>(&'a self, copy: &'a mut CopyFrom) -> BoxFuture<'a, Result<u64>> {
         let finishing = async move {
             let (rows, held) = copy.finish().await?;
-            match held {
-                Some(held) => self.hold(held).await,
-                None => Ok(rows),
-            }
+            let rows = match held {
+                Some(held) => self.hold(held).await?,
+                None => rows,
+            };
+            self.copied(copy, rows)
         };
         finishing.boxed()
     }

@@ -32,6 +32,7 @@ use crate::copy_binary::BinaryReader;
 use crate::copy_format::{Format, Kind, RowReader, Splitter};
 use crate::duplicate::duplicate;
 use crate::error::{Result, SqlError, state};
+use crate::requests::Digest;
 use crate::service::Sql;
 use crate::transaction::{PendingChanges, no_room};
 use crate::{encoding, quiet};
@@ -55,6 +56,8 @@ pub struct CopyFrom {
     task: Option<JoinHandle<Done>>,
     /// Nothing more is committed.
     stop: CancellationToken,
+    /// Of the statement and all data, where the client named the request.
+    digest: Option<Digest>,
 }
 
 enum Input {
@@ -76,6 +79,9 @@ struct Done {
 impl CopyFrom {
     /// Hands over bytes; waits while the pipeline is full. An error ends the COPY.
     pub async fn push(&mut self, data: Bytes) -> Result<()> {
+        if let Some(digest) = &mut self.digest {
+            digest.and(&data);
+        }
         let Some(input) = &self.input else { return Ok(()) };
         if input.send(Input::Data(data)).await.is_ok() {
             return Ok(());
@@ -83,6 +89,22 @@ impl CopyFrom {
         // The pipeline ended early: it knows why.
         let error = self.ended().await.error;
         Err(error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data")))
+    }
+
+    /// Has a digest made of all that comes, behind what `begun` is of.
+    pub(super) fn digests(&mut self, begun: Digest) {
+        self.digest = Some(begun);
+    }
+
+    /// Takes all data and writes none of it: the request was made before.
+    pub(super) fn writes_nothing(&mut self) {
+        self.stop.cancel();
+        (self.input, self.task) = (None, None);
+    }
+
+    /// The digest of the statement and all data.
+    pub(super) fn digest(&self) -> Option<u64> {
+        self.digest.as_ref().map(Digest::number)
     }
 
     /// Returns when the pipeline has failed, though the client is silent: it waits for the error.
@@ -163,7 +185,7 @@ pub(super) fn start(
     tokio::spawn(decode(decoder, received, encoded));
     let writer = Writer { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };
     let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, zone, writer));
-    CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop }
+    CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop, digest: None }
 }
 
 /// The decoding task: ends when the input does, or when nobody commits any more.
@@ -259,7 +281,10 @@ async fn commit(
                     state::PROGRAM_LIMIT,
                     format!("COPY inside BEGIN holds more than {limit} bytes"),
                 )
-                .with_hint("COPY outside a transaction (autocommit), or raise the setting transaction_bytes"));
+                .with_hint(
+                    "COPY outside a transaction (autocommit) and without tarn.idempotency_key, or in parts, or raise the setting \
+                     transaction_bytes",
+                ));
             }
             if !reservation.resize(kept_bytes as u64) {
                 return Err(no_room(budget));

@@ -1,21 +1,24 @@
 //! Which row is `UPDATE t … WHERE CURRENT OF c` about? That on which the cursor stands: the row of the table with its key.
 //!
 //! Only a cursor that is declared FOR UPDATE or FOR SHARE knows the rows of its table beside what it answers. FETCH holds each as it is
-//! (`locking.rs`), so who changes one meanwhile makes COMMIT fail, and keeps the last that it gave. The condition becomes one about the key whenever
+//! (`locking.rs`), so who changes one meanwhile makes COMMIT fail, and keeps the last that it gave. Rows that the transaction itself changed or deleted
+//! since the cursor was declared are passed over, as in PostgreSQL: what it would give is not the row any more. The condition becomes one about the key whenever
 //! the statement runs: `WHERE CURRENT OF c` is `WHERE city = 'Bern' AND at = '…'`.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use datafusion::arrow::compute::filter_record_batch;
 use datafusion::sql::sqlparser::ast::{
     self, AssignmentTarget, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Statement,
 };
 use futures::{StreamExt, stream};
 use tarn_node::auth::Privilege;
+use tarn_node::own::OwnWrites;
 use tarn_node::threads::blocking;
 use tarn_query::locking::split;
 use tarn_query::parser::CURRENT_OF;
-use tarn_types::{TableSchema, Value};
+use tarn_types::{TableSchema, Value, encode_keys};
 
 use super::locking::{MAX_BYTES, as_they_are, too_many};
 use super::prepare::write_target;
@@ -26,6 +29,7 @@ use crate::cursors::cursor::Run;
 use crate::error::{Result, SqlError, state};
 use crate::postgres::all_of;
 use crate::statement::Parsed;
+use crate::transaction::Does;
 
 impl Session {
     /// The statement about the row on which its cursor stands. `None`: it is about no cursor.
@@ -65,24 +69,30 @@ impl Session {
         };
         let handle = self.table(&table.name)?;
         let mut run = taken.cursor()?.begin(fetch.step).await?;
-        let (mut answers, mut n_bytes, mut n_rows) = (vec![], 0, 0);
+        let (mut answers, mut n_bytes, mut n_rows, mut last) = (vec![], 0, 0, None);
         let last = loop {
             let Some((batch, left)) = taken.cursor()?.next(run).await? else {
                 // It stands behind the last row, or before the first.
                 break None;
             };
             let (answered, rows) = split(&batch, &table)?;
+            let (n_read, own) = (rows.num_rows(), self.transaction.lock().own_of(table.id));
+            let (answered, rows) = match own {
+                Some(own) => as_declared(&table, &own, facts.n_changes, answered, rows)?,
+                None => (answered, rows),
+            };
+            let left = left.and((n_read - rows.num_rows()) as u64);
             n_bytes += answered.get_array_memory_size();
             if n_bytes > MAX_BYTES {
                 return Err(too_many());
             }
             n_rows += rows.num_rows() as u64;
-            let last = rows.num_rows().checked_sub(1).map(|at| rows.slice(at, 1));
+            last = rows.num_rows().checked_sub(1).map(|at| rows.slice(at, 1)).or(last);
             answers.push(answered);
             let of = Arc::clone(&table);
             let batches = vec![blocking(move || Ok(as_they_are(&of, &rows))).await??];
             let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
-            self.hold(held).await?;
+            self.hold_as(held, Does::Locks).await?;
             run = left;
             if run == Run::Done {
                 break last;
@@ -96,6 +106,22 @@ impl Session {
         let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
         Ok(Answer::Rows(Rows { schema: facts.schema, batches, command: "FETCH", is_binary: facts.is_binary }))
     }
+}
+
+/// What a cursor answers, and the rows that it is of, without those that the transaction changed behind its first `n_changes` batches.
+fn as_declared(
+    table: &TableSchema,
+    own: &OwnWrites,
+    n_changes: u64,
+    answered: RecordBatch,
+    rows: RecordBatch,
+) -> Result<(RecordBatch, RecordBatch)> {
+    if own.n_changes() == n_changes {
+        return Ok((answered, rows));
+    }
+    let keys = encode_keys(table, &rows)?;
+    let is_same: BooleanArray = keys.iter().map(|key| Some(!own.is_changed_since(key, n_changes))).collect();
+    Ok((filter_record_batch(&answered, &is_same)?, filter_record_batch(&rows, &is_same)?))
 }
 
 /// Whether a statement is about the row on which a cursor stands: then it is another one each time it runs.

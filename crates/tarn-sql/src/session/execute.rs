@@ -150,6 +150,13 @@ impl Session {
     }
 
     async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+        match self.is_named() {
+            false => self.run_by_kind(prepared, parameters).await,
+            true => self.run_named(prepared, parameters).await,
+        }
+    }
+
+    pub(super) async fn run_by_kind(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
             Kind::Keyed { plan, table } => {
                 self.transaction.lock().check_usable()?;

@@ -36,6 +36,7 @@ impl Session {
         }
         self.cursors.check_free(&declared.name)?;
         let columns = locked.as_ref().map(|table| answered(&plan, table));
+        let n_changes = locked.as_ref().map_or(0, |table| self.transaction.lock().n_changes(table.id));
         let stream = self.query.stream(self.permitted(plan)?, parameters).await?;
         let schema = columns.unwrap_or_else(|| shown(&stream.schema()));
         let scroll = match declared.scroll {
@@ -57,6 +58,7 @@ impl Session {
             name: declared.name.clone(),
             statement: declared.text.clone(),
             schema,
+            n_changes,
             locked,
             scroll,
             is_binary: declared.is_binary,

@@ -14,6 +14,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::entries::{Index, Known, Reads, WithEntries};
 use tarn_node::error::Error;
 use tarn_node::own::{OWN_SEQNO, OwnWrites};
+use tarn_node::requests::NamedRequest;
 use tarn_node::snapshot::Opened;
 use tarn_node::tables::{Row, TableService};
 use tarn_node::threads::blocking;
@@ -23,7 +24,7 @@ use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, decode_
 
 use super::{PendingChanges, Session};
 use crate::error::{Result, SqlError, state};
-use crate::transaction::Seen;
+use crate::transaction::{Does, Seen};
 
 impl Session {
     /// Before a write. True: hold it; false: commit it at once.
@@ -42,6 +43,11 @@ impl Session {
     ///
     /// Errors: 23505 for a row to be created whose key is there; `54000`, `53200` for more than transactions may hold.
     pub(super) async fn hold(&self, changes: PendingChanges) -> Result<u64> {
+        self.hold_as(changes, Does::Changes).await
+    }
+
+    /// As [`Session::hold`], of rows that are only locked, too.
+    pub(super) async fn hold_as(&self, changes: PendingChanges, does: Does) -> Result<u64> {
         let PendingChanges { table, privilege, batches } = changes;
         self.transaction.lock().check_table(table.schema())?;
         let indexes = self.node.tables().indexes(table.schema())?;
@@ -68,7 +74,8 @@ impl Session {
             n_rows += changes[0].1.len() as u64;
             for (table, batch) in changes {
                 let changes = PendingChanges { table, privilege, batches: vec![batch] };
-                self.transaction.lock().hold(changes, self.sql.settings().transaction_bytes, self.sql.held())?;
+                let limit = self.sql.settings().transaction_bytes;
+                self.transaction.lock().hold(changes, does, limit, self.sql.held())?;
             }
         }
         Ok(n_rows)
@@ -154,9 +161,14 @@ impl Session {
 
     /// Commits what a transaction held, of all tables or of none.
     pub(super) async fn commit_held(&self, writes: Vec<TableWrites>) -> Result<()> {
-        if writes.is_empty() {
-            return Ok(());
+        match writes.is_empty() {
+            true => Ok(()),
+            false => self.commit_held_as(writes, None).await,
         }
+    }
+
+    /// As [`Session::commit_held`], by a request, which may have written nothing.
+    pub(super) async fn commit_held_as(&self, writes: Vec<TableWrites>, request: Option<NamedRequest>) -> Result<()> {
         let is_named = |schema: &TableSchema| !schema.id.is_temporary() && !schema.options.is_index;
         for of_table in writes.iter().filter(|of_table| is_named(of_table.table.schema())) {
             let schema = of_table.table.schema();
@@ -167,7 +179,11 @@ impl Session {
             }
         }
         let who = self.principal();
-        let committed = self.node.tables().commit_together(&who, writes, &*self.interrupt).await;
+        let tables = self.node.tables();
+        let committed = match request {
+            Some(request) => tables.commit_request(&who, writes, request, &*self.interrupt).await,
+            None => tables.commit_together(&who, writes, &*self.interrupt).await,
+        };
         committed.map(drop).map_err(|error| {
             let error = self.told(error);
             match error.state() {

@@ -25,6 +25,7 @@ use super::Session;
 use super::set_back::Settable;
 use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
+use crate::requests::KEY_SETTING;
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
 use crate::type_sql::TypeSql;
@@ -109,7 +110,13 @@ impl Session {
     async fn begin_as(&self, part: Part, is_last: bool) -> Result<()> {
         let takes_name = part == Part::Makes && self.temporary.has_renamed();
         let ends = |open: &Open| part == Part::AtOnce || takes_name || (part != Part::Control && open.has_drops());
-        if self.transaction.lock().implicit().is_some_and(ends) {
+        let ending = self.transaction.lock().implicit().filter(|open| ends(open)).map(|open| open.request.is_some());
+        if ending == Some(true) {
+            let message =
+                format!("a statement that acts at once, behind writes of its message that {KEY_SETTING} names");
+            return Err(SqlError::unsupported(message, "send it by itself"));
+        }
+        if ending.is_some() {
             self.commit().await?;
         }
         let (read_only, isolation) = self.transaction_defaults()?;

@@ -33,7 +33,7 @@ use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::error::{Result, SqlError, state};
 use crate::index_sql::{asked, index_name};
 use crate::names::{KEY_SUFFIX, check_name, fold, quote, table_name};
-use crate::transaction::{Made, What};
+use crate::transaction::{Does, Made, What};
 use crate::unique_rules::NOT_MADE;
 
 /// Entries of rows that are committed, and of those that the transaction wrote itself.
@@ -276,7 +276,8 @@ impl Session {
             let batch = self.decided(&index.entries, batch, exists).await;
             let batches = vec![batch.map_err(|error| not_unique(error, &index.unique.name))?];
             let changes = PendingChanges { table: Arc::clone(&index.entries), privilege: Privilege::Insert, batches };
-            self.transaction.lock().hold(changes, self.sql.settings().transaction_bytes, self.sql.held())?;
+            let limit = self.sql.settings().transaction_bytes;
+            self.transaction.lock().hold(changes, Does::Changes, limit, self.sql.held())?;
         }
         Ok(())
     }

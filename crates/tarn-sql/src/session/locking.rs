@@ -25,6 +25,7 @@ use super::{Answer, PendingChanges, Rows, Session};
 use crate::error::{Result, SqlError, state};
 use crate::lock_sql::LockRows;
 use crate::shown::shown;
+use crate::transaction::Does;
 
 /// Rows that are answered are kept until all are held.
 pub(super) const MAX_BYTES: usize = 64 << 20;
@@ -113,7 +114,7 @@ impl Session {
             let table = Arc::clone(handle.schema());
             let batches = vec![blocking(move || Ok(as_they_are(&table, &rows))).await??];
             let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
-            self.hold(held).await?;
+            self.hold_as(held, Does::Locks).await?;
         }
         let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
         Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }))

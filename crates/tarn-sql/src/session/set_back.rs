@@ -77,6 +77,15 @@ impl Settable {
         Ok(())
     }
 
+    /// One setting is as if it had never been set, whatever becomes of the transaction. Of a session's own alone.
+    pub fn forget(&self, name: &str) {
+        let mut vars = self.vars.lock();
+        let mut before = self.before.lock();
+        let Before { kept, lasting } = &mut *before;
+        let kept = kept.iter_mut().flat_map(|(_, kept)| std::iter::once(&mut kept.vars).chain(&mut kept.lasting));
+        kept.chain(lasting).chain(std::iter::once(&mut *vars)).for_each(|vars| vars.forget(name));
+    }
+
     /// Whether there is anything to set back.
     pub fn is_changed(&self) -> bool {
         !self.before.lock().kept.is_empty()
@@ -98,7 +107,7 @@ impl Settable {
 
     /// What was changed since there were so many savepoints is as it was.
     pub fn roll_back_to(&self, n_left: usize) {
-        // Both are never locked at once but by `change`.
+        // Both are never locked at once but by `change` and `forget`, in one order.
         let was = {
             let mut before = self.before.lock();
             let Some(first) = before.kept.iter().position(|(depth, _)| *depth >= n_left) else { return };

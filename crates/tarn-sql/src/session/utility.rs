@@ -246,14 +246,15 @@ impl Session {
 
     /// Writes what a transaction held, then drops what it drops.
     async fn commit_open(&self, open: Open, made: Vec<Made>, before: Option<Arc<Own>>) -> Result<()> {
-        let ToCommit { mut writes, drops } = open.into_commit();
+        let ToCommit { mut writes, drops, request } = open.into_commit();
         let own = self.temporary.now();
         let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
         writes.retain(|of_table| is_kept(of_table.table.schema()));
         let has_written = !writes.is_empty() || !own.altered.is_empty();
-        let committed = match own.altered.is_empty() {
-            true => self.commit_held(writes).await,
-            false => self.commit_altered(&own.altered, writes).await,
+        let committed = match (request, own.altered.is_empty()) {
+            (Some(named), _) => self.commit_request(named, writes).await,
+            (None, true) => self.commit_held(writes).await,
+            (None, false) => self.commit_altered(&own.altered, writes).await,
         };
         let is_index = |made: &Made| made.name.is_empty();
         if let Err(error) = committed {

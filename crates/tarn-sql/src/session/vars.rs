@@ -12,6 +12,7 @@ use tarn_types::{BytesForm, Forms, IntervalForm, Style, Zone};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::SERVER_VERSION;
+use crate::requests::KEY_SETTING;
 
 const MAX_APPLICATION_NAME_BYTES: usize = 63;
 
@@ -90,6 +91,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("statement_timeout", "0", &[]),
     ("synchronize_seqscans", "off", STAYS_OFF),
     ("synchronous_commit", "on", &[]),
+    // Of the next write statement (`requests.rs`).
+    (KEY_SETTING, "", &[]),
     ("timezone", "UTC", &[]),
     ("transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
     ("transaction_read_only", "off", SWITCH),
@@ -98,6 +101,9 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     // There is no type of it.
     ("xmloption", "content", &["content", "document"]),
 ];
+
+/// Keys are hashed; longer ones are no keys.
+const MAX_KEY_BYTES: usize = 255;
 
 /// Settings reported to the client at start and whenever they change (ParameterStatus), in the spelling drivers know.
 pub const REPORTED: &[(&str, &str)] = &[
@@ -128,6 +134,8 @@ pub struct Vars {
     given: BTreeMap<String, String>,
     /// What `timezone`, `datestyle` and their kin say.
     style: Style,
+    /// Whether `tarn.idempotency_key` is set: asked for each statement.
+    has_request_key: bool,
 }
 
 impl Vars {
@@ -135,6 +143,9 @@ impl Vars {
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
         let name = name.to_ascii_lowercase();
         let (_, _, accepted) = known(&name)?;
+        if name == KEY_SETTING {
+            return self.set_request_key(value);
+        }
         let Some(value) = value else {
             match (self.given.get(&name), self.changed.get_mut(&name)) {
                 (Some(given), _) => drop(self.changed.insert(name.clone(), given.clone())),
@@ -213,6 +224,32 @@ impl Vars {
         Ok(())
     }
 
+    fn set_request_key(&mut self, key: Option<&str>) -> Result<()> {
+        let key = key.unwrap_or_default();
+        if key.len() > MAX_KEY_BYTES {
+            let message = format!("the value of parameter \"{KEY_SETTING}\" is longer than {MAX_KEY_BYTES} bytes");
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("a UUID is a good key"));
+        }
+        self.forget(KEY_SETTING);
+        if !key.is_empty() {
+            self.changed.insert(KEY_SETTING.to_owned(), key.to_owned());
+            self.has_request_key = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the next write statement has a key.
+    pub fn has_request_key(&self) -> bool {
+        self.has_request_key
+    }
+
+    /// As if it had never been set; what the client gave when it introduced itself, too. `name` is that of a setting that says nothing of values.
+    pub fn forget(&mut self, name: &str) {
+        self.changed.remove(name);
+        self.given.remove(name);
+        self.has_request_key &= name != KEY_SETTING;
+    }
+
     /// How values are shown, and texts of times are read.
     pub fn style(&self) -> &Style {
         &self.style
@@ -279,6 +316,7 @@ impl Vars {
         fresh.extend(self.given.clone());
         fresh.extend(identity);
         self.changed = fresh;
+        self.has_request_key = self.changed.contains_key(KEY_SETTING);
         self.read_style();
     }
 
@@ -408,7 +446,7 @@ pub fn is_identity(name: &str) -> bool {
 
 /// Whether the query engine keeps a setting of this name.
 pub fn is_engine_setting(name: &str) -> bool {
-    name.starts_with("tarn.") || name.starts_with("datafusion.")
+    (name.starts_with("tarn.") && name != KEY_SETTING) || name.starts_with("datafusion.")
 }
 
 type Known = (&'static str, &'static str, &'static [&'static str]);
@@ -437,7 +475,7 @@ const RESERVED: [&str; 1] = ["plpgsql"];
 
 /// Whether a client may invent it.
 fn is_custom(name: &str) -> bool {
-    name.contains('.') && !is_engine_setting(name)
+    name.contains('.') && !is_engine_setting(name) && name != KEY_SETTING
 }
 
 fn is_simple(name: &str) -> bool {

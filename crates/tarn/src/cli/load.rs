@@ -3,7 +3,8 @@
 //!
 //! A bad line stops its file and is named by file, line and column; rows before it may be stored already. Loading again with
 //! `--on-conflict skip` or `replace` is harmless for a table with a key: a row with the same key is there once. (A table without one, or an
-//! append-only one, would keep both.)
+//! append-only one, would keep both.) With `--idempotency-key` rows that are stored are left out whatever the table: each COPY has a key of its
+//! own, made of that one, the file's name and its number.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -33,6 +34,7 @@ Examples:
   tarn load 2026-*.parquet --table trips --create --key city,at    columns from the first file
   zcat trips.ndjson.gz | tarn load - --format ndjson --table trips
   tarn load trips.csv --table trips --on-conflict skip             once more, after it broke off
+  tarn load log.csv --table log --idempotency-key monday           the same command goes on where it broke off
 
 Columns are matched by name; columns that a file lacks become NULL or their default. An empty
 CSV field is NULL, except in a text column that is NOT NULL. A bad line is named by file, line
@@ -62,6 +64,9 @@ pub struct Load {
     /// there
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Error)]
     on_conflict: OnConflict,
+    /// Names this load: the same command with the same key goes on where it broke off, and stores no row twice
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// Files loaded at once, each on a connection of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -92,6 +97,8 @@ struct InputFile {
     delimiter: u8,
     batch_rows: usize,
     on_conflict: OnConflict,
+    /// Of the whole load.
+    key: Option<String>,
 }
 
 /// A parsed batch, and how much of the file has been read when it was.
@@ -110,7 +117,8 @@ impl Load {
                 .or_else(|| kind_of(path))
                 .with_context(|| format!("{}: what is it? say --format csv, ndjson or parquet", path.display()))?;
             let (batch_rows, on_conflict) = (self.batch_rows as usize, self.on_conflict);
-            sources.push(InputFile { path: path.clone(), kind, delimiter, batch_rows, on_conflict });
+            let key = self.idempotency_key.clone();
+            sources.push(InputFile { path: path.clone(), kind, delimiter, batch_rows, on_conflict, key });
         }
         runtime()?.block_on(self.load(sources))
     }
@@ -189,6 +197,8 @@ async fn load_file(
     let bar = bars.add(source.bar()?);
     let (batches, mut parsed) = mpsc::channel::<Parsed>(4);
     let (name, on_conflict) = (source.name(), source.on_conflict);
+    let key = source.key.as_ref().map(|key| format!("{key} {name}"));
+    let again = if key.is_some() { AGAIN_NAMED } else { AGAIN };
     let parser = tokio::task::spawn_blocking(move || {
         source.parse(&schema, |parsed| batches.blocking_send(parsed).map_err(|_| anyhow::anyhow!("the load has ended")))
     });
@@ -197,6 +207,10 @@ async fn load_file(
     while let Some(Parsed { batch, progress }) = parsed.recv().await {
         let copy = copy.get_or_insert_with(|| {
             let copy = Copy::new(connection, table, batch.schema());
+            let copy = match &key {
+                Some(key) => copy.named(key.clone()),
+                None => copy,
+            };
             match on_conflict {
                 // What a server does by itself; of tables without a key it takes no other word.
                 OnConflict::Error => copy,
@@ -204,7 +218,7 @@ async fn load_file(
                 OnConflict::Replace => copy.on_conflict("replace"),
             }
         });
-        copy.send(&batch).await.with_context(|| rows_of(&name, copy.n_acknowledged()))?;
+        copy.send(&batch).await.with_context(|| rows_of(&name, copy.n_acknowledged(), again))?;
         sent_rows += batch.num_rows() as u64;
         bar.set_position(progress);
         bar.set_message(format!(
@@ -215,15 +229,17 @@ async fn load_file(
     }
     let outcome = parser.await.context("the parser ended unexpectedly")?;
     let acknowledged = match copy {
+        // The last statement is not ended: with the line corrected it is another one, of the same key.
+        Some(copy) if outcome.is_err() && key.is_some() => copy.n_acknowledged(),
         Some(copy) => {
             let before = copy.n_acknowledged();
-            copy.finish().await.with_context(|| rows_of(&name, before))?
+            copy.finish().await.with_context(|| rows_of(&name, before, again))?
         }
         None => 0,
     };
     bar.finish();
     outcome.with_context(|| {
-        format!("{} rows before it are stored; correct the line and load again{AGAIN}", grouped(acknowledged))
+        format!("{} rows before it are stored; correct the line and load again{again}", grouped(acknowledged))
     })?;
     Ok(acknowledged)
 }
@@ -231,9 +247,12 @@ async fn load_file(
 /// Of a file that was loaded in part, rows are there.
 const AGAIN: &str = " with --on-conflict skip or --on-conflict replace";
 
-fn rows_of(name: &str, acknowledged: u64) -> String {
+/// A load with a key leaves out what is there.
+const AGAIN_NAMED: &str = " with the same --idempotency-key";
+
+fn rows_of(name: &str, acknowledged: u64, again: &str) -> String {
     format!(
-        "{name}: the server refused rows after the first {}; some of them may be stored all the same: load again{AGAIN}",
+        "{name}: the server refused rows after the first {}; some of them may be stored all the same: load again{again}",
         grouped(acknowledged)
     )
 }

@@ -39,7 +39,7 @@ fn unchunked(mut text: &str) -> String {
 }
 
 /// A request for SQL with these headers besides Host.
-async fn asked(server: &Server, headers: &str, body: &str) -> (u16, Value) {
+pub async fn asked(server: &Server, headers: &str, body: &str) -> (u16, Value) {
     let (address, body) = (server.running.http.unwrap(), body.to_owned());
     let head = format!("POST /v1/sql HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     let asked = tokio::task::spawn_blocking(move || {

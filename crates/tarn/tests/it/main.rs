@@ -39,6 +39,7 @@ mod prepared;
 mod protocol;
 mod raw;
 mod remote;
+mod requests;
 mod restart;
 mod rot;
 mod row_locks;
