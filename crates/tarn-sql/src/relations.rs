@@ -29,7 +29,7 @@ use crate::catalog_types;
 use crate::definition::{default_text, has_primary_key, order_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::operator_classes;
-use crate::rows::{CHAR, pg_type, size_and_modifier};
+use crate::rows::{CHAR, INT2_VECTOR, pg_type, size_and_modifier};
 use crate::system::{Cell, Columns, text};
 use crate::system_activity::PgTables;
 use crate::temporary::OwnSchema;
@@ -95,7 +95,11 @@ pub(crate) async fn relation(
     let Some(table) = theirs.table(name).await? else { return Ok(None) };
     let numbers = |of: DataType| DataType::List(Arc::new(Field::new("item", of, true)));
     let field = |field: &FieldRef| match (name, field.name().as_str()) {
-        ("pg_index", "indkey" | "indoption") | ("pg_constraint", "conkey" | "confkey") => {
+        ("pg_index", "indoption") => {
+            let vector = [(TYPE_METADATA.to_owned(), INT2_VECTOR.to_owned())];
+            Arc::new(Field::new(field.name(), numbers(DataType::Int16), true).with_metadata(vector.into()))
+        }
+        ("pg_index", "indkey") | ("pg_constraint", "conkey" | "confkey") => {
             Arc::new(Field::new(field.name(), numbers(DataType::Int16), true))
         }
         ("pg_index", "indclass" | "indcollation") => Arc::new(Field::new(field.name(), numbers(DataType::Int32), true)),

@@ -42,6 +42,9 @@ const TYPE_KEY: &str = "tarn.type";
 /// What a column of one letter has there, which the catalog has some of: drivers read `pg_type.typtype` as such.
 pub(crate) const CHAR: &str = "char";
 
+/// What a list of small numbers has there that the catalog calls so: it is shown as `1 2`, which SQLAlchemy cuts at its blanks.
+pub(crate) const INT2_VECTOR: &str = "int2vector";
+
 /// Types that are written otherwise than they are called in `pg_type`.
 pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
     ("bigint", "int8"),
@@ -80,6 +83,7 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         Some("json") => return Ok(Type::JSON),
         Some("jsonb") => return Ok(Type::JSONB),
         Some(CHAR) => return Ok(Type::CHAR),
+        Some(INT2_VECTOR) => return Ok(Type::INT2_VECTOR),
         _ => {}
     }
     if let Some(of) = enumerated_type(field) {
@@ -496,6 +500,14 @@ impl Column {
             Cells::Duration(a) => {
                 let (days, us) = days_and_rest(a.value(row));
                 text::interval(out, 0, days, us, self.forms.intervals);
+            }
+            Cells::Array { spans, elements } if self.pg_type == Type::INT2_VECTOR => {
+                for (nth, element) in spans[row].clone().enumerate() {
+                    if nth > 0 {
+                        out.put_u8(b' ');
+                    }
+                    elements.text(element, out)?;
+                }
             }
             Cells::Array { spans, elements } if !matches!(elements.cells, Cells::Array { .. }) => {
                 nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
