@@ -145,6 +145,11 @@ impl Named {
         Ok(())
     }
 
+    /// What keeps others of this name waiting. Whoever commits holds it until that is done: before, nothing says that the request was made.
+    pub fn turn(&self) -> Arc<RequestTurn> {
+        Arc::clone(&self.turn)
+    }
+
     /// It commits.
     ///
     /// Errors: `22023` where the first time there were more statements.

@@ -311,6 +311,7 @@ impl Session {
 
     /// Commits what a transaction held that has a key.
     pub(super) async fn commit_request(&self, named: Named, mut writes: Vec<TableWrites>) -> Result<()> {
+        let _turn = named.turn();
         match named.ends()? {
             Ends::First(named) => self.commit_held_as(writes, Some(named)).await,
             Ends::Again => {
