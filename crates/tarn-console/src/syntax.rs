@@ -11,6 +11,10 @@ const fn entry(name: &'static str, shape: &'static str) -> Entry {
 }
 
 const ENTRIES: &[Entry] = &[
+    entry(
+        "ALTER FUNCTION",
+        "ALTER FUNCTION name [(type, …)] RENAME TO name | OWNER TO user\n  | IMMUTABLE | STABLE | VOLATILE | STRICT | CALLED ON NULL INPUT",
+    ),
     entry("ALTER INDEX", "ALTER INDEX name RENAME TO name"),
     entry(
         "ALTER SEQUENCE",
@@ -36,12 +40,16 @@ const ENTRIES: &[Entry] = &[
         "CALL tarn.deliver('t')         -- recent rows into the lake, now\nCALL tarn.compact('t')         -- small lake files become large ones\nCALL tarn.evict('t')           -- what is past hot_retention leaves the row engine\nCALL tarn.flush('t')           -- the row engine's memory onto its disk\nCALL tarn.split('t', key)      -- parts a tablet\nCALL tarn.attach('t')          -- looks for new files of an attached table",
     ),
     entry("CLOSE", "CLOSE cursor | ALL"),
-    entry("COMMENT", "COMMENT ON TABLE | VIEW | COLUMN | TYPE name IS 'text' | NULL"),
+    entry("COMMENT", "COMMENT ON TABLE | VIEW | COLUMN | TYPE | FUNCTION name IS 'text' | NULL"),
     entry("COMMIT", "COMMIT [AND CHAIN]"),
     entry("COMPACT TABLE", "COMPACT TABLE name"),
     entry(
         "COPY",
         "COPY name [(column, …)] FROM STDIN [WITH (option, …)]\nCOPY name [(column, …)] | (query) TO STDOUT [WITH (option, …)]\n  options: FORMAT text | csv | arrow, HEADER, DELIMITER 'c', NULL 'text', QUOTE 'c', ESCAPE 'c'\n  files of this machine: \\copy, and tarn load for CSV, NDJSON and Parquet",
+    ),
+    entry(
+        "CREATE FUNCTION",
+        "CREATE [OR REPLACE] FUNCTION name ([name] type [DEFAULT value], …)\n  RETURNS [SETOF] type | RETURNS TABLE (name type, …)\n  [LANGUAGE sql] [IMMUTABLE | STABLE | VOLATILE] [STRICT]\n  AS 'query' | RETURN expression",
     ),
     entry(
         "CREATE INDEX",
@@ -69,6 +77,7 @@ const ENTRIES: &[Entry] = &[
     entry("DESCRIBE", "DESCRIBE name"),
     entry("DETACH TABLE", "DETACH TABLE name                            -- forgets it; the files stay"),
     entry("DISCARD ALL", "DISCARD ALL | TEMP"),
+    entry("DROP FUNCTION", "DROP FUNCTION [IF EXISTS] name [(type, …)], …"),
     entry("DROP INDEX", "DROP INDEX [IF EXISTS] name, …"),
     entry("DROP SEQUENCE", "DROP SEQUENCE name"),
     entry("DROP TABLE", "DROP TABLE [IF EXISTS] name, …"),

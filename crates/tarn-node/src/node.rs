@@ -34,6 +34,7 @@ use crate::comments::Comments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::{ExternalTable, archive_of};
 use crate::folder::lock_folder;
+use crate::functions::Functions;
 use crate::jobs::{Job, MAX_JOBS};
 use crate::metastores;
 use crate::metrics::Metrics;
@@ -435,6 +436,11 @@ impl Node {
 
     pub fn sequences(&self) -> &Arc<sequences::Directory> {
         &self.parts.sequences
+    }
+
+    /// Which functions users wrote.
+    pub fn functions(&self) -> &Arc<Functions> {
+        &self.parts.functions
     }
 
     /// What types there are beside those of PostgreSQL.

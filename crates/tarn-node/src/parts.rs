@@ -23,6 +23,7 @@ use crate::comments::Comments;
 use crate::dropped::Drops;
 use crate::error::{Error, Result};
 use crate::folder::io_error;
+use crate::functions::Functions;
 use crate::health::Health;
 use crate::lake_store;
 use crate::ledger::Ledger;
@@ -56,6 +57,7 @@ pub struct Parts {
     pub comments: Arc<Comments>,
     pub sequences: Arc<sequences::Directory>,
     pub types: Arc<Types>,
+    pub functions: Arc<Functions>,
     pub catalog: Arc<Catalog>,
     pub(crate) temporary: TemporaryRoom,
     /// Which tables have their rows here.
@@ -131,6 +133,7 @@ impl Parts {
         let lake = Lake::new(store, Arc::clone(&metastore), Arc::clone(&clock), lake_options, uuid::Uuid::new_v4());
         let (engine, catalog) = (Arc::new(engine), Arc::<Catalog>::default());
         let types = Arc::new(Types::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
+        let functions = Arc::new(Functions::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
         let of_tables =
             TableMetrics { catalog: Arc::clone(&catalog), engine: Arc::clone(&engine), clock: Arc::clone(&clock) };
         let metrics = Metrics::new(vec![
@@ -154,6 +157,7 @@ impl Parts {
             comments,
             sequences,
             types,
+            functions,
             catalog,
             temporary: TemporaryRoom::default(),
             ledger: Arc::new(ledger),

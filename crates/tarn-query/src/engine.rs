@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::ParamValues;
 use datafusion::common::config::Dialect;
@@ -50,6 +51,7 @@ use crate::extrema::extrema;
 use crate::filtered_windows::FilteredWindows;
 use crate::forgets::Forgets;
 use crate::fragments::{Fragments, UseFragments};
+use crate::function_calls;
 use crate::functions;
 use crate::hot::{HotCatalog, HotReader};
 use crate::in_windows::InWindows;
@@ -82,9 +84,10 @@ use crate::spec::ScanSpec;
 use crate::stop::Stop;
 use crate::style;
 use crate::threads::Threads;
+use crate::user_functions::{Chosen, UserFunctions};
 use crate::values::SqlSchemas;
 use crate::view_table::unmarked;
-use crate::views::{Hides, Views, planned};
+use crate::views::{Hides, Views, columns_of_function, planned};
 use crate::while_waited::WhileWaited;
 use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
@@ -308,7 +311,9 @@ impl Engine {
         let planned = self.meaning.planned.iter().chain(&self.meaning.written).cloned().collect();
         let views = self.meaning.views;
         let threads = self.threads.clone();
-        Session { context, public, own: None, reader, threads, planned, views, began: Mutex::default() }
+        let user_functions = self.meaning.user_functions.clone();
+        let began = Mutex::default();
+        Session { context, public, own: None, reader, threads, planned, views, user_functions, began }
     }
 
     /// Bytes that running queries hold now.
@@ -359,6 +364,7 @@ pub struct Session {
     /// Of the front end: what says other types than DataFusion.
     planned: Arc<[Rule]>,
     views: ViewTexts,
+    user_functions: Option<Arc<dyn UserFunctions>>,
     /// When the transaction began, if there is one. The lock is held for moments.
     began: Mutex<Option<ExecutionProps>>,
 }
@@ -427,9 +433,9 @@ impl Session {
     pub async fn plan(&self, statement: &ast::Statement) -> Result<LogicalPlan> {
         let statement = statement.clone();
         let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
-        let (public, hides) = (Arc::clone(&self.public), self.hides());
+        let (public, hides, functions) = (Arc::clone(&self.public), self.hides(), self.user_functions.clone());
         self.compute(async move {
-            let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides);
+            let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides, functions);
             let plan = planned(&mut views, &state, statement).await?;
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).verify_plan(&plan)?;
             Ok(plan)
@@ -440,11 +446,37 @@ impl Session {
     /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
         let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
-        let (public, hides) = (Arc::clone(&self.public), self.hides());
+        let (public, hides, functions) = (Arc::clone(&self.public), self.hides(), self.user_functions.clone());
         let planning = async move {
-            planned(&mut Views::new(&state, &rules, views, public.hot.as_ref(), hides), &state, statement).await
+            let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides, functions);
+            planned(&mut views, &state, statement).await
         };
         self.compute(planning).await
+    }
+
+    /// The columns that the query of a function gives, whether the function is kept already or not.
+    ///
+    /// Errors: the query cannot be planned with parameters of these types.
+    pub async fn function_columns(&self, chosen: Chosen) -> Result<SchemaRef> {
+        let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
+        let (public, hides, functions) = (Arc::clone(&self.public), self.hides(), self.user_functions.clone());
+        let planning = async move {
+            let mut views = Views::new(&state, &rules, views, public.hot.as_ref(), hides, functions);
+            columns_of_function(&mut views, &state, &chosen).await
+        };
+        self.compute(planning).await
+    }
+
+    /// The type of an expression without columns, or of a cast to a type.
+    ///
+    /// Errors: it cannot be planned.
+    pub fn type_of(&self, data_type: &str) -> Result<FieldRef> {
+        function_calls::type_field(&self.context.state(), self.views, data_type)
+    }
+
+    /// Whether the engine has a function of this name itself.
+    pub fn has_function(&self, name: &str) -> bool {
+        function_calls::is_of_engine(&self.context.state(), name)
     }
 
     /// What its own tables do to those of others.

@@ -124,6 +124,18 @@ pub enum Error {
         /// What changed below it.
         reason: String,
     },
+    /// A function that nobody wrote.
+    #[error("function {function} does not exist")]
+    NoFunction {
+        /// As it is called.
+        function: String,
+    },
+    /// A function's text names a parameter that it does not have.
+    #[error("there is no parameter {name}")]
+    NoParameter {
+        /// As it is written.
+        name: String,
+    },
     /// A statement that Tarn does not have.
     #[error("{what} is not supported; {remedy}")]
     Unsupported {
@@ -230,6 +242,8 @@ impl Error {
             Error::File { .. } | Error::Corrupt { .. } => Kind::Corrupt,
             Error::AccessPath { .. }
             | Error::Unsupported { .. }
+            | Error::NoFunction { .. }
+            | Error::NoParameter { .. }
             | Error::View { .. }
             | Error::TooLarge { .. }
             | Error::TooLong { .. }

@@ -31,6 +31,7 @@ mod rewrite;
 mod row_values;
 mod rule_order;
 mod settings;
+mod user_functions;
 mod values;
 mod walk;
 
@@ -115,7 +116,9 @@ mod table;
 mod zones;
 
 mod catalog;
+mod function_calls;
 mod group_keys;
+mod inlined;
 mod own_tables;
 mod threads;
 mod view_table;
@@ -153,6 +156,7 @@ pub use running::{now_of, statement_of};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;
 pub use style::of_config as style_of;
+pub use user_functions::{Argument, Chosen, Gives, Taken, UserFunction, UserFunctions};
 pub use values::sql_schema;
 pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
 pub use walk::{Walked, each_expr, each_relation, has_query, walk, walk_mut};

@@ -11,6 +11,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::Statement;
 
+use crate::user_functions::UserFunctions;
 use crate::{Error, Result, parser};
 
 /// A rule of the analyzer: it changes what a statement means, and never how it is computed.
@@ -66,6 +67,8 @@ pub struct Meaning {
     pub types: Option<Arc<dyn TypePlanner>>,
     /// Of views.
     pub views: ViewTexts,
+    /// That users wrote.
+    pub user_functions: Option<Arc<dyn UserFunctions>>,
 }
 
 impl fmt::Debug for Meaning {

@@ -31,32 +31,137 @@ use tarn_types::style::hangs_on_order;
 use tarn_types::{DataType, DateOrder, TableId, TableSchema, data_type_of};
 
 use crate::hot::HotCatalog;
+use crate::inlined::{Bodies, Inlining};
 use crate::meaning::{Rule, ViewTexts};
 use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
+use crate::user_functions::{Chosen, UserFunctions};
 use crate::view_table::{ViewTable, mark};
-use crate::{Error, Result, called, group_keys, plan_size, style, zones};
+use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, style, zones};
 
-/// How deep views may be in views.
+/// The rule of the front end that gives literals their types.
+const OF_LITERALS: &str = "integer_literals";
+
+/// How deep views may be in views, and functions in functions.
 pub const MAX_DEPTH: usize = 32;
 
 /// The logical plan of a statement, or of the query of a view that one reads.
-pub(crate) async fn planned(
+pub(crate) async fn planned(views: &mut Views<'_>, state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
+    let (mut plan, has_calls) = as_written(views, state, statement).await?;
+    if has_calls {
+        plan = with_functions(views, state, plan).await?;
+    }
+    PlanSize::of(&plan)?;
+    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
+    analyzed(views.rules, state, plan)
+}
+
+fn analyzed(rules: &[Rule], state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let options = state.config_options();
+    Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
+}
+
+/// The plan of a statement with views in their places, before rules; and whether it calls functions that users wrote.
+async fn as_written(
     views: &mut Views<'_>,
     state: &SessionState,
     mut statement: Statement,
-) -> Result<LogicalPlan> {
-    let rules = views.rules;
+) -> Result<(LogicalPlan, bool)> {
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
     group_keys::write_out(&mut statement, state).await?;
-    let _planning = plan_size::reserve_columns(state, &statement).await?;
-    let plan = state.statement_to_plan(Parsed::Statement(Box::new(statement))).await?;
-    let plan = views.replaced(plan).await?;
-    PlanSize::of(&plan)?;
-    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
-    let options = state.config_options();
-    Ok(rules.iter().try_fold(plan, |plan, rule| rule.analyze(plan, options))?)
+    let calls = match &views.functions {
+        Some(functions) => function_calls::prepare(&mut statement, state, functions, views.texts)?,
+        None => None,
+    };
+    let planner = calls.as_ref().unwrap_or(state);
+    let _planning = plan_size::reserve_columns(planner, &statement).await?;
+    let plan = planner.statement_to_plan(Parsed::Statement(Box::new(statement))).await?;
+    Ok((views.replaced(plan).await?, calls.is_some()))
+}
+
+/// The plan with the queries of functions in the places of their calls.
+///
+/// Errors: as of [`Inlining`] and [`Bodies`].
+async fn with_functions(views: &mut Views<'_>, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let Some(functions) = views.functions.clone() else { return Ok(plan) };
+    let inlining = Inlining { state, functions: &functions, texts: views.texts };
+    // Literals have the types by which functions are told apart.
+    let plan = analyzed(views.rules, state, plan)?;
+    let mut bodies = Bodies::new();
+    for chosen in inlining.called(&plan)? {
+        plan_body(views, &inlining, &mut bodies, &mut vec![], chosen).await?;
+    }
+    inlining.inlined(plan, &bodies)
+}
+
+/// Plans the query of a function, with the queries of those that it calls. `around` are those whose queries are being planned.
+///
+/// Errors: it calls itself; functions are too deep in functions; its query cannot be planned by now.
+fn plan_body<'a>(
+    views: &'a mut Views<'_>,
+    inlining: &'a Inlining<'_>,
+    bodies: &'a mut Bodies,
+    around: &'a mut Vec<u32>,
+    chosen: Chosen,
+) -> BoxFuture<'a, Result<()>> {
+    let planning = async move {
+        if bodies.contains_key(&chosen) {
+            return Ok(());
+        }
+        let (id, name) = (chosen.function.id, &chosen.function.name);
+        if around.contains(&id) {
+            let what = format!("the function {name}, which calls itself,");
+            return Err(Error::Unsupported { what, remedy: "WITH RECURSIVE is for what repeats" });
+        }
+        if around.len() >= MAX_DEPTH {
+            return Err(Error::TooLarge {
+                limit: format!("function {name} is called more than {MAX_DEPTH} functions deep"),
+                remedy: "say what one of them says in the text of another",
+            });
+        }
+        let body = bare_body(views, inlining, &chosen).await?;
+        around.push(id);
+        for called in inlining.called(&body)? {
+            plan_body(views, inlining, bodies, around, called).await?;
+        }
+        around.pop();
+        let body = inlining.inlined(body, bodies)?;
+        PlanSize::of(&body)?;
+        bodies.insert(chosen, body);
+        Ok(())
+    };
+    planning.boxed()
+}
+
+/// The query of a function, before what it calls is in its place. Parameters are columns of a query around it, which other rules would not understand.
+async fn bare_body(views: &mut Views<'_>, inlining: &Inlining<'_>, chosen: &Chosen) -> Result<LogicalPlan> {
+    let around = inlining.body(chosen)?;
+    let (plan, _) = as_written(views, inlining.state, around).await?;
+    let body = inlined::body_of(&plan);
+    let body = body.ok_or_else(|| Error::NoFunction { function: chosen.function.name.clone() })?;
+    let options = inlining.state.config_options();
+    let mut of_literals = views.rules.iter().filter(|rule| rule.name() == OF_LITERALS);
+    Ok(of_literals.try_fold(body, |plan, rule| rule.analyze(plan, options))?)
+}
+
+/// The columns that the query of a function gives, for parameters of its types, as it is now.
+pub(crate) async fn columns_of_function(
+    views: &mut Views<'_>,
+    state: &SessionState,
+    chosen: &Chosen,
+) -> Result<SchemaRef> {
+    let Some(functions) = views.functions.clone() else {
+        return Err(Error::NoFunction { function: chosen.function.name.clone() });
+    };
+    let inlining = Inlining { state, functions: &functions, texts: views.texts };
+    let mut bodies = Bodies::new();
+    plan_body(views, &inlining, &mut bodies, &mut vec![], chosen.clone()).await?;
+    let Some(body) = bodies.remove(chosen) else {
+        return Err(Error::NoFunction { function: chosen.function.name.clone() });
+    };
+    let plan = inlining.of_nulls(chosen, body)?;
+    Ok(SchemaRef::clone(analyzed(views.rules, state, plan)?.schema().inner()))
 }
 
 /// Whether tables that a session has to itself hide others of their names, which views may read.
@@ -73,6 +178,8 @@ pub(crate) struct Views<'a> {
     texts: ViewTexts,
     hot: &'a dyn HotCatalog,
     hides: Hides,
+    /// That users wrote.
+    functions: Option<Arc<dyn UserFunctions>>,
     /// What is being planned, the outermost first.
     around: Vec<Arc<TableSchema>>,
     /// Queries of views that were planned already.
@@ -86,8 +193,9 @@ impl<'a> Views<'a> {
         texts: ViewTexts,
         hot: &'a dyn HotCatalog,
         hides: Hides,
+        functions: Option<Arc<dyn UserFunctions>>,
     ) -> Views<'a> {
-        Views { state, rules, texts, hot, hides, around: vec![], known: HashMap::new() }
+        Views { state, rules, texts, hot, hides, functions, around: vec![], known: HashMap::new() }
     }
 
     /// The plan with the query of each view in its place.

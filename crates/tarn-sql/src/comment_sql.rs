@@ -43,7 +43,7 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
         other => {
             return Err(SqlError::unsupported(
                 format!("COMMENT ON {}", other.to_uppercase()),
-                "COMMENT ON TABLE, VIEW, COLUMN or TYPE",
+                "COMMENT ON TABLE, VIEW, COLUMN, TYPE or FUNCTION",
             ));
         }
     };

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, HiveFormat,
     Ident, IndexColumn, OrderByExpr, OrderByOptions, PrimaryKeyConstraint, SqlOption, TableConstraint,
 };
+use tarn_node::functions::FunctionId;
 use tarn_node::renames::Rename;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
@@ -41,6 +42,7 @@ pub enum Ddl {
     /// At one moment.
     Rename(Vec<Rename>),
     DropTypes(Vec<TypeId>),
+    DropFunctions(Vec<FunctionId>),
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.

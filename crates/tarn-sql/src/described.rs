@@ -1,4 +1,4 @@
-//! What do people say of a table or type, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
+//! What do people say of a table, type or function, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
 //! `pg_get_viewdef`.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionImplementation, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility,
 };
+use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_types::{TableSchema, TypeId};
 
@@ -29,7 +30,15 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
             let of_types = |row: usize| {
                 catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_type")
             };
-            if let Some(said) = of_types_alone(&node, &arguments[0], of_types)? {
+            let of_functions = |row: usize| {
+                catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_proc")
+            };
+            let said_of_type = |number| node.types().by_id(TypeId(number))?.comment;
+            if let Some(said) = of_these_alone(&arguments[0], of_types, said_of_type)? {
+                return Ok(said);
+            }
+            let said_of_function = |number| node.functions().by_id(FunctionId(number))?.comment.clone();
+            if let Some(said) = of_these_alone(&arguments[0], of_functions, said_of_function)? {
                 return Ok(said);
             }
             told(&node, &arguments[0], |table, row| node.comments().of(table.id).table.filter(|_| of_relations(row)))
@@ -65,13 +74,17 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
     ]
 }
 
-/// What is said of the types with these numbers, if all of them are types.
-fn of_types_alone(node: &Node, types: &dyn Array, is_type: impl Fn(usize) -> bool) -> Result<Option<ColumnarValue>> {
-    if types.is_empty() || types.data_type().is_string() || !(0..types.len()).all(is_type) {
+/// What is said of the things with these numbers, if all of them are of the kind.
+fn of_these_alone(
+    things: &dyn Array,
+    is_one: impl Fn(usize) -> bool,
+    said: impl Fn(u32) -> Option<String>,
+) -> Result<Option<ColumnarValue>> {
+    if things.is_empty() || things.data_type().is_string() || !(0..things.len()).all(is_one) {
         return Ok(None);
     }
-    let numbers = cast(types, &DataType::Int32)?;
-    let said = |number: i32| node.types().by_id(TypeId(u32::try_from(number).ok()?))?.comment;
+    let numbers = cast(things, &DataType::Int32)?;
+    let said = |number: i32| said(u32::try_from(number).ok()?);
     let texts = numbers.as_primitive::<Int32Type>().iter().map(|number| number.and_then(said));
     Ok(Some(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>()))))
 }

@@ -98,6 +98,9 @@ pub mod state {
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INVALID_COLUMN_DEFINITION: &str = "42611";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
+    pub const INVALID_FUNCTION_DEFINITION: &str = "42P13";
+    pub const DUPLICATE_FUNCTION: &str = "42723";
+    pub const TOO_MANY_ARGUMENTS: &str = "54023";
     pub const INVALID_OBJECT_DEFINITION: &str = "42P17";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
     pub const AMBIGUOUS_FUNCTION: &str = "42725";

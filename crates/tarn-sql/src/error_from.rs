@@ -112,6 +112,10 @@ fn from_query(error: &tarn_query::Error) -> SqlError {
         Query::Types { source, .. } => SqlError::new(types_state(source), error.to_string()),
         Query::TooLong { .. } => SqlError::new(state::PROGRAM_LIMIT, error.to_string())
             .with_hint("it may take a quarter of query_memory_bytes"),
+        Query::NoFunction { .. } => SqlError::new(state::UNDEFINED_FUNCTION, error.to_string()).with_hint(
+            "No function matches the given name and argument types. You might need to add explicit type casts.",
+        ),
+        Query::NoParameter { .. } => SqlError::new(state::UNDEFINED_PARAMETER, error.to_string()),
         Query::Unsupported { what, remedy } => SqlError::unsupported(format!("{what} is not supported"), *remedy),
         Query::View { .. } => SqlError::new(state::NOT_IN_PREREQUISITE_STATE, error.to_string())
             .with_hint("SHOW CREATE VIEW prints how it was made: DROP VIEW it, and make it anew"),

@@ -1,5 +1,5 @@
 //! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, sequences, and what there is none
-//! of (foreign keys, triggers) as empty tables. Functions are DataFusion's to list.
+//! of (foreign keys, triggers) as empty tables. Functions are DataFusion's to list, those of users beside them (`catalog_routines.rs`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -16,6 +16,7 @@ use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
 use tarn_types::{Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of};
 
+use crate::catalog_routines::{ROUTINES, Routines};
 use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
@@ -109,25 +110,35 @@ pub(crate) fn register(context: &SessionContext, node: &Arc<Node>, own: &OwnSche
     // It holds the schema that is made here, too.
     let ours = Relations { node: Arc::clone(node), own: own.clone(), catalog: Arc::downgrade(&catalog) };
     let ours = SystemSchema::new(Arc::new(ours));
-    catalog.register_schema(SCHEMA, Arc::new(OursFirst { ours, theirs }))?;
+    catalog.register_schema(SCHEMA, Arc::new(OursFirst { node: Arc::clone(node), ours, theirs }))?;
     Ok(())
 }
 
-#[derive(Debug)]
 struct OursFirst {
+    node: Arc<Node>,
     ours: SystemSchema,
     theirs: Arc<InformationSchemaProvider>,
+}
+
+impl fmt::Debug for OursFirst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEMA)
+    }
 }
 
 #[async_trait]
 impl SchemaProvider for OursFirst {
     fn table_names(&self) -> Vec<String> {
-        self.ours.table_names().into_iter().chain(["routines".to_owned()]).collect()
+        self.ours.table_names().into_iter().chain([ROUTINES.to_owned()]).collect()
     }
 
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
         match self.ours.table(name).await? {
             Some(ours) => Ok(Some(ours)),
+            None if name == ROUTINES => {
+                let theirs = self.theirs.table(name).await?;
+                Ok(theirs.map(|theirs| Arc::new(Routines { theirs, node: Arc::clone(&self.node) }) as _))
+            }
             None => self.theirs.table(name).await,
         }
     }

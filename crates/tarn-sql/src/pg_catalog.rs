@@ -25,6 +25,7 @@ use tarn_node::node::Node;
 use tarn_query::parser::statements;
 use tarn_query::{SystemSchema, walk};
 
+use crate::catalog_functions;
 use crate::catalog_types;
 use crate::described;
 use crate::error::{Result, SqlError};
@@ -37,16 +38,8 @@ use crate::temporary::OwnSchema;
 
 const SCHEMA: &str = "pg_catalog";
 
-/// There are no triggers and functions of users, and nobody says anything of roles: NULL.
-const NOTHING_TOLD: [&str; 7] = [
-    "pg_get_function_arguments",
-    "pg_get_function_identity_arguments",
-    "pg_get_function_result",
-    "pg_get_functiondef",
-    "pg_get_ruledef",
-    "pg_get_triggerdef",
-    "shobj_description",
-];
+/// There are no triggers and rules of users, and nobody says anything of roles: NULL.
+const NOTHING_TOLD: [&str; 3] = ["pg_get_ruledef", "pg_get_triggerdef", "shobj_description"];
 
 /// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not there.
 const ALWAYS: [(&str, bool); 6] = [
@@ -91,6 +84,7 @@ pub(crate) fn register(
         let node = Arc::clone(&ours.node);
         relations::functions(&node, temporary).into_iter().for_each(|function| context.register_udf(function));
         described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        catalog_functions::described(&node).into_iter().for_each(|function| context.register_udf(function));
         // By them names of relations are found; the crate's own take no blanks around dots, which ADBC writes.
         let names = identifiers::functions().into_iter();
         names.for_each(|function| context.register_udf(function.as_ref().clone()));

@@ -1,6 +1,6 @@
 //! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`, `pg_tables` and `pg_views` say of
 //! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`, and what `pg_type` and `pg_enum` say of
-//! types in `catalog_types.rs`.
+//! types in `catalog_types.rs`, and what `pg_proc` says of functions that users wrote in `catalog_functions.rs`.
 //!
 //! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
 //! that clients are told, their defaults and their primary keys, unique constraints and other indexes, which are relations, too; and system tables are views.
@@ -24,6 +24,7 @@ use tarn_types::data_type::TYPE_METADATA;
 use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, TableId, TableSchema};
 
 use crate::catalog_dependencies;
+use crate::catalog_functions::{self, ListForm};
 use crate::catalog_sequences;
 use crate::catalog_types;
 use crate::definition::{default_text, has_primary_key, order_text};
@@ -36,7 +37,7 @@ use crate::temporary::OwnSchema;
 use crate::view_text;
 
 /// The relations of this file.
-const RELATIONS: [&str; 13] = [
+const RELATIONS: [&str; 14] = [
     "pg_attrdef",
     "pg_attribute",
     "pg_class",
@@ -45,6 +46,7 @@ const RELATIONS: [&str; 13] = [
     "pg_description",
     "pg_enum",
     "pg_index",
+    "pg_proc",
     "pg_rewrite",
     "pg_sequence",
     "pg_tables",
@@ -186,6 +188,12 @@ impl Relation {
             }
             "pg_enum" => catalog_types::labels(&self.node),
             "pg_type" => catalog_types::types(&self.node, public),
+            "pg_proc" => {
+                let is_list =
+                    self.schema.field_with_name("proargtypes").is_ok_and(|field| field.data_type().is_nested());
+                let form = if is_list { ListForm::Arrays } else { ListForm::Texts };
+                catalog_functions::functions(&self.node, public, form)
+            }
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
             _ => indexes().flat_map(|(_, index)| index_columns(&index)).collect(),
@@ -199,7 +207,7 @@ impl Relation {
                 let theirs = renumbered(&self.read(self.name, state).await?, &["attrelid"], &numbers)?;
                 attributes(&theirs, &tables)?
             }
-            "pg_description" | "pg_enum" | "pg_type" => self.read(self.name, state).await?,
+            "pg_description" | "pg_enum" | "pg_proc" | "pg_type" => self.read(self.name, state).await?,
             "pg_tables" => self.without_views(&self.read(self.name, state).await?)?,
             _ => return Ok(own),
         };

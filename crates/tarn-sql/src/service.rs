@@ -25,6 +25,7 @@ use crate::postgres;
 use crate::settings::Settings;
 use crate::system::System;
 use crate::turns::Turns;
+use crate::user_functions::Called;
 use crate::views;
 
 /// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
@@ -68,7 +69,11 @@ impl Sql {
             threads: Some(threads.handle()),
             metadata: Arc::clone(&caches.metadata),
             fragments: Some(caches.fragments.clone()),
-            meaning: Meaning { views: views::texts(), ..postgres::meaning(node.types()) },
+            meaning: Meaning {
+                views: views::texts(),
+                user_functions: Some(Arc::new(Called(Arc::clone(node.functions())))),
+                ..postgres::meaning(node.types())
+            },
             ..tarn_query::Options::default()
         };
         let activity = Activity::new(&node, settings.slow_statement_ms);

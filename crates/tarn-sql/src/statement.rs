@@ -19,6 +19,7 @@ use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
+use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
 use crate::names::{fold, is_word, table_name};
@@ -30,8 +31,8 @@ use crate::type_sql::TypeSql;
 use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
 use crate::{
-    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, like_sql, pg_catalog,
-    sequence_sql, type_sql, type_tree,
+    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, function_sql, like_sql,
+    pg_catalog, sequence_sql, type_sql, type_tree,
 };
 
 /// One statement.
@@ -69,6 +70,8 @@ pub enum Parsed {
     Sequence(Box<SequenceSql>),
     /// `CREATE TYPE` and its kin.
     Type(Box<TypeSql>),
+    /// `CREATE FUNCTION` and its kin.
+    Function(Box<FunctionSql>),
     /// `CREATE TABLE t (LIKE u)`.
     CreateLike(Box<CreateLike>),
     /// `ALTER TABLE` and its kin.
@@ -186,6 +189,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         view_sql::check_end(parser)?;
         view.query = view_sql::text_from(sql, start, parser);
         return Ok(Parsed::CreateView(Box::new(view)));
+    }
+    if let Some(statement) = function_sql::user_function(parser, sql)? {
+        return Ok(Parsed::Function(Box::new(statement)));
     }
     if let Some(comment) = comment_sql::comment(parser)? {
         return Ok(Parsed::Comment(Box::new(comment)));

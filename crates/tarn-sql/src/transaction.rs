@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
+use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::renames::Rename;
@@ -138,7 +139,7 @@ struct Held {
     does: Does,
 }
 
-/// A table, view, index or type that a transaction made.
+/// A table, view, index, type or function that a transaction made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Of an index nothing.
@@ -154,6 +155,7 @@ pub enum What {
     /// A table is to name it when it commits.
     Index(TableId),
     Type(TypeId),
+    Function(FunctionId),
 }
 
 struct Savepoint {
@@ -518,7 +520,10 @@ impl Transaction {
         let Transaction::Open(open) = self else { return false };
         open.drops.iter().any(|ddl| match ddl {
             Ddl::Drop { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
-            Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
+            Ddl::Create { .. }
+            | Ddl::DropTypes(_)
+            | Ddl::DropFunctions(_)
+            | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
         })
     }
 
@@ -538,7 +543,7 @@ impl Transaction {
                         }
                     }
                 }
-                Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::Views(_) => {}
+                Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::DropFunctions(_) | Ddl::Views(_) => {}
             }
         }
         names
@@ -615,6 +620,16 @@ impl Transaction {
         }
     }
 
+    /// Whether it drops a function at COMMIT.
+    pub fn drops_function(&self, id: FunctionId) -> bool {
+        match self {
+            Transaction::Open(open) => {
+                open.drops.iter().any(|ddl| matches!(ddl, Ddl::DropFunctions(ids) if ids.contains(&id)))
+            }
+            _ => false,
+        }
+    }
+
     /// Drops tables, or changes views, when it commits.
     pub fn drop_later(&mut self, ddl: Ddl) -> Result<()> {
         self.writable()?.drops.push(ddl);
@@ -650,13 +665,21 @@ impl Transaction {
     }
 }
 
-/// Drops the tables and types that a transaction made, unless somebody else did, and indexes that no table names.
+/// Drops the tables, types and functions that a transaction made, unless somebody else did, and indexes that no table names.
 pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
     for Made { name, what } in made.into_iter().rev() {
         let id = match what {
             What::Relation(id) => id,
             What::Index(id) => {
                 node.drop_unnamed_index(id).await;
+                continue;
+            }
+            What::Function(id) => {
+                node.drop_functions(&[id]).await.map_err(|error| {
+                    let error = SqlError::from(error);
+                    let message = format!("function \"{name}\", which the transaction made: {}", error.message());
+                    SqlError::new(error.state(), message).with_hint("it is there: DROP FUNCTION it")
+                })?;
                 continue;
             }
             What::Type(id) => {

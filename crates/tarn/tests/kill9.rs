@@ -266,6 +266,39 @@ fn a_type_that_dies_while_it_is_changed_is_told_to_its_tables() -> Result<()> {
     })
 }
 
+/// A function is what it was or what it is to be, and the table of numbers goes on, whatever a server does that dies behind the write.
+#[test]
+fn a_function_that_dies_while_it_is_changed_is_whole() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let made = "CREATE FUNCTION f(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT a + 1'";
+        for (change, check, want) in [
+            ("CREATE FUNCTION g() RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'", "SELECT f(1) + g()", 9),
+            (
+                "CREATE OR REPLACE FUNCTION f(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT a * 10'",
+                "SELECT f(1)",
+                10,
+            ),
+            ("ALTER FUNCTION f(bigint) RENAME TO g", "SELECT g(1)", 2),
+            ("DROP FUNCTION f(bigint)", "SELECT count(*) FROM pg_proc WHERE proname = 'f'", 0),
+        ] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            server.connect().await?.batch_execute(made).await?;
+            server.stop()?;
+            let server = after_death_at(folder.path(), "functions::written", change).await?;
+            let client = server.connect().await?;
+            ensure!(one(&client, check).await? == want, "{change}");
+            client.batch_execute("CREATE FUNCTION h() RETURNS bigint RETURN 3::bigint").await?;
+            let numbers = "SELECT count(*) - count(DISTINCT oid) FROM pg_proc WHERE proname IN ('f', 'g', 'h')";
+            ensure!(one(&client, numbers).await? == 0, "{change}: a number is there twice");
+            server.stop()?;
+            start(folder.path(), None).await.context(change)?.stop()?;
+        }
+        Ok(())
+    })
+}
+
 /// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT the server dies at.
 #[test]
 fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Result<()> {

@@ -158,7 +158,7 @@ async fn settings_are_shown() {
             .await
             .unwrap_err()
             .to_string()
-            .contains("auto, rows or lake")
+            .contains("auto, rows, lake or index")
     );
     assert!(fixture.session.collect("SET tarn.speed = 'fast'").await.unwrap_err().to_string().contains("access_path"));
     assert_eq!(fixture.one("SELECT round(1.26, 1), abs(-3)").await, "1.3|3");

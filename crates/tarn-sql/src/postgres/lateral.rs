@@ -1,5 +1,5 @@
 //! Which rows has `FROM t, jsonb_array_elements(t.doc)`? Those of `t`, each with every item of its own list. The planner has a place for the
-//! list as a query beside `t` that asks its columns, and no way to run that: it becomes the rows of `t`, with the list beside them, unnested.
+//! list as a query beside `t` that asks its columns, and no way to run that: it becomes the rows of `t`, with the list beside them, unnested. So it is with one row that is computed of them, `FROM t, f(t.a) AS r`.
 //!
 //! ```text
 //! Join                              Projection: t's columns, e.value
@@ -60,7 +60,8 @@ fn beside(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let keeps_all = join.join_type == JoinType::Left;
     let is_true = join.filter.as_ref().is_none_or(|on| *on == Expr::Literal(ScalarValue::Boolean(Some(true)), None));
     let is_known = join.join_type == JoinType::Inner || (keeps_all && is_true);
-    if !is_known || !join.on.is_empty() || !asks_beside(&join.right) || !unnests(&join.right)? {
+    let is_moved = asks_beside(&join.right) && (is_row(&join.right) || unnests(&join.right)?);
+    if !is_known || !join.on.is_empty() || !is_moved {
         return Ok(Transformed::no(node));
     }
     let Some(together) = over(&join.right, &join.left, keeps_all)? else { return Ok(Transformed::no(node)) };
@@ -78,6 +79,17 @@ fn asks_beside(plan: &LogicalPlan) -> bool {
         LogicalPlan::Subquery(Subquery { outer_ref_columns, .. }) => !outer_ref_columns.is_empty(),
         LogicalPlan::SubqueryAlias(alias) => asks_beside(&alias.input),
         LogicalPlan::Projection(projection) => asks_beside(&projection.input),
+        _ => false,
+    }
+}
+
+/// Whether it is one row of what is computed of the other side, and nothing else: `FROM t, f(t.a) AS r` of a function that is an expression.
+fn is_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Subquery(query) => is_row(&query.subquery),
+        LogicalPlan::SubqueryAlias(alias) => is_row(&alias.input),
+        LogicalPlan::Projection(projection) => is_row(&projection.input),
+        LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row, .. }) => *produce_one_row,
         _ => false,
     }
 }

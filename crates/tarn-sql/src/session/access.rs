@@ -208,6 +208,7 @@ impl Session {
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
             Kind::Type(statement) => self.allow_types(statement),
+            Kind::Function(statement) => self.allow_functions(statement),
             Kind::CreateLike(like) => {
                 if let Ok(of) = self.relation(&like.of) {
                     asking.rows(&of, Privilege::Select)?;
@@ -410,6 +411,7 @@ impl Session {
             Kind::Access(access) => (tag(access), access.objects()),
             Kind::Sequence(statement) => (statement.tag(), statement.objects()),
             Kind::Type(statement) => (statement.tag(), statement.objects()),
+            Kind::Function(statement) => (statement.tag(), statement.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),

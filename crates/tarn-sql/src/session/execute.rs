@@ -132,6 +132,7 @@ impl Session {
             | Kind::Comment(_)
             | Kind::Sequence(_)
             | Kind::Type(_)
+            | Kind::Function(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Fetch(_)
@@ -262,6 +263,10 @@ impl Session {
             Kind::Type(statement) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.user_type(statement)).await
+            }
+            Kind::Function(statement) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.user_function(statement)).await
             }
             Kind::CreateLike(like) => {
                 self.transaction.lock().check_usable()?;

@@ -10,7 +10,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, `ALTER TYPE`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, `ALTER TYPE`, `ALTER FUNCTION`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
 //! | `VACUUM` beside other statements of its message | refused, as in PostgreSQL (25001) |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 //! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
@@ -25,6 +25,7 @@ use super::Session;
 use super::set_back::Settable;
 use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
+use crate::function_sql::FunctionSql;
 use crate::requests::KEY_SETTING;
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
@@ -57,12 +58,18 @@ impl Part {
             Parsed::CreateLike(_) | Parsed::CreateView(_) => return Part::Makes,
             Parsed::Comment(comment) if comment.on == Commented::Type => return Part::AtOnce,
             Parsed::Type(statement) if matches!(**statement, TypeSql::Alter { .. }) => return Part::AtOnce,
+            Parsed::Function(statement)
+                if matches!(**statement, FunctionSql::Alter { .. } | FunctionSql::Comment { .. }) =>
+            {
+                return Part::AtOnce;
+            }
             Parsed::Alter(alter) if alter.acts_at_once() => return Part::AtOnce,
             Parsed::CacheTable(_)
             | Parsed::DropCache(_)
             | Parsed::Alter(_)
             | Parsed::Comment(_)
             | Parsed::Type(_)
+            | Parsed::Function(_)
             | Parsed::Declare(_)
             | Parsed::Lock(_)
             | Parsed::Fetch(_) => return Part::Other,

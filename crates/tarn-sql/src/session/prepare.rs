@@ -40,6 +40,8 @@ use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
+use crate::function_mentions::calls;
+use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
 use crate::sequence_sql::SequenceSql;
@@ -118,6 +120,7 @@ pub(super) enum Kind {
     Comment(Box<Comment>),
     Sequence(Box<SequenceSql>),
     Type(Box<TypeSql>),
+    Function(Box<FunctionSql>),
     CreateLike(Box<CreateLike>),
     Alter(Box<Alter>),
     Declare {
@@ -163,6 +166,7 @@ impl Prepared {
             | Kind::Comment(_)
             | Kind::Sequence(_)
             | Kind::Type(_)
+            | Kind::Function(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Declare { .. }
@@ -280,6 +284,7 @@ impl Session {
             Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
             Parsed::Type(statement) => (Kind::Type(statement.clone()), vec![], None),
+            Parsed::Function(statement) => (Kind::Function(statement.clone()), vec![], None),
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Declare(cursor) => {
@@ -425,6 +430,7 @@ impl Session {
     pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
         self.enable_pg_catalog(statement)?;
         self.enable_for_views(statement)?;
+        self.enable_for_functions(statement)?;
         let plan = self.query.plan(statement).await.map_err(|error| self.explain_error(statement, error))?;
         let mut parameters = parameter_fields(&plan)?;
         if parameters.iter().all(Option::is_some) {
@@ -464,7 +470,7 @@ impl Session {
     }
 
     /// The Postgres catalog is big: it is registered when a session first asks for it.
-    fn enable_pg_catalog(&self, statement: &Statement) -> Result<()> {
+    pub(super) fn enable_pg_catalog(&self, statement: &Statement) -> Result<()> {
         match CatalogUse::of(statement).is_named {
             true => self.register_pg_catalog(),
             false => Ok(()),
@@ -488,6 +494,18 @@ impl Session {
         views.iter().try_for_each(|view| transaction.check_there(&view.name))?;
         drop(transaction);
         self.register_pg_catalog()
+    }
+
+    /// Functions that users wrote may read the catalog.
+    pub(super) fn enable_for_functions(&self, statement: &Statement) -> Result<()> {
+        if *self.has_pg_catalog.lock() {
+            return Ok(());
+        }
+        let functions = self.node.functions().all();
+        match functions.iter().any(|function| calls(statement, &function.name)) {
+            true => self.register_pg_catalog(),
+            false => Ok(()),
+        }
     }
 
     fn register_pg_catalog(&self) -> Result<()> {

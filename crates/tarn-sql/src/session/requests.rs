@@ -147,6 +147,7 @@ impl Session {
             | Kind::Access(_)
             | Kind::CreateView(_)
             | Kind::Comment(_)
+            | Kind::Function(_)
             | Kind::Sequence(_)
             | Kind::Type(_)
             | Kind::CreateLike(_)

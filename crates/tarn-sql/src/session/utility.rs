@@ -23,6 +23,7 @@ use tarn_types::{Opaque, Style, TableSchema, Token, Value};
 use super::access::may_drop;
 use super::alter::rename_all;
 use super::execute::to_its_end;
+use super::functions::drop_functions;
 use super::literals::{call_texts, only_text};
 use super::sequences::create_defined;
 use super::set_back::{Scope, Settable};
@@ -355,6 +356,7 @@ impl Session {
                 Ddl::Rename(renames) => rename_all(&node, &principal, &renames).await.map(|()| false),
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
                 Ddl::DropTypes(ids) => drop_types(&node, &principal, &ids).await.map(|()| false),
+                Ddl::DropFunctions(ids) => drop_functions(&node, &principal, &ids).await.map(|()| false),
                 Ddl::Drop { names, if_exists } => {
                     // All are asked for before the first is gone.
                     let mut dropped = BTreeSet::new();

@@ -54,6 +54,7 @@ mod together;
 mod transactions;
 mod types;
 mod unique;
+mod user_functions;
 mod user_types;
 mod views;
 mod zones;
