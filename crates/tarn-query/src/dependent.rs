@@ -10,9 +10,12 @@
 //! ```
 //!
 //! (T. Neumann, A. Kemper, *Unnesting arbitrary queries*, BTW 2015.) What an aggregate gives where there are no rows is put in beside it. A subquery that
-//! cannot be computed so stays, and is refused as it was: with grouping sets, DISTINCT ON, LATERAL, or below a value that changes from row to row.
+//! cannot be computed so stays, and is refused as it was: with grouping sets, or below a value that changes from row to row.
+//!
+//! What stands in FROM and depends on what is beside it is computed in the same way ([`lateral`]).
 
 mod free;
+mod lateral;
 mod push;
 
 use std::sync::Arc;
@@ -30,6 +33,9 @@ use datafusion::optimizer::AnalyzerRule;
 
 use self::free::{Free, free, is_of_equality};
 use self::push::{Domain, at_most_one_row, default_of};
+
+pub(crate) use self::free::{asked_again, each_subquery, subquery_of};
+pub(crate) use self::lateral::Laterals;
 
 /// The rule, at two places; both when types are known, and before what the planner cannot do is refused.
 #[derive(Debug)]

@@ -42,7 +42,7 @@ use crate::concatenation::Concatenation;
 use crate::constants::Constants;
 use crate::correlated::{BECOME_JOINS, Correlated};
 use crate::cross_joins::bounded_order;
-use crate::dependent::Dependent;
+use crate::dependent::{Dependent, Laterals};
 use crate::distinct_sums::same_sums;
 use crate::equated::{CHOOSES_SIDES, Equated};
 use crate::expanded::Expanded;
@@ -92,7 +92,7 @@ use crate::while_waited::WhileWaited;
 use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
-use crate::{Error, Result};
+use crate::{Error, Result, whole_rows};
 
 /// The rule of DataFusion that computes constants, and makes lists of comparisons.
 const SIMPLIFIES: &str = "simplify_expressions";
@@ -246,6 +246,7 @@ impl Engine {
         analyzers.extend(Analyzer::new().rules);
         analyzers.push(Arc::new(Bytea::Coerced));
         analyzers.push(Arc::new(Concatenation::new(&self.lengths)));
+        analyzers.push(Arc::new(Laterals));
         analyzers.push(Arc::new(Dependent::Compared));
         analyzers.push(Arc::new(Quantified));
         analyzers.push(Arc::new(Dependent::Values));
@@ -302,6 +303,7 @@ impl Engine {
         bounded(&context, &self.lengths);
         counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
+        context.register_udf(whole_rows::function());
         context.register_udf(TimeZone::new(self.config.options()).into());
         let registered = catalog
             .register_schema(PUBLIC, Arc::clone(&public) as _)

@@ -23,7 +23,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::expr::{Exists, InSubquery, Placeholder, SetComparison};
+use datafusion::logical_expr::expr::{Exists, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -36,6 +36,7 @@ use datafusion::sql::sqlparser::ast::{
     TableAlias, TableFactor, Value, VisitorMut,
 };
 
+use crate::dependent::{asked_again, each_subquery, subquery_of};
 use crate::function_calls::{Called, argument, expression, quoted, type_field};
 use crate::meaning::ViewTexts;
 use crate::parser::{call, fold, statements};
@@ -496,47 +497,6 @@ impl Given<'_> {
         })?;
         Ok(named.data)
     }
-}
-
-/// The subquery that the expression itself is.
-fn subquery_of(expr: &Expr) -> Option<&Subquery> {
-    match expr {
-        Expr::ScalarSubquery(subquery)
-        | Expr::Exists(Exists { subquery, .. })
-        | Expr::InSubquery(InSubquery { subquery, .. })
-        | Expr::SetComparison(SetComparison { subquery, .. }) => Some(subquery),
-        _ => None,
-    }
-}
-
-fn each_subquery(expr: Expr, change: impl FnOnce(Subquery) -> PlanResult<Subquery>) -> PlanResult<Transformed<Expr>> {
-    Ok(Transformed::yes(match expr {
-        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(change(subquery)?),
-        Expr::Exists(exists) => Expr::Exists(Exists { subquery: change(exists.subquery)?, ..exists }),
-        Expr::InSubquery(within) => Expr::InSubquery(InSubquery { subquery: change(within.subquery)?, ..within }),
-        Expr::SetComparison(compared) => {
-            Expr::SetComparison(SetComparison { subquery: change(compared.subquery)?, ..compared })
-        }
-        expr => return Ok(Transformed::no(expr)),
-    }))
-}
-
-/// Subqueries say anew which columns around them they ask; what is beside others and asks none is no subquery any more.
-fn asked_again(node: LogicalPlan) -> PlanResult<Transformed<LogicalPlan>> {
-    let again = |subquery: Subquery| {
-        let outer_ref_columns = subquery.subquery.all_out_ref_exprs();
-        Ok(Subquery { outer_ref_columns, ..subquery })
-    };
-    if let LogicalPlan::Subquery(subquery) = node {
-        return Ok(Transformed::yes(LogicalPlan::Subquery(again(subquery)?)));
-    }
-    let node = node.map_children(|child| match child {
-        LogicalPlan::Subquery(subquery) if subquery.outer_ref_columns.is_empty() => {
-            Ok(Transformed::yes(Arc::unwrap_or_clone(subquery.subquery)))
-        }
-        child => Ok(Transformed::no(child)),
-    })?;
-    node.transform_data(|node| node.map_expressions(|expr| expr.transform_up(|part| each_subquery(part, again))))
 }
 
 /// The one expression of a query that reads nothing.

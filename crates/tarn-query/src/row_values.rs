@@ -15,6 +15,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::Error;
 use crate::balance::balanced;
 use crate::rewrite::each_expression;
+use crate::whole_rows::{self, WHOLE_ROW};
 
 /// Parts of expressions that the comparisons of one may be written out to, where not only columns and constants are compared.
 const MAX_PARTS: usize = 50_000;
@@ -38,9 +39,9 @@ fn by_columns(expr: Expr) -> Result<Transformed<Expr>> {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => compared(left, *op, right)?,
         Expr::Between(between) => in_between(between)?,
         Expr::InList(list) => in_list(list)?,
-        Expr::IsNull(of) => row(of).map(|columns| each(columns, |column| column.clone().is_null(), Operator::And)),
+        Expr::IsNull(of) => fields(of).map(|columns| each(columns, |column| column.clone().is_null(), Operator::And)),
         Expr::IsNotNull(of) => {
-            row(of).map(|columns| each(columns, |column| column.clone().is_not_null(), Operator::And))
+            fields(of).map(|columns| each(columns, |column| column.clone().is_not_null(), Operator::And))
         }
         Expr::Case(Case { expr: Some(of), when_then_expr, else_expr }) if row(of).is_some() => {
             repeats(of, when_then_expr.len())?;
@@ -63,6 +64,14 @@ fn row(mut expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::ScalarFunction(call) if call.func.name() == "struct" => Some(&call.args),
         _ => None,
+    }
+}
+
+/// The fields of a row, those of a table's included: of these NULL equals NULL in comparisons, as PostgreSQL has it, and structs are right.
+fn fields(expr: &Expr) -> Option<&[Expr]> {
+    match expr {
+        Expr::ScalarFunction(call) if call.func.name() == WHOLE_ROW => Some(whole_rows::values(&call.args)),
+        expr => row(expr),
     }
 }
 

@@ -23,7 +23,6 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, TableScan};
-use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -37,7 +36,7 @@ use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
 use crate::user_functions::{Chosen, UserFunctions};
 use crate::view_table::{ViewTable, mark};
-use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, style, zones};
+use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, style, whole_rows, zones};
 
 /// The rule of the front end that gives literals their types.
 const OF_LITERALS: &str = "integer_literals";
@@ -76,7 +75,7 @@ async fn as_written(
     };
     let planner = calls.as_ref().unwrap_or(state);
     let _planning = plan_size::reserve_columns(planner, &statement).await?;
-    let plan = planner.statement_to_plan(Parsed::Statement(Box::new(statement))).await?;
+    let plan = whole_rows::planned(planner, views.texts, statement).await?;
     Ok((views.replaced(plan).await?, calls.is_some()))
 }
 
@@ -160,8 +159,11 @@ pub(crate) async fn columns_of_function(
     let Some(body) = bodies.remove(chosen) else {
         return Err(Error::NoFunction { function: chosen.function.name.clone() });
     };
-    let plan = inlining.of_nulls(chosen, body)?;
-    Ok(SchemaRef::clone(analyzed(views.rules, state, plan)?.schema().inner()))
+    let plan = analyzed(views.rules, state, inlining.of_nulls(chosen, body)?)?;
+    let columns = SchemaRef::clone(plan.schema().inner());
+    // An operator that there is not for its types is known when types are.
+    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    Ok(columns)
 }
 
 /// Whether tables that a session has to itself hide others of their names, which views may read.

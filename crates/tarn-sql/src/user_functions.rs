@@ -188,6 +188,19 @@ enum Best<'a> {
     Several,
 }
 
+/// What a constant without a type is of, at a place: the category of texts if a candidate takes one, else the only one that there is, and whether
+/// a preferred type of it is among them. `None`: that is open.
+fn wanted(candidates: &[Candidate<'_>], at: usize) -> Option<(usize, String, bool)> {
+    let categories = || candidates.iter().map(|candidate| category(&candidate.types[at]));
+    let first = categories().next()?;
+    let of = match categories().any(|of| of == "S") {
+        true => "S",
+        false => categories().all(|of| of == first).then_some(first)?,
+    };
+    let mut types = candidates.iter().map(|candidate| &candidate.types[at]);
+    Some((at, of.to_owned(), types.any(|data_type| category(data_type) == of && is_preferred(data_type))))
+}
+
 fn best<'a>(mut candidates: Vec<Candidate<'a>>, types: &[Option<String>]) -> Best<'a> {
     // One that says all of its arguments is meant before one that has more.
     keep_most(&mut candidates, |candidate| usize::MAX - candidate.n_defaults);
@@ -207,19 +220,18 @@ fn best<'a>(mut candidates: Vec<Candidate<'a>>, types: &[Option<String>]) -> Bes
         };
         keep_most(&mut candidates, n_preferred);
     }
-    for (at, _) in types.iter().enumerate().filter(|(_, given)| given.is_none()) {
-        if candidates.len() < 2 {
-            break;
-        }
-        let of_texts = |candidate: &Candidate<'_>| category(&candidate.types[at]) == "S";
-        let first = category(&candidates[0].types[at]).to_owned();
-        if candidates.iter().any(of_texts) {
-            candidates.retain(of_texts);
-        } else if !candidates.iter().all(|candidate| category(&candidate.types[at]) == first) {
-            continue;
-        }
-        if candidates.iter().any(|candidate| is_preferred(&candidate.types[at])) {
-            candidates.retain(|candidate| is_preferred(&candidate.types[at]));
+    if candidates.len() > 1 {
+        let of_unknown = types.iter().enumerate().filter(|(_, given)| given.is_none()).map(|(at, _)| at);
+        let wanted: Option<Vec<(usize, String, bool)>> = of_unknown.map(|at| wanted(&candidates, at)).collect();
+        // All places decide together: where no candidate has what each wants, none is left out.
+        let fits = |candidate: &Candidate<'_>| {
+            wanted.iter().flatten().all(|(at, of, preferred)| {
+                let data_type = &candidate.types[*at];
+                category(data_type) == of && (!preferred || is_preferred(data_type))
+            })
+        };
+        if candidates.iter().any(fits) {
+            candidates.retain(fits);
         }
     }
     if candidates.len() > 1 {

@@ -1,8 +1,10 @@
 //! What does a subquery ask of the row around it?
 
+use std::sync::Arc;
+
 use arrow::datatypes::FieldRef;
 use datafusion::common::Column;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
@@ -48,7 +50,7 @@ pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
 }
 
 /// The subquery that the expression itself is.
-pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+pub(crate) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     match expr {
         Expr::ScalarSubquery(subquery)
         | Expr::Exists(Exists { subquery, .. })
@@ -56,6 +58,40 @@ pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
         | Expr::SetComparison(SetComparison { subquery, .. }) => Some(subquery),
         _ => None,
     }
+}
+
+/// The expression, of which the subquery that it itself is is another.
+pub(crate) fn each_subquery(
+    expr: Expr,
+    change: impl FnOnce(Subquery) -> Result<Subquery>,
+) -> Result<Transformed<Expr>> {
+    Ok(Transformed::yes(match expr {
+        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(change(subquery)?),
+        Expr::Exists(exists) => Expr::Exists(Exists { subquery: change(exists.subquery)?, ..exists }),
+        Expr::InSubquery(within) => Expr::InSubquery(InSubquery { subquery: change(within.subquery)?, ..within }),
+        Expr::SetComparison(compared) => {
+            Expr::SetComparison(SetComparison { subquery: change(compared.subquery)?, ..compared })
+        }
+        expr => return Ok(Transformed::no(expr)),
+    }))
+}
+
+/// Subqueries say anew which columns around them they ask; what is beside others and asks none is no subquery any more.
+pub(crate) fn asked_again(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let again = |subquery: Subquery| {
+        let outer_ref_columns = subquery.subquery.all_out_ref_exprs();
+        Ok(Subquery { outer_ref_columns, ..subquery })
+    };
+    if let LogicalPlan::Subquery(subquery) = node {
+        return Ok(Transformed::yes(LogicalPlan::Subquery(again(subquery)?)));
+    }
+    let node = node.map_children(|child| match child {
+        LogicalPlan::Subquery(subquery) if subquery.outer_ref_columns.is_empty() => {
+            Ok(Transformed::yes(Arc::unwrap_or_clone(subquery.subquery)))
+        }
+        child => Ok(Transformed::no(child)),
+    })?;
+    node.transform_data(|node| node.map_expressions(|expr| expr.transform_up(|part| each_subquery(part, again))))
 }
 
 /// Does it ask by conditions `inner = outer` alone, where the planner pulls them out of it? Then the planner makes the join, of one hash table.

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, NullEquality};
+use datafusion::common::{Column, DFSchema, NullEquality};
 use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, Expr, ExprFunctionExt, Filter, Join, JoinType, Limit, LogicalPlan,
-    LogicalPlanBuilder, Operator, Projection, Sort, SortExpr, SubqueryAlias, Union, Window, lit, when,
+    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, Filter, Join, JoinType, Limit,
+    LogicalPlan, LogicalPlanBuilder, Operator, Projection, Sort, SortExpr, Subquery, SubqueryAlias, Union, Values,
+    Window, lit, when,
 };
 use datafusion::scalar::ScalarValue;
 
-use super::free::{Free, free, subquery_of};
+use super::free::{Free, each_subquery, free};
 
 /// Names of this rule begin so.
 const PREFIX: &str = "__dependent";
@@ -98,6 +100,7 @@ impl Domain {
                 let Some(input) = self.push(input)? else { return Ok(None) };
                 Ok(Some(LogicalPlan::Distinct(Distinct::All(Arc::new(input)))))
             }
+            LogicalPlan::Distinct(Distinct::On(node)) => self.first_of_each(node),
             // An order is asked for by a limit, which looks for it; rows without one have any.
             LogicalPlan::Sort(Sort { input, fetch: None, .. }) => self.push(input),
             LogicalPlan::Sort(sort) => self.limited(plan, 0, sort.fetch),
@@ -105,6 +108,8 @@ impl Domain {
             LogicalPlan::Window(node) => self.window(node),
             LogicalPlan::Union(node) => self.union(node),
             LogicalPlan::Join(node) => self.join(node),
+            LogicalPlan::Values(node) => self.values(node),
+            LogicalPlan::Subquery(node) => self.push(&node.subquery),
             _ => Ok(None),
         }
     }
@@ -113,24 +118,50 @@ impl Domain {
         Ok(free(plan)?.iter().any(|free| self.has(&free.column)))
     }
 
-    /// The expression, of columns. `None` if a subquery in it asks for a key, too.
+    /// The expression, of columns. A subquery in it that asks for a key asks for the column of that.
     fn expr(&self, expr: Expr) -> Result<Option<Expr>> {
-        let in_subquery = expr.exists(|expr| match subquery_of(expr) {
-            Some(subquery) => self.is_asked_by(&subquery.subquery),
-            None => Ok(false),
-        })?;
-        if in_subquery {
-            return Ok(None);
-        }
-        let of_columns = expr.transform_up(|expr| {
-            let Expr::OuterReferenceColumn(_, column) = &expr else { return Ok(Transformed::no(expr)) };
-            let key = self.keys.iter().find(|key| key.outer == *column);
-            Ok(match key {
-                Some(key) => Transformed::yes(Expr::Column(Column::new_unqualified(&key.name))),
-                None => Transformed::no(expr),
-            })
+        let of_columns = expr.transform_up(|expr| match expr {
+            Expr::OuterReferenceColumn(field, column) => Ok(match self.key(&column) {
+                Some(key) => Transformed::yes(Expr::Column(key)),
+                None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+            }),
+            expr => each_subquery(expr, |subquery| self.inside(subquery, &[])),
         })?;
         Ok(Some(of_columns.data))
+    }
+
+    /// What a column of the rows around is called where the keys are.
+    fn key(&self, column: &Column) -> Option<Column> {
+        let key = self.keys.iter().find(|key| key.outer == *column)?;
+        Some(Column::new_unqualified(&key.name))
+    }
+
+    /// A subquery inside that asks for the columns of the keys. What is `nearer` to it, and has a column of a key's name, is what it means.
+    fn inside(&self, subquery: Subquery, nearer: &[&DFSchema]) -> Result<Subquery> {
+        let plan = Arc::unwrap_or_clone(subquery.subquery).transform_up(|node| {
+            let own = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            let renamed = node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let renamed = expr.transform_up(|expr| match expr {
+                    Expr::OuterReferenceColumn(field, column) => {
+                        let is_nearer = nearer.iter().any(|schema| schema.has_column(&column));
+                        Ok(match self.key(&column).filter(|_| !is_nearer) {
+                            Some(key) => Transformed::yes(Expr::OuterReferenceColumn(field, key)),
+                            None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+                        })
+                    }
+                    expr => {
+                        let nearer: Vec<&DFSchema> = nearer.iter().copied().chain([&own]).collect();
+                        each_subquery(expr, |subquery| self.inside(subquery, &nearer))
+                    }
+                })?;
+                Ok(renamed.update_data(|expr| name.restore(expr)))
+            })?;
+            renamed.map_data(LogicalPlan::recompute_schema)
+        })?;
+        let outer_ref_columns = plan.data.all_out_ref_exprs();
+        Ok(Subquery { subquery: Arc::new(plan.data), outer_ref_columns, ..subquery })
     }
 
     /// Expressions under the names that they had.
@@ -293,6 +324,45 @@ impl Domain {
             inputs.push(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(pushed))?)));
         }
         Ok(Some(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
+    }
+
+    /// The first of those that are alike, for each combination of keys.
+    fn first_of_each(&self, node: &DistinctOn) -> Result<Option<LogicalPlan>> {
+        let (Some(input), Some(on), Some(mut columns)) =
+            (self.push(&node.input)?, self.exprs(&node.on_expr)?, self.exprs(&node.select_expr)?)
+        else {
+            return Ok(None);
+        };
+        columns.extend(self.columns());
+        let mut order = vec![];
+        for by in node.sort_expr.iter().flatten() {
+            let Some(expr) = self.expr(by.expr.clone())? else { return Ok(None) };
+            order.push(SortExpr { expr, ..by.clone() });
+        }
+        let of_keys = self.columns().map(|key| key.sort(true, true));
+        let order = node.sort_expr.is_some().then(|| of_keys.chain(order).collect());
+        let on = self.columns().chain(on).collect();
+        let distinct = DistinctOn::try_new(on, columns, order, Arc::new(input))?;
+        Ok(Some(LogicalPlan::Distinct(Distinct::On(distinct))))
+    }
+
+    /// Each row is computed of the keys.
+    fn values(&self, node: &Values) -> Result<Option<LogicalPlan>> {
+        let mut rows = vec![];
+        for row in &node.values {
+            let mut columns = vec![];
+            for (value, (qualifier, field)) in row.iter().zip(node.schema.iter()) {
+                let Some(value) = self.expr(value.clone())? else { return Ok(None) };
+                let value = value.cast_to(field.data_type(), self.plan.schema())?;
+                columns.push(value.alias_qualified(qualifier.cloned(), field.name()));
+            }
+            columns.extend(self.columns());
+            rows.push(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(self.plan.clone()))?)));
+        }
+        if let [_] = &rows[..] {
+            return Ok(rows.pop().map(Arc::unwrap_or_clone));
+        }
+        Ok(Some(LogicalPlan::Union(Union::try_new_with_loose_types(rows)?)))
     }
 
     fn join(&self, node: &Join) -> Result<Option<LogicalPlan>> {

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 
+pub(super) use tarn_query::PLACE;
 use tarn_query::each_expr;
 use tarn_query::sqlparser::ast::{
     Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset, OffsetRows,
@@ -19,9 +20,6 @@ use crate::names::fold;
 
 /// Aggregates whose answer is in the order of their rows.
 const ORDERED: [&str; 4] = ["array_agg", "json_agg", "jsonb_agg", "string_agg"];
-/// What the number of a row is called.
-pub(super) const PLACE: &str = "?place?";
-
 /// Keeps the order of the subquery that a query reads, where it decides.
 pub(super) fn keep(query: &mut Query) {
     let is_cut = query.limit_clause.is_some() && query.order_by.is_none();

@@ -174,7 +174,10 @@ fn projected(below: LogicalPlan, n_left: usize, own: impl Fn(usize, Column) -> E
 /// An expression of the query, where the columns of the other side are at hand.
 fn moved(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let moved = expr.transform(|expr| match expr {
-        Expr::OuterReferenceColumn(_, column) => Ok(Transformed::yes(Expr::Column(column))),
+        // Others are of rows further around.
+        Expr::OuterReferenceColumn(_, column) if schema.has_column(&column) => {
+            Ok(Transformed::yes(Expr::Column(column)))
+        }
         Expr::Column(Column { relation: None, name, .. }) if !is_unqualified(schema, &name) => {
             Ok(Transformed::yes(Expr::Column(Column::new(Some(BESIDE), name))))
         }

@@ -83,7 +83,7 @@
 //! | `SELECT m FROM t ORDER BY m`, `m < 'ok'` of an enumerated type | in the order of its labels | not known | `enums` |
 //! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
 //! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
-//! | `SELECT row_to_json(q) FROM (SELECT 1 AS a) q` | {"a":1} | not known | `whole_rows` |
+//! | `SELECT row_to_json(q) FROM (SELECT 1 AS a) q` | {"a":1} | not known | `tarn-query` `whole_rows` |
 //! | `FROM json_to_record(doc) AS x(a varchar(2))` of a longer text | 22001 | not known | `fitted` |
 //! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
 //! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
@@ -97,6 +97,7 @@
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
 //! | `SELECT count(t.*) FROM … LEFT JOIN t` | rows of `t` | all rows | `select_list` |
 //! | `SELECT a FROM (SELECT 1 AS a, 2 AS a) s` | 42702 | 1 | `ambiguous` |
+//! | `FROM a x CROSS JOIN (b x CROSS JOIN LATERAL (SELECT x.n) s)` | 42P09 | the nearer one's | `lateral_names` |
 //! | `SELECT n FROM a FULL JOIN b USING (n)` | of `b` where `a` has no row | NULL there | `using` |
 
 mod aggregates_checked;
@@ -157,6 +158,7 @@ mod joined_alias;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
+mod lateral_names;
 mod like_patterns;
 mod longest;
 mod made_times;
@@ -201,7 +203,6 @@ mod using;
 mod value_columns;
 mod variadic;
 mod variances;
-mod whole_rows;
 mod windows_copied;
 mod with_ties;
 

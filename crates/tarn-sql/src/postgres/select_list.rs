@@ -23,7 +23,7 @@ use tarn_query::sqlparser::ast::{
     SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan,
     Visitor, VisitorMut,
 };
-use tarn_query::{array_items, walk, walk_mut};
+use tarn_query::{ALL_COLUMNS, array_items, walk, walk_mut};
 
 use super::calls::{call, is_call, is_named, is_volatile, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
@@ -36,8 +36,8 @@ use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
     any_of, array_depths, array_queries, assigned_rows, cast_calls, collations, frame_offsets, grouping_sets,
-    hypothetical_sets, in_from, inner_order, interval_types, joined_alias, made_times, ordered_sets, ordinality,
-    overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, whole_rows, windows_copied,
+    hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times, ordered_sets,
+    ordinality, overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -115,10 +115,8 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
-        // Before the subquery has a column of its order.
-        whole_rows::write_out(select);
         inner_order::keep_in_aggregates(select);
-        if let Err(error) = grouping_sets::write_out(select) {
+        if let Err(error) = lateral_names::check(select).and_then(|()| grouping_sets::write_out(select)) {
             return ControlFlow::Break(error);
         }
         // Those of UNION; those of queries are written out already.
@@ -214,11 +212,19 @@ impl VisitorMut for Rewrite {
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
             return ControlFlow::Continue(());
         };
-        if list.args.iter().any(|arg| matches!(value_of(arg), FunctionArgExpr::QualifiedWildcard(_))) {
-            return ControlFlow::Break(SqlError::unsupported(
-                format!("{name} of whole rows is not supported"),
-                "count(*), or count of a column that is never NULL",
-            ));
+        let is_row = is_named(name, "row");
+        for arg in list.args.iter_mut().map(value_of_mut) {
+            let FunctionArgExpr::QualifiedWildcard(table) = arg else { continue };
+            if is_row {
+                return ControlFlow::Break(SqlError::unsupported(
+                    "ROW of the columns of a table is not supported",
+                    "name the columns, or the table: row_to_json(t)",
+                ));
+            }
+            // The row of a table, as one value.
+            let mut parts: Vec<Ident> = table.0.iter().filter_map(|part| part.as_ident().cloned()).collect();
+            parts.push(Ident::with_quote('"', ALL_COLUMNS));
+            *arg = FunctionArgExpr::Expr(Expr::CompoundIdentifier(parts));
         }
         if is_named(name, "make_interval")
             && let Err(error) = made_times::in_order(&mut list.args)
@@ -236,7 +242,7 @@ impl VisitorMut for Rewrite {
     }
 }
 
-fn value_of(arg: &FunctionArg) -> &FunctionArgExpr {
+fn value_of_mut(arg: &mut FunctionArg) -> &mut FunctionArgExpr {
     match arg {
         FunctionArg::Unnamed(value)
         | FunctionArg::Named { arg: value, .. }

@@ -119,6 +119,9 @@ impl Session {
             parameters.push(Parameter { mode: *mode, name, data_type, default });
         }
         let is_any = parameters.iter().any(|of| of.mode.is_taken() && is_polymorphic(&of.data_type));
+        if is_any && !matches!(create.body, Body::Text(_)) {
+            return Err(invalid("SQL function with unquoted function body cannot have polymorphic arguments"));
+        }
         let given: Vec<&Parameter> = parameters.iter().filter(|of| of.mode != Mode::In).collect();
         let (returns, is_set, columns) = match &create.returns {
             Returns::Table => (of_columns(&given), true, columns_of(&given)),

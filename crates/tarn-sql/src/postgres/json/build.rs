@@ -46,8 +46,6 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         (BUILD_ARRAY_OF[1], Jsonb, Makes::ArrayOf, one()),
         (BUILD_OBJECT_OF[0], Json, Makes::ObjectOf, one()),
         (BUILD_OBJECT_OF[1], Jsonb, Makes::ObjectOf, one()),
-        (ROW_OF[0], Json, Makes::Row, any()),
-        (ROW_OF[1], Jsonb, Makes::Row, any()),
     ];
     let function = |(name, to, makes, signature)| Arc::new(ScalarUDF::from(JsonOf { name, to, makes, signature }));
     all.map(function).to_vec()
@@ -67,9 +65,6 @@ pub(in crate::postgres) const BUILD_ARRAY_OF: [&str; 2] = ["tarn_json_build_arra
 /// `json_build_object(VARIADIC list)`, and of `jsonb`.
 pub(in crate::postgres) const BUILD_OBJECT_OF: [&str; 2] = ["tarn_json_build_object", "tarn_jsonb_build_object"];
 
-/// Of the names and values of a row in turn, as `row_to_json` writes it.
-pub(in crate::postgres) const ROW_OF: [&str; 2] = ["tarn_json_row", "tarn_jsonb_row"];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Makes {
     Value,
@@ -80,8 +75,6 @@ enum Makes {
     ArrayOf,
     /// Of names and values in turn in one list.
     ObjectOf,
-    /// Of names and values in turn, without blanks.
-    Row,
     OfArray,
     OfRow,
     /// Of names and values in turn in one array, or in two.
@@ -138,7 +131,7 @@ impl ScalarUDFImpl for JsonOf {
             let message = "key value must be scalar, not array, composite, or json";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("cast it to text").into());
         }
-        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, Makes::Object | Makes::Array | Makes::Row))))
+        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, Makes::Object | Makes::Array))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -173,15 +166,6 @@ impl JsonOf {
                 columns[0].write(row, &mut json);
             }
             Makes::Array => write_array(columns.iter().map(|column| (column, row)), &mut json),
-            Makes::Row => {
-                for (at, pair) in columns.chunks_exact(2).enumerate() {
-                    json.push(if at == 0 { '{' } else { ',' });
-                    quote(pair[0].text(row), &mut json);
-                    json.push(':');
-                    pair[1].write(row, &mut json);
-                }
-                json.push('}');
-            }
             Makes::Object => write_object(columns.iter().map(|column| (column, row)), &mut json)?,
             Makes::ArrayOf | Makes::ObjectOf => {
                 if columns[0].is_null(row) {

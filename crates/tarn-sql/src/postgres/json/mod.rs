@@ -39,7 +39,7 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
 use tarn_query::{Rule, datafusion};
 
-pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF, ROW_OF};
+pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF};
 pub(super) use self::compare::OF_TEXTS;
 pub(super) use self::marked::{is_untyped, values_of};
 
