@@ -71,7 +71,9 @@ def metadata():
         assert info["vendor_name"] == "PostgreSQL", info
         schemas = c.adbc_get_objects(depth="columns", table_name_filter="arrows").read_all().to_pylist()
         tables = [table for of in schemas for schema in of["catalog_db_schemas"] or [] for table in schema["db_schema_tables"] or []]
-        names = [column["column_name"] for table in tables for column in table["table_columns"]]
+        # The driver asks for them in no order.
+        columns = sorted((column for table in tables for column in table["table_columns"]), key=lambda column: column["ordinal_position"])
+        names = [column["column_name"] for column in columns]
         assert names[:3] == ["id", "b", "i2"], schemas
         assert c.adbc_get_table_schema("arrows").field("day").type == pa.date32()
         assert "table" in c.adbc_get_table_types()

@@ -48,3 +48,13 @@ for again in (False, True):
             c.execute("INSERT INTO rides (id, city, at, fare) VALUES (1000, 'Bern', '2027-01-01 08:00', 1)")
         (FOLDER / "seeds" / "cities.csv").write_text((FOLDER / "seeds" / "cities.csv").read_text().replace("Lyon,FR", "Lyon,BE"))
 check(dbt("docs", "generate"))
+
+# In a schema of its own, which it makes.
+os.environ["DBT_SCHEMA"] = "analysis"
+for again in (False, True):
+    check(dbt("seed"))
+    check(dbt("run"))
+    check(dbt("test"))
+    assert rows("SELECT rides, fares FROM analysis.by_city WHERE city = 'Bern'") == [(100, 22725)]
+    assert rows("SELECT count(*) FROM information_schema.tables WHERE table_schema = 'analysis' AND table_name LIKE '%\\_\\_dbt%'") == [(0,)]
+check(dbt("docs", "generate"))

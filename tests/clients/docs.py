@@ -39,7 +39,8 @@ def functions(connection):
 def wrong(connection, text, state=None):
     """What is wrong with the page about a text, which is to work, or to be refused with `state`."""
     try:
-        for statement in text.split("; "):
+        # A semicolon within quotes ends no statement.
+        for statement in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", text):
             connection.execute(statement)
         return f"{text}: is not refused" if state else None
     except psycopg.Error as error:

@@ -29,18 +29,24 @@ INSERT INTO kinds SELECT n, n % 2 = 0, n % 100, n, n / 8.0, n / 4.0, 'text' || c
 INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, E'tab\there\\ and "there"'), (NULL, NULL);
 INSERT INTO "Odd names" ("select") VALUES ('x'), (DEFAULT);
 SELECT nextval('tickets');
+CREATE SCHEMA sales;
+CREATE TABLE sales.orders (id serial PRIMARY KEY, state text UNIQUE);
+CREATE VIEW sales.open AS SELECT id FROM sales.orders WHERE state = 'open';
+INSERT INTO sales.orders (state) VALUES ('open'), ('done');
 """
 ASKED = [
     "SELECT * FROM kinds ORDER BY id",
     "SELECT * FROM keyless ORDER BY a, b",
     'SELECT * FROM "Odd names" ORDER BY 1',
     "SELECT count(*), max(at) FROM several",
+    "SELECT id, state FROM sales.orders ORDER BY id",
+    "SELECT id FROM sales.open",
     """SELECT column_name, data_type, is_nullable, character_maximum_length FROM information_schema.columns WHERE table_schema = 'public'
         AND table_name IN ('kinds', 'keyless', 'Odd names', 'several') ORDER BY table_name, ordinal_position""",
     "SELECT obj_description('kinds'::regclass, 'pg_class'), col_description('kinds'::regclass, 7)",
 ]
 # Behind those: what numbers come next, and what is held to.
-NEXT = ["SELECT nextval('tickets')", 'INSERT INTO "Odd names" ("select") VALUES (\'z\') RETURNING " id"']
+NEXT = ["SELECT nextval('tickets')", "INSERT INTO sales.orders (state) VALUES ('more') RETURNING id", 'INSERT INTO "Odd names" ("select") VALUES (\'z\') RETURNING " id"']
 
 
 def psql(port, script, *options, host="127.0.0.1"):

@@ -38,6 +38,12 @@ def main():
     good = write("good.csv", header + 'Bern,1,12.50,2026-11-01T08:00:00Z,2026-11-01,true,\\x00ff,"a ""quoted"", text\nof two lines"\nChur,2,,,,,,\n')
     _, told = tarn("load", good, "--table", "trips")
     assert "loaded 2 rows" in told, told
+    tarn("sql", "-c", "CREATE SCHEMA sales; CREATE TABLE sales.trips (city text PRIMARY KEY, id bigint)")
+    _, told = tarn("load", write("sales.csv", "city,id\nBern,1\n"), "--table", "sales.trips")
+    assert "loaded 1 row" in told, told
+    tarn("load", FOLDER / "sales.csv", "--table", "sales.made", "--create", "--key", "city")
+    expect(sql("SELECT t.id, m.id FROM sales.trips t JOIN sales.made m ON m.city = t.city"), ["1,1"])
+    tarn("sql", "-c", "DROP SCHEMA sales CASCADE")
     expect(sql("SELECT fare, ok, day FROM trips WHERE id = 1"), ["12.50,t,2026-11-01"])
     expect(sql("SELECT count(*) FROM trips WHERE note IS NULL AND fare IS NULL"), ["1"])
 

@@ -82,6 +82,34 @@ def reflection():
     assert [column.name for column in meta.tables["pairs"].primary_key] == ["b", "a"]
 
 
+def schemas():
+    with ENGINE.begin() as c:
+        c.execute(sa.schema.CreateSchema("sales", if_not_exists=True))
+    meta = sa.MetaData(schema="sales")
+    orders = sa.Table("orders", meta, sa.Column("id", sa.Integer, primary_key=True), sa.Column("state", sa.String(10), unique=True))
+    meta.create_all(ENGINE)
+    meta.create_all(ENGINE)
+    inspector = sa.inspect(ENGINE)
+    assert "sales" in inspector.get_schema_names() and inspector.get_table_names(schema="sales") == ["orders"]
+    assert "orders" not in inspector.get_table_names()
+    assert [u["column_names"] for u in inspector.get_unique_constraints("orders", schema="sales")] == [["state"]]
+    with ENGINE.begin() as c:
+        assert c.execute(sa.insert(orders).returning(orders.c.id), {"state": "open"}).scalar() == 1
+        c.execute(sa.update(orders).where(orders.c.id == 1).values(state="done"))
+        assert c.execute(sa.select(orders.c.state)).scalar() == "done"
+    with ENGINE.connect() as c:
+        named = c.execution_options(schema_translate_map={None: "sales"})
+        plain = sa.Table("orders", sa.MetaData(), sa.Column("state", sa.String))
+        assert named.execute(sa.select(plain.c.state)).scalar() == "done"
+        c.execute(sa.text("SET search_path = sales"))
+        assert c.execute(sa.text("SELECT state FROM orders")).scalar() == "done"
+    reflected = sa.MetaData()
+    reflected.reflect(ENGINE, schema="sales")
+    assert list(reflected.tables) == ["sales.orders"]
+    with ENGINE.begin() as c:
+        c.execute(sa.schema.DropSchema("sales", cascade=True))
+
+
 def documents():
     meta = sa.MetaData()
     data = sa.Column("data", JSONB)
@@ -221,6 +249,7 @@ async def pool():
 
 core()
 reflection()
+schemas()
 documents()
 arrays()
 indexes()

@@ -16,13 +16,14 @@ const ENTRIES: &[Entry] = &[
         "ALTER FUNCTION name [(type, …)] RENAME TO name | OWNER TO user\n  | IMMUTABLE | STABLE | VOLATILE | STRICT | CALLED ON NULL INPUT",
     ),
     entry("ALTER INDEX", "ALTER INDEX name RENAME TO name"),
+    entry("ALTER SCHEMA", "ALTER SCHEMA name RENAME TO name | OWNER TO role"),
     entry(
         "ALTER SEQUENCE",
         "ALTER SEQUENCE name [RESTART [WITH n]] [INCREMENT BY n] [MINVALUE n] [MAXVALUE n] [CACHE n]",
     ),
     entry(
         "ALTER TABLE",
-        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name | [COLUMN] column TO name\n  ADD [COLUMN] [IF NOT EXISTS] column type [NOT NULL] [DEFAULT expression | GENERATED …]\n    [CHECK (condition)]\n  DROP [COLUMN] [IF EXISTS] column [RESTRICT]\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE type [USING expression]\n  ALTER [COLUMN] column DROP EXPRESSION [IF EXISTS]\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …) | UNIQUE (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
+        "ALTER TABLE [IF EXISTS] name action, …\n  RENAME TO name | [COLUMN] column TO name\n  SET SCHEMA name\n  ADD [COLUMN] [IF NOT EXISTS] column type [NOT NULL] [DEFAULT expression | GENERATED …]\n    [CHECK (condition)]\n  DROP [COLUMN] [IF EXISTS] column [RESTRICT]\n  ALTER [COLUMN] column SET DEFAULT expression | DROP DEFAULT\n  ALTER [COLUMN] column SET NOT NULL | DROP NOT NULL | TYPE type [USING expression]\n  ALTER [COLUMN] column DROP EXPRESSION [IF EXISTS]\n  ADD [CONSTRAINT name] CHECK (condition) | PRIMARY KEY (column, …) | UNIQUE (column, …)\n  DROP CONSTRAINT [IF EXISTS] name\n  OWNER TO user",
     ),
     entry("ALTER USER", "ALTER USER name [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']"),
     entry("ANALYZE", "ANALYZE [name [(column, …)], …]    -- does nothing: counts and bounds are always exact"),
@@ -40,7 +41,7 @@ const ENTRIES: &[Entry] = &[
         "CALL tarn.deliver('t')         -- recent rows into the lake, now\nCALL tarn.compact('t')         -- small lake files become large ones\nCALL tarn.evict('t')           -- what is past hot_retention leaves the row engine\nCALL tarn.flush('t')           -- the row engine's memory onto its disk\nCALL tarn.split('t', key)      -- parts a tablet\nCALL tarn.attach('t')          -- looks for new files of an attached table",
     ),
     entry("CLOSE", "CLOSE cursor | ALL"),
-    entry("COMMENT", "COMMENT ON TABLE | VIEW | COLUMN | TYPE | FUNCTION name IS 'text' | NULL"),
+    entry("COMMENT", "COMMENT ON SCHEMA | TABLE | VIEW | COLUMN | TYPE | FUNCTION name IS 'text' | NULL"),
     entry("COMMIT", "COMMIT [AND CHAIN]"),
     entry("COMPACT TABLE", "COMPACT TABLE name"),
     entry(
@@ -55,6 +56,7 @@ const ENTRIES: &[Entry] = &[
         "CREATE INDEX",
         "CREATE [UNIQUE] INDEX [CONCURRENTLY] [IF NOT EXISTS] [name] ON table [USING btree]\n  (column [operators] [ASC | DESC] [NULLS FIRST | LAST], …)",
     ),
+    entry("CREATE SCHEMA", "CREATE SCHEMA [IF NOT EXISTS] name [AUTHORIZATION role]"),
     entry("CREATE SEQUENCE", "CREATE SEQUENCE [IF NOT EXISTS] name [START n] [INCREMENT BY n] [MAXVALUE n] [CACHE n]"),
     entry(
         "CREATE TABLE",
@@ -79,6 +81,7 @@ const ENTRIES: &[Entry] = &[
     entry("DISCARD ALL", "DISCARD ALL | TEMP"),
     entry("DROP FUNCTION", "DROP FUNCTION [IF EXISTS] name [(type, …)], …"),
     entry("DROP INDEX", "DROP INDEX [IF EXISTS] name, …"),
+    entry("DROP SCHEMA", "DROP SCHEMA [IF EXISTS] name, … [CASCADE]"),
     entry("DROP SEQUENCE", "DROP SEQUENCE name"),
     entry("DROP TABLE", "DROP TABLE [IF EXISTS] name, …"),
     entry("DROP TYPE", "DROP TYPE [IF EXISTS] name, …"),

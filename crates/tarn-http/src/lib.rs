@@ -48,6 +48,7 @@ use tarn_sql::error::{SqlError, being_opened, state};
 use tarn_sql::rows::{RowWriter, fields};
 use tarn_sql::service::Sql;
 use tarn_sql::session::{Answer, Rows, Session};
+use tarn_types::full_name;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -222,6 +223,7 @@ async fn readyz(Extension(service): Extension<Arc<Sql>>) -> Response {
     if reasons.is_empty() {
         // It serves, and an operator should look.
         let degraded = node.catalog().stuck().into_iter().map(|(table, stuck)| {
+            let table = full_name::dotted(&table);
             format!("degraded: table \"{table}\" is not delivered since {}: {}\n", stuck.since(), stuck.reason)
         });
         return std::iter::once("ready\n".to_owned()).chain(degraded).collect::<String>().into_response();

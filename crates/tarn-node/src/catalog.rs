@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tarn_replica::Replicas;
 use tarn_rows::{RecentBytes, Table};
-use tarn_types::{Cursor, TableId, TableSchema, Unique};
+use tarn_types::{Cursor, TableId, TableSchema, Unique, full_name};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -286,11 +286,16 @@ impl Catalog {
         self.tables.read().contains_key(name) || self.is_index(name)
     }
 
-    /// Whether an index is called so.
+    /// Whether an index is called so: it is in the schema of its table.
     pub fn is_index(&self, name: &str) -> bool {
         let tables = self.tables.read();
         let is_its = |entry: &Entry| match entry {
-            Entry::Table(handle) => handle.schema().options.rules.uniques.iter().any(|unique| unique.name == name),
+            Entry::Table(handle) => {
+                let (schema, index) = full_name::split(name);
+                let table = handle.schema();
+                let is_beside = full_name::schema_of(&table.name) == schema;
+                is_beside && table.options.rules.uniques.iter().any(|unique| unique.name == index)
+            }
             Entry::External(_) | Entry::View(_) => false,
         };
         tables.values().any(is_its)

@@ -38,6 +38,7 @@ impl Node {
         self.check_open()?;
         let name = schema.name.clone();
         check_name(&name)?;
+        self.schemas().check_there(&name)?;
         if self.catalog().contains(&name) {
             if if_not_exists {
                 return Ok(false);

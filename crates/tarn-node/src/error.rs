@@ -65,6 +65,10 @@ pub enum ErrorKind {
     ObjectExists,
     /// There is no such user, role or right.
     NoObject,
+    /// The schema is there already.
+    SchemaExists,
+    /// There is no such schema.
+    NoSchema,
     /// The name is not free to be used.
     ReservedName,
     /// A file of the settings is not usable.

@@ -59,6 +59,7 @@ impl Node {
         self.check_open()?;
         self.check_free(&schema.name)?;
         check_name(&schema.name)?;
+        self.schemas().check_there(&schema.name)?;
         let schema = self.parts().metastore.create_table(schema).await.map_err(|e| half_made(e.into()))?;
         let external = match self.open_external_table(Arc::clone(&schema)).await {
             Ok(external) => external,

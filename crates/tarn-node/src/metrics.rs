@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tarn_types::full_name;
 
 /// How long something took, each time: in buckets of powers of two. Cheap to clone: all count together.
 #[derive(Debug, Clone)]
@@ -184,7 +185,7 @@ impl Metrics {
 
     /// How the last delivery of a table went.
     pub fn set_delivery_failing(&self, table: &str, is_failing: bool) {
-        let label = [("table", table.to_owned())];
+        let label = [("table", full_name::dotted(table).into_owned())];
         if is_failing {
             self.delivery_failing.get_or_create(&label).set(1);
         } else {

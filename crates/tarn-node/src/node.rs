@@ -40,6 +40,7 @@ use crate::metastores;
 use crate::metrics::Metrics;
 use crate::parts::Parts;
 use crate::replay::Replayed;
+use crate::schemas::Schemas;
 use crate::scrub;
 use crate::sequences;
 use crate::settings::Settings;
@@ -161,6 +162,8 @@ impl Node {
             }
         }
         first?;
+        // Their names are known from then on.
+        self.sequences().all().await?;
         let n_tables = self.parts.catalog.schemas().iter().filter(|schema| !schema.is_view()).count();
         self.parts.metrics.tables.set(n_tables as i64);
         Ok(())
@@ -441,6 +444,11 @@ impl Node {
     /// Which functions users wrote.
     pub fn functions(&self) -> &Arc<Functions> {
         &self.parts.functions
+    }
+
+    /// What schemas there are beside those that nobody made.
+    pub fn schemas(&self) -> &Arc<Schemas> {
+        &self.parts.schemas
     }
 
     /// What types there are beside those of PostgreSQL.

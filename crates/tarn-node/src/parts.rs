@@ -31,6 +31,7 @@ use crate::log_metrics::LogMetrics;
 use crate::metastores::{self, MetastoreLocation};
 use crate::metrics::Metrics;
 use crate::reserve::Reserve;
+use crate::schemas::Schemas;
 use crate::sequences;
 use crate::settings::{LogRecovery, Settings};
 use crate::stores;
@@ -58,6 +59,7 @@ pub struct Parts {
     pub sequences: Arc<sequences::Directory>,
     pub types: Arc<Types>,
     pub functions: Arc<Functions>,
+    pub schemas: Arc<Schemas>,
     pub catalog: Arc<Catalog>,
     pub(crate) temporary: TemporaryRoom,
     /// Which tables have their rows here.
@@ -134,6 +136,7 @@ impl Parts {
         let (engine, catalog) = (Arc::new(engine), Arc::<Catalog>::default());
         let types = Arc::new(Types::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
         let functions = Arc::new(Functions::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
+        let schemas = Arc::new(Schemas::open(Arc::clone(&metastore), Arc::clone(&catalog)).await?);
         let of_tables =
             TableMetrics { catalog: Arc::clone(&catalog), engine: Arc::clone(&engine), clock: Arc::clone(&clock) };
         let metrics = Metrics::new(vec![
@@ -158,6 +161,7 @@ impl Parts {
             sequences,
             types,
             functions,
+            schemas,
             catalog,
             temporary: TemporaryRoom::default(),
             ledger: Arc::new(ledger),

@@ -39,6 +39,11 @@ impl Node {
     pub async fn rename(&self, renames: &[Rename], rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.rename_alone(renames, rewrite).await
+    }
+
+    /// The same; the caller holds the catalog.
+    pub(crate) async fn rename_alone(&self, renames: &[Rename], rewrite: Rewrite) -> Result<()> {
         let names = self.names_after(renames).await?;
         let changes = self.renamed(&names, rewrite)?;
         if changes.is_empty() {
@@ -83,6 +88,7 @@ impl Node {
         let mut names = BTreeMap::new();
         for Rename { from, to } in renames {
             check_name(to)?;
+            self.schemas().check_there(to)?;
             let id = by_name.remove(from).ok_or_else(|| Error::no_table(from))?;
             if by_name.contains_key(to)
                 || self.catalog().is_index(to)

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tarn_rows::{Engine, EngineStats, RocksEngine};
-use tarn_types::Clock;
+use tarn_types::{Clock, full_name};
 
 use crate::catalog::Catalog;
 
@@ -48,7 +48,8 @@ impl Collector for TableMetrics {
         let now_ms = self.clock.now_ms();
         for handle in self.catalog.all() {
             let lag_ms = handle.pending().oldest_ms.map_or(0, |oldest_ms| now_ms.saturating_sub(oldest_ms).max(0));
-            let labels = [("table", handle.schema().name.as_str())];
+            let name = full_name::dotted(&handle.schema().name);
+            let labels = [("table", &*name)];
             ConstGauge::new(lag_ms as f64 / MS_PER_SECOND).encode(family.encode_family(&labels)?)?;
         }
         // An engine that cannot tell says so when it is written to.

@@ -23,6 +23,7 @@ impl Node {
     pub async fn create_type(&self, name: &str, maker: Option<String>, kind: TypeKind) -> Result<TypeId> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.schemas().check_there(name)?;
         if self.catalog().contains(name) {
             return Err(taken(name).with_hint("a table or view has the name: its rows are of a type that is called so"));
         }

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tarn_types::{TableId, TableSchema, Unique, index_table};
+use tarn_types::{TableId, TableSchema, Unique, full_name, index_table};
 
 use crate::beside::{check_name, of_index};
 use crate::entries::Index;
@@ -51,7 +51,8 @@ impl Node {
         };
         for unique in table.options.rules.uniques.iter().filter(|unique| !was(unique)) {
             check_name(&unique.name)?;
-            if unique.name == table.name || self.catalog().contains(&unique.name) {
+            let name = full_name::beside(&table.name, &unique.name);
+            if name == table.name || self.catalog().contains(&name) {
                 return Err(Error::new(ErrorKind::TableExists, format!("relation \"{}\" already exists", unique.name))
                     .with_hint("indexes share the names of tables: call it otherwise"));
             }

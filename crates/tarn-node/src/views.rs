@@ -36,6 +36,7 @@ impl Node {
         self.check_reads(&schema)?;
         let name = schema.name.clone();
         check_name(&name)?;
+        self.schemas().check_there(&name)?;
         let parts = self.parts();
         if self.catalog().is_index(&name) {
             return Err(Error::new(ErrorKind::TableExists, format!("relation \"{name}\" already exists"))

@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::PgWireBackendMessage;
 use tarn_sql::error::{SqlError, state};
+use tarn_types::full_name;
 
 /// As the protocol library carries it.
 pub fn on_wire(error: SqlError) -> PgWireError {
@@ -20,7 +21,8 @@ pub fn error_info(error: &SqlError) -> ErrorInfo {
     info.position = error.position().map(|position| position.to_string());
     info.where_context = error.context().map(str::to_owned);
     if let Some((table, constraint)) = error.constraint() {
-        info.schema = Some("public".to_owned());
+        let (schema, table) = full_name::split(table);
+        info.schema = Some(schema.to_owned());
         info.table = Some(table.to_owned());
         info.constraint = Some(constraint.to_owned());
     }

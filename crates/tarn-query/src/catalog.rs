@@ -14,6 +14,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
+use tarn_types::full_name::{self, PUBLIC};
 
 use crate::hot::HotCatalog;
 use crate::lake::Lake;
@@ -32,7 +33,7 @@ pub trait SystemTables: Send + Sync {
     async fn table(&self, name: &str) -> crate::Result<RecordBatch>;
 }
 
-/// The schema `public`.
+/// The schema `public`, and all tables by their full names.
 pub(crate) struct PublicSchema {
     pub lake: Arc<Lake>,
     pub hot: Arc<dyn HotCatalog>,
@@ -44,12 +45,43 @@ impl fmt::Debug for PublicSchema {
     }
 }
 
+impl PublicSchema {
+    /// What is in a schema, in order.
+    fn names_in(&self, schema: &str) -> Vec<String> {
+        let tables = self.hot.tables();
+        let names = tables.iter().map(|table| full_name::split(&table.name)).filter(|(of, _)| *of == schema);
+        let mut names: Vec<String> = names.map(|(_, name)| name.to_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A schema that somebody made: what `public` finds by full names, by those that it has there.
+#[derive(Debug)]
+pub(crate) struct NamedSchema {
+    pub name: String,
+    pub all: Arc<PublicSchema>,
+}
+
+#[async_trait]
+impl SchemaProvider for NamedSchema {
+    fn table_names(&self) -> Vec<String> {
+        self.all.names_in(&self.name)
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        self.all.table(&full_name::join(&self.name, name)).await
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.all.table_exist(&full_name::join(&self.name, name))
+    }
+}
+
 #[async_trait]
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.hot.tables().iter().map(|table| table.name.clone()).collect();
-        names.sort();
-        names
+        self.names_in(PUBLIC)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflict, OnConflictAction, OnInsert,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
-use tarn_types::{ColumnId, TableSchema, Unique};
+use tarn_types::{ColumnId, TableSchema, Unique, full_name};
 
 use crate::parser::{ParseError, fold};
 use crate::{Error, Result};
@@ -106,7 +106,8 @@ pub(crate) fn update_of(insert: &Insert) -> Option<&DoUpdate> {
 
 /// What the table is called behind its rows.
 pub(crate) fn called(insert: &Insert, table: &TableSchema) -> String {
-    insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| fold(&alias.alias))
+    let alone = || full_name::bare(&table.name).to_owned();
+    insert.table_alias.as_ref().map_or_else(alone, |alias| fold(&alias.alias))
 }
 
 /// Whether an assignment sets a column to what was to be inserted there, or to itself: of a key column both are the same.
@@ -141,7 +142,7 @@ fn target(on: &OnConflict, table: &TableSchema) -> Result<Arbiter> {
             {
                 return Ok(Arbiter::Unique(at));
             }
-            match !table.is_keyless() && name.strip_suffix(KEY_SUFFIX) == Some(&table.name) {
+            match !table.is_keyless() && name.strip_suffix(KEY_SUFFIX) == Some(full_name::bare(&table.name)) {
                 true => Ok(Arbiter::Key),
                 false => Err(Error::NoConstraint { table: table.name.clone(), name }),
             }

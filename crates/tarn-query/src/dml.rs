@@ -43,7 +43,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::parser::ParserError;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform};
+use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform, full_name};
 
 use crate::catalog::WITH_SEQNO;
 use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_key, update_of};
@@ -239,7 +239,7 @@ impl Session {
         };
         check_lateral(delete.using.as_deref().unwrap_or_default(), from, table)?;
         let mut target = with_seqno(from, table)?;
-        let called = relation(from).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
+        let called = name_of(from);
         target.joins.extend(delete.using.iter().flatten().cloned().map(beside_it));
         let quoted = |name: &str| {
             let path = [called.as_str(), name].map(|part| Ident::with_quote('"', part));
@@ -399,7 +399,7 @@ fn check_lateral(tables: &[TableWithJoins], target: &TableWithJoins, table: &Tab
             }
         }
     }
-    let called = relation(target).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
+    let called = name_of(target);
     let is_its = |expr: &Expr| match expr {
         Expr::Identifier(name) => table.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&name.value)),
         Expr::CompoundIdentifier(path) => path.first().is_some_and(|first| first.value.eq_ignore_ascii_case(&called)),
@@ -413,6 +413,12 @@ fn check_lateral(tables: &[TableWithJoins], target: &TableWithJoins, table: &Tab
         ));
     }
     Ok(())
+}
+
+/// What the rows of a table are called by: its alias, or its name without a schema.
+fn name_of(table: &TableWithJoins) -> String {
+    let named = relation(table).map(|(name, alias)| alias.unwrap_or_else(|| full_name::bare(&name).to_owned()));
+    named.unwrap_or_default()
 }
 
 /// Gives a table another name.
@@ -629,7 +635,7 @@ pub(crate) fn with_seqno(from: &TableWithJoins, table: &TableSchema) -> Result<T
     let mut from = from.clone();
     if let TableFactor::Table { name: relation, alias: as_alias, .. } = &mut from.relation {
         *relation = ObjectName::from(vec![Ident::with_quote('"', format!("{name}{WITH_SEQNO}"))]);
-        let alias = Ident::with_quote('"', alias.unwrap_or(name));
+        let alias = Ident::with_quote('"', alias.unwrap_or_else(|| full_name::bare(&name).to_owned()));
         *as_alias = Some(TableAlias { explicit: true, name: alias, columns: vec![], at: None });
     }
     Ok(from)

@@ -15,6 +15,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMer
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use crate::scan::spec_of;
+use tarn_types::full_name;
 
 /// What is said of one node, at most.
 const DETAILS_BYTES: usize = 8 << 10;
@@ -158,8 +159,10 @@ fn spaced(name: &str) -> String {
 
 fn particulars(plan: &dyn ExecutionPlan) -> Vec<(&'static str, String)> {
     if let Some(spec) = spec_of(plan) {
-        let name = spec.table.name.clone();
-        return vec![("Relation Name", name.clone()), ("Schema", "public".to_owned()), ("Alias", name)];
+        let (schema, name) = full_name::split(&spec.table.name);
+        return [("Relation Name", name), ("Schema", schema), ("Alias", name)]
+            .map(|(of, text)| (of, text.to_owned()))
+            .to_vec();
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
         let strategy = if aggregate.group_expr().is_empty() { "Plain" } else { "Hashed" };

@@ -43,8 +43,8 @@ const ROWS_OF: &str = "tarn_rows_of ";
 /// The place of a call in a plan.
 #[derive(Debug)]
 pub(crate) struct Called {
-    /// The function's.
-    pub name: String,
+    /// The name of the function.
+    pub function: String,
     /// Whether it is a condition that stands for rows.
     pub gives_rows: bool,
     /// What the planner calls it.
@@ -87,7 +87,7 @@ impl ScalarUDFImpl for Called {
     }
 
     fn return_type(&self, _: &[ArrowType]) -> PlanResult<ArrowType> {
-        exec_err!("what {} gives depends on its arguments", self.name)
+        exec_err!("what {} gives depends on its arguments", self.function)
     }
 
     /// What is known of the arguments here may not be all: literals get their types later. So a wrong guess is no error here.
@@ -98,7 +98,7 @@ impl ScalarUDFImpl for Called {
         let scalars = args.scalar_arguments.iter();
         let arguments = args.arg_fields.iter().zip(scalars).map(|(field, scalar)| argument(field, *scalar));
         let arguments: Vec<Argument> = arguments.collect();
-        let field = match self.functions.choose(&self.name, &arguments) {
+        let field = match self.functions.choose(&self.function, &arguments) {
             Ok(chosen) => self.fields.get(&chosen.function.id).cloned().or_else(|| {
                 // Of the type of one of its arguments.
                 let of = chosen.column_types.first()?;
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for Called {
                 arguments.get(typed).map(|argument| Arc::clone(&argument.field))
             }),
             Err(error) => {
-                let functions = self.functions.named(&self.name);
+                let functions = self.functions.named(&self.function);
                 let first = functions.iter().find(|function| function.takes(arguments.len())).ok_or(error)?;
                 self.fields.get(&first.id).cloned()
             }
@@ -116,7 +116,7 @@ impl ScalarUDFImpl for Called {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        exec_err!("the function {} was not put in its place", self.name)
+        exec_err!("the function {} was not put in its place", self.function)
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn prepare(
         let (name, gives_rows, functions) = (name.clone(), *gives_rows, Arc::clone(functions));
         let kinds = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
         let signature = Signature::one_of(kinds, Volatility::Stable);
-        let place = Called { name, gives_rows, called, functions, fields, signature };
+        let place = Called { function: name, gives_rows, called, functions, fields, signature };
         with_calls.register_udf(Arc::new(ScalarUDF::from(place)))?;
     }
     Ok(Some(with_calls))

@@ -20,9 +20,10 @@ use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, ObjectName, OrderBy, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     Statement, TableFactor, TableWithJoins, Value, Visitor, VisitorMut,
 };
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, full_name};
 
 use crate::Result;
+use crate::keyed::object_name;
 use crate::parser::fold;
 use crate::table::TarnTable;
 use crate::walk::{walk, walk_mut};
@@ -49,13 +50,6 @@ fn is_keyed(table: &TableSchema) -> bool {
     table.has_rows() && !table.is_keyless() && !table.options.append_only
 }
 
-/// A relation's name, if it may be a table of users.
-fn public_name(name: &ObjectName) -> Option<String> {
-    let mut parts = name.0.iter().rev().filter_map(|part| part.as_ident()).map(fold);
-    let table = parts.next()?;
-    parts.next().is_none_or(|schema| schema == "public").then_some(table)
-}
-
 /// What is named in a FROM beside a GROUP BY, and what WITH defines.
 #[derive(Default)]
 struct Grouped {
@@ -74,7 +68,7 @@ impl Visitor for Grouped {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
         if matches!(&select.group_by, GroupByExpr::Expressions(by, _) if !by.is_empty()) {
             let mut names = vec![];
-            select.from.iter().for_each(|from| factors(from, &mut |name, _| names.extend(name.and_then(public_name))));
+            select.from.iter().for_each(|from| factors(from, &mut |name, _| names.extend(name.and_then(object_name))));
             self.relations.extend(names);
         }
         ControlFlow::Continue(())
@@ -132,9 +126,10 @@ impl Written<'_> {
         let mut called = vec![];
         for from in &select.from {
             factors(from, &mut |name, alias| {
-                let Some(name) = name.and_then(public_name) else { return };
+                let Some(name) = name.and_then(object_name) else { return };
                 if let Some(table) = self.tables.get(&name) {
-                    called.push(Called { name: alias.map_or(name, fold), table });
+                    let alone = || full_name::bare(&name).to_owned();
+                    called.push(Called { name: alias.map_or_else(alone, fold), table });
                 }
             });
         }
@@ -213,7 +208,7 @@ impl Named<'_> {
             match item {
                 SelectItem::Wildcard(_) => (0..self.called.len()).for_each(|at| self.all_of(at)),
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                    let name = public_name(name);
+                    let name = name.0.last().and_then(|part| part.as_ident()).map(fold);
                     let at = self.called.iter().position(|of| name.as_ref() == Some(&of.name));
                     at.into_iter().for_each(|at| self.all_of(at));
                 }

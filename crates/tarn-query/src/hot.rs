@@ -24,6 +24,10 @@ pub trait HotCatalog: Send + Sync {
     fn tables(&self) -> Vec<Arc<TableSchema>>;
     /// A table by its exact name.
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>>;
+    /// The schemas that some of them may be in, beside `public`: those have it in their names ([`tarn_types::full_name`]). By default there are none.
+    fn schemas(&self) -> Vec<String> {
+        vec![]
+    }
     /// A view by its exact name. By default there are none.
     fn view(&self, _name: &str) -> Option<Arc<TableSchema>> {
         None

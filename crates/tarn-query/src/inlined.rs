@@ -114,7 +114,7 @@ impl Inlining<'_> {
                 _ => argument(&field, scalar),
             })
         });
-        self.functions.choose(&called.name, &arguments.collect::<PlanResult<Vec<_>>>()?)
+        self.functions.choose(&called.function, &arguments.collect::<PlanResult<Vec<_>>>()?)
     }
 
     /// The statement that plans the query of a function ([`body_of`]).
@@ -643,12 +643,8 @@ impl Aliases {
 
     fn renamed(&self, parts: &[Ident]) -> Option<Ident> {
         let table = parts.last().map(fold)?;
-        let is_public = match parts {
-            [_] => true,
-            [schema, _] => fold(schema) == "public",
-            _ => false,
-        };
-        (is_public && self.known.contains(&table)).then(|| self.own(&table))
+        // With its schema, too.
+        (parts.len() <= 2 && self.known.contains(&table)).then(|| self.own(&table))
     }
 }
 

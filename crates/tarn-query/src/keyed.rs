@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, Style, TableSchema, Value};
+use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, Style, TableSchema, Value, full_name};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -621,12 +621,17 @@ pub(crate) fn relation(from: &TableWithJoins) -> Option<(String, Option<String>)
     Some((object_name(name)?, alias))
 }
 
-/// The last part of a name whose schema, if given, is `public`.
+/// Schemas that no table of users is in.
+const OF_SYSTEM: [&str; 3] = ["tarn", "pg_catalog", "information_schema"];
+
+/// The full name of a table of users ([`tarn_types::full_name`]): that of `public`, where no schema is given.
 pub(crate) fn object_name(name: &ObjectName) -> Option<String> {
     let parts: Vec<String> = name.0.iter().map(|part| part.as_ident().map(fold)).collect::<Option<_>>()?;
     match parts.as_slice() {
         [table] => Some(table.clone()),
-        [schema, table] | [_, schema, table] if schema == "public" => Some(table.clone()),
+        [schema, table] | [_, schema, table] if !OF_SYSTEM.contains(&schema.as_str()) => {
+            Some(full_name::join(schema, table))
+        }
         _ => None,
     }
 }
@@ -643,7 +648,7 @@ impl Scope<'_> {
         let name = match expr {
             Expr::Identifier(name) => name,
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [table, name] if fold(table) == self.alias.unwrap_or(&self.table.name) => name,
+                [table, name] if fold(table) == self.alias.unwrap_or(full_name::bare(&self.table.name)) => name,
                 _ => return None,
             },
             _ => return None,

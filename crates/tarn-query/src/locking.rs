@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement,
     WildcardAdditionalOptions,
 };
-use tarn_types::{SEQNO_COLUMN, TableSchema};
+use tarn_types::{SEQNO_COLUMN, TableSchema, full_name};
 
 use crate::dml::{updated, with_seqno};
 use crate::keyed::{object_name, relation};
@@ -30,7 +30,7 @@ pub fn locked_table(query: &Query) -> Option<(String, String)> {
     // What WITH names comes before tables.
     let is_hidden =
         query.with.iter().flat_map(|with| &with.cte_tables).any(|cte| crate::parser::fold(&cte.alias.name) == name);
-    let called = alias.unwrap_or_else(|| name.clone());
+    let called = alias.unwrap_or_else(|| full_name::bare(&name).to_owned());
     (!is_hidden).then_some((name, called))
 }
 

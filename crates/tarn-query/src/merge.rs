@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tarn_types::{SEQNO_COLUMN, TableSchema};
+use tarn_types::{SEQNO_COLUMN, TableSchema, full_name};
 
 use crate::conflict::{Arbiter, on_key};
 use crate::dml::{
@@ -177,7 +177,8 @@ impl Session {
 
     async fn planned_merge(&self, asked: &Asked, table: &Arc<TableSchema>, queries: [LogicalPlan; 2]) -> Result<Merge> {
         let target = relation_of(&asked.table);
-        let called = relation(&target).and_then(|(name, alias)| alias.or(Some(name))).unwrap_or_default();
+        let alone = |name: &str| full_name::bare(name).to_owned();
+        let called = relation(&target).map(|(name, alias)| alias.unwrap_or_else(|| alone(&name))).unwrap_or_default();
         let [(matched, joined), (unmatched, _)] = [only_column(&queries[0])?, only_column(&queries[1])?];
         if !unmatched.column_refs().iter().all(|column| joined.schema().has_column(column)) {
             return Err(computed_apart());

@@ -5,6 +5,7 @@
 //! | `t` | the session's own, or that of schema `public` |
 //! | `pg_temp.t`, `pg_temp_7.t` | the session's own |
 //! | `public.t` | that of schema `public` |
+//! | `s.t` | that of a schema `s` that somebody made |
 //!
 //! A name without a schema is looked for in [`SEARCH_PATH`], which is the default schema of such a session and in no listing. What a view
 //! reads was named when it was made: its text is planned with `public` for a default ([`of_views`]).
@@ -16,7 +17,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::session_state::SessionState;
 
-use crate::catalog::PublicSchema;
+use crate::catalog::{NamedSchema, PublicSchema};
 
 /// The default schema of a session with tables of its own.
 pub(crate) const SEARCH_PATH: &str = "__search_path";
@@ -32,6 +33,8 @@ const OWN: &str = "pg_temp";
 pub(crate) struct Schemas {
     /// What everybody has, and what is registered.
     others: MemoryCatalogProvider,
+    /// By full names, those of schemas that somebody made, too.
+    public: Arc<PublicSchema>,
     own: Arc<PublicSchema>,
     /// The name of `own` in listings.
     own_name: String,
@@ -41,7 +44,8 @@ pub(crate) struct Schemas {
 impl Schemas {
     pub(crate) fn new(public: &Arc<PublicSchema>, own: Arc<PublicSchema>, own_name: &str) -> Schemas {
         let path = Arc::new(SearchPath { own: Arc::clone(&own), public: Arc::clone(public) });
-        Schemas { others: MemoryCatalogProvider::new(), own, own_name: own_name.to_owned(), path }
+        let public = Arc::clone(public);
+        Schemas { others: MemoryCatalogProvider::new(), public, own, own_name: own_name.to_owned(), path }
     }
 }
 
@@ -49,6 +53,7 @@ impl CatalogProvider for Schemas {
     /// That of the session's own tables is there while it has some.
     fn schema_names(&self) -> Vec<String> {
         let mut names = self.others.schema_names();
+        names.extend(self.public.hot.schemas());
         if !self.own.hot.tables().is_empty() {
             names.push(self.own_name.clone());
         }
@@ -59,7 +64,11 @@ impl CatalogProvider for Schemas {
         match name {
             SEARCH_PATH => Some(Arc::clone(&self.path) as _),
             name if name == OWN || name == self.own_name => Some(Arc::clone(&self.own) as _),
-            name => self.others.schema(name),
+            name => self.others.schema(name).or_else(|| {
+                let is_there = self.public.hot.schemas().iter().any(|schema| schema == name);
+                let made = || NamedSchema { name: name.to_owned(), all: Arc::clone(&self.public) };
+                is_there.then(|| Arc::new(made()) as _)
+            }),
         }
     }
 

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Visitor,
 };
 
-use crate::parser::fold;
+use crate::keyed::object_name;
 use crate::walk::walk;
 use crate::{Error, Result};
 
@@ -181,14 +181,10 @@ fn reserve(of: &str, size: PlanSize, pool: &Arc<dyn MemoryPool>) -> Result<Optio
 
 /// None: it is no table, but perhaps a name of WITH.
 async fn columns_of(state: &SessionState, relation: &ObjectName) -> Result<Option<usize>> {
-    let parts: Vec<&ast::Ident> = relation.0.iter().filter_map(|part| part.as_ident()).collect();
-    let [schema @ .., table] = parts.as_slice() else { return Ok(None) };
     // Tables of the system are made with all of their rows when they are looked up.
-    if schema.last().is_some_and(|schema| fold(schema) != "public") {
-        return Ok(Some(SYSTEM_COLUMNS));
-    }
-    let Ok(tables) = state.schema_for_ref(TableReference::bare(fold(table))) else { return Ok(None) };
-    Ok(tables.table(&fold(table)).await?.map(|table| table.schema().fields().len()))
+    let Some(table) = object_name(relation) else { return Ok(Some(SYSTEM_COLUMNS)) };
+    let Ok(tables) = state.schema_for_ref(TableReference::bare(table.as_str())) else { return Ok(None) };
+    Ok(tables.table(&table).await?.map(|table| table.schema().fields().len()))
 }
 
 /// How many columns do the steps of all joins and windows of a text have? What is below a subquery's projection counts once for each table

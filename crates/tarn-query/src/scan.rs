@@ -37,6 +37,7 @@ use datafusion::physical_plan::{
 
 use futures::StreamExt;
 use tarn_cache::PageStats;
+use tarn_types::full_name;
 
 use crate::compact::compacted;
 use crate::files::Counts;
@@ -68,7 +69,8 @@ impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ScanSpec { table, version, chosen, .. } = self.spec.as_ref();
         let Chosen { path, why, cost_us, not_taken } = chosen;
-        write!(f, "table={}, access_path={path}, why={why:?}, version={version}", table.name)?;
+        let name = full_name::dotted(&table.name);
+        write!(f, "table={name}, access_path={path}, why={why:?}, version={version}")?;
         if let Some(LakeRead { counts, recent_rows, late_materialization, .. }) = self.spec.lake() {
             let PruningCounts { files_total, blocks_total, time, statistics, bloom, metastore_bytes } = counts.pruning;
             write!(f, ", files={}/{files_total}, blocks={}/{blocks_total}", counts.files_kept, counts.blocks_kept)?;
@@ -147,7 +149,7 @@ impl DisplayAs for TarnScan {
             DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, "TarnScan: {}", self.access),
             DisplayFormatType::TreeRender => {
                 let ScanSpec { table, chosen, .. } = self.access.spec.as_ref();
-                writeln!(f, "table={}", table.name)?;
+                writeln!(f, "table={}", full_name::dotted(&table.name))?;
                 writeln!(f, "access_path={}", chosen.path)?;
                 writeln!(f, "why={}", chosen.why)
             }

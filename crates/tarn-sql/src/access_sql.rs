@@ -19,7 +19,7 @@ use tarn_node::auth::password::{Verifier, is_hashed};
 use tarn_node::auth::{PUBLIC, Privilege};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, is_word, table_name, take};
+use crate::names::{fold, is_word, take, written_name};
 
 /// The command tag of a statement about users and rights.
 pub fn tag(access: &Access) -> &'static str {
@@ -66,7 +66,7 @@ pub fn access(parser: &mut Parser<'_>) -> Result<Option<Access>> {
         }
         _ => {
             take(parser, "only");
-            let table = table_name(&parser.parse_object_name(false)?)?;
+            let table = written_name(&parser.parse_object_name(false)?)?;
             expect(parser, "owner")?;
             expect(parser, "to")?;
             Access::Owner { table, to: user(parser)? }
@@ -190,12 +190,12 @@ fn grant(parser: &mut Parser<'_>, give: bool) -> Result<Access> {
             ));
         }
         Objects::Schema => {}
-        Objects::Tables(_) | Objects::AllTables if create || (all && !privileges.is_empty()) => {
+        Objects::Tables(_) | Objects::AllTables(_) if create || (all && !privileges.is_empty()) => {
             return Err(SqlError::new(state::INVALID_GRANT, "invalid privileges for a table")
                 .with_hint("privileges on tables: SELECT, INSERT, UPDATE, DELETE, or ALL"));
         }
-        Objects::Tables(_) | Objects::AllTables if all => privileges.extend(Privilege::ALL),
-        Objects::Tables(_) | Objects::AllTables => {}
+        Objects::Tables(_) | Objects::AllTables(_) if all => privileges.extend(Privilege::ALL),
+        Objects::Tables(_) | Objects::AllTables(_) => {}
     }
     expect(parser, if give { "to" } else { "from" })?;
     let grant = Grant { privileges, on, users: users(parser)? };
@@ -216,8 +216,7 @@ fn objects(parser: &mut Parser<'_>) -> Result<Objects> {
         for word in ["all", "tables", "in", "schema"] {
             expect(parser, word)?;
         }
-        public(parser)?;
-        return Ok(Objects::AllTables);
+        return Ok(Objects::AllTables(fold(&parser.parse_identifier()?)));
     }
     if follows_name && word(0, "schema") {
         parser.next_token();
@@ -233,7 +232,7 @@ fn objects(parser: &mut Parser<'_>) -> Result<Objects> {
     }
     let mut names = Vec::new();
     loop {
-        names.push(table_name(&parser.parse_object_name(false)?)?);
+        names.push(written_name(&parser.parse_object_name(false)?)?);
         if !parser.consume_token(&Token::Comma) {
             return Ok(Objects::Tables(names));
         }
@@ -245,7 +244,10 @@ fn public(parser: &mut Parser<'_>) -> Result<()> {
     if schema == "public" {
         return Ok(());
     }
-    Err(SqlError::unsupported(format!("privileges on schema \"{schema}\""), "tables live in schema public"))
+    Err(SqlError::unsupported(
+        format!("privileges on schema \"{schema}\""),
+        "its owner makes tables in it (ALTER SCHEMA … OWNER TO), and every user may use it",
+    ))
 }
 
 fn users(parser: &mut Parser<'_>) -> Result<Vec<String>> {
@@ -317,12 +319,12 @@ mod tests {
             of("DROP USER IF EXISTS a, b"),
             Access::DropUser { names: vec!["a".into(), "b".into()], if_exists: true }
         );
-        assert_eq!(of("ALTER TABLE public.T OWNER TO bob"), Access::Owner { table: "t".into(), to: "bob".into() });
+        assert_eq!(of("ALTER TABLE T OWNER TO bob"), Access::Owner { table: "t".into(), to: "bob".into() });
     }
 
     #[test]
     fn grants() {
-        let Access::Grant(grant) = of("GRANT select, Insert ON TABLE a, public.b TO bob, PUBLIC") else { panic!() };
+        let Access::Grant(grant) = of("GRANT select, Insert ON TABLE a, b TO bob, PUBLIC") else { panic!() };
         assert_eq!(grant.privileges, [Privilege::Select, Privilege::Insert].into());
         assert_eq!(
             (grant.on, grant.users),
@@ -331,7 +333,7 @@ mod tests {
         let Access::Revoke(grant) = of("REVOKE ALL PRIVILEGES ON ALL TABLES IN SCHEMA public FROM bob RESTRICT") else {
             panic!()
         };
-        assert_eq!((grant.privileges.len(), grant.on), (4, Objects::AllTables));
+        assert_eq!((grant.privileges.len(), grant.on), (4, Objects::AllTables("public".into())));
         let Access::Grant(grant) = of("GRANT CREATE ON SCHEMA public TO bob") else { panic!() };
         assert_eq!(grant.on, Objects::Schema);
     }
@@ -360,7 +362,6 @@ mod tests {
             ("REVOKE GRANT OPTION FOR SELECT ON t FROM b", state::FEATURE_NOT_SUPPORTED),
             ("GRANT USAGE ON SCHEMA public TO b", state::FEATURE_NOT_SUPPORTED),
             ("GRANT ALL ON DATABASE tarn TO b", state::FEATURE_NOT_SUPPORTED),
-            ("GRANT SELECT ON ALL TABLES IN SCHEMA tarn TO b", state::FEATURE_NOT_SUPPORTED),
             ("GRANT CREATE ON t TO b", state::INVALID_GRANT),
             ("GRANT SELECT ON t", state::SYNTAX_ERROR),
             ("REVOKE SELECT ON t FROM b CASCADE", state::SYNTAX_ERROR),

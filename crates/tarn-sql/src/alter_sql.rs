@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::column_rules::SaidCheck;
 use crate::ddl::key_of;
 use crate::error::{Result, SqlError};
-use crate::names::{check_name, fold, is_word, near, table_name, take};
+use crate::names::{check_name, fold, is_word, near, take, written_name};
 use crate::unique_rules::SaidUnique;
 
 /// A change of something that is there.
@@ -41,6 +41,8 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     Rename(String),
+    /// It is called as it was, there.
+    SetSchema(String),
     /// As they are said; all of them or none.
     Actions(Vec<Action>),
 }
@@ -144,10 +146,15 @@ pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
     if kind == Kind::Table {
         take(parser, "only");
     }
-    let name = table_name(&parser.parse_object_name(false)?)?;
+    let name = written_name(&parser.parse_object_name(false)?)?;
     let _all_of_it = parser.consume_token(&Token::Mul);
     let change = match take(parser, "rename") {
         true => rename(parser, kind)?,
+        false if is_set_schema(parser) => {
+            parser.next_token();
+            parser.next_token();
+            Change::SetSchema(fold(&parser.parse_identifier()?))
+        }
         false if kind == Kind::View => return Err(refused_of_view(parser)),
         false => Change::Actions(actions(parser)?),
     };
@@ -155,6 +162,11 @@ pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
         return Err(near(&parser.peek_token_ref().token));
     }
     Ok(Some(Alter { kind, name, if_exists, change }))
+}
+
+fn is_set_schema(parser: &Parser<'_>) -> bool {
+    let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
+    word(0, "set") && word(1, "schema")
 }
 
 /// Of a sequence nothing but `RENAME` is ours.
@@ -249,9 +261,8 @@ fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
 }
 
 /// What to do instead of an action that begins with these words, where the parser may not even know it.
-const REFUSED: [(&[&str], &str); 26] = [
+const REFUSED: [(&[&str], &str); 25] = [
     (&["owner"], "ALTER TABLE t OWNER TO u, without IF EXISTS and by itself"),
-    (&["set", "schema"], "all tables are in schema public"),
     (&["set", "tablespace"], "leave it out: there are no tablespaces"),
     (&["set", "logged"], "leave it out: all tables are logged"),
     (&["set", "unlogged"], "leave it out: all tables are logged"),
@@ -369,6 +380,8 @@ fn column_action(column: String, op: AlterColumnOperation) -> Result<Action> {
 
 #[cfg(test)]
 mod tests {
+    use tarn_types::full_name;
+
     use super::*;
     use crate::error::state;
     use crate::statement::{Parsed, parse};
@@ -383,10 +396,12 @@ mod tests {
     #[test]
     fn names_and_actions_are_read() {
         let renamed = of("ALTER TABLE IF EXISTS \"tarn\".\"public\".\"T\" RENAME TO \"U\"");
+        assert_eq!(of("ALTER TABLE t SET SCHEMA S").change, Change::SetSchema("s".to_owned()));
         let rename = Change::Rename("U".to_owned());
-        assert_eq!(renamed, Alter { kind: Kind::Table, name: "T".into(), if_exists: true, change: rename });
+        let name = full_name::said("public", "T");
+        assert_eq!(renamed, Alter { kind: Kind::Table, name, if_exists: true, change: rename });
         assert_eq!(of("alter view v rename to w").tag(), "ALTER VIEW");
-        assert_eq!(of("ALTER SEQUENCE IF EXISTS public.s RENAME TO r").name, "s");
+        assert_eq!(of("ALTER SEQUENCE IF EXISTS public.s RENAME TO r").name, full_name::said("public", "s"));
         let Change::Actions(actions) =
             of("ALTER TABLE ONLY t ALTER a SET NOT NULL, ALTER COLUMN b DROP DEFAULT, ADD CONSTRAINT c CHECK (a > 0)")
                 .change
@@ -423,7 +438,6 @@ mod tests {
     #[test]
     fn what_there_is_not_is_refused_by_its_name() {
         for (sql, want) in [
-            ("ALTER TABLE t SET SCHEMA x", "ALTER TABLE … SET SCHEMA"),
             ("ALTER TABLE t SET (fillfactor = 70)", "ALTER TABLE … SET"),
             ("ALTER TABLE t CLUSTER ON i", "ALTER TABLE … CLUSTER"),
             ("ALTER TABLE t ENABLE ROW LEVEL SECURITY", "ALTER TABLE … ENABLE"),

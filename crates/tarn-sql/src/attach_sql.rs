@@ -15,7 +15,7 @@ use tarn_types::settings::duration_ms;
 
 use crate::ddl::option_text;
 use crate::error::{Result, SqlError, state};
-use crate::names::{check_name, fold, table_name};
+use crate::names::{check_name, fold, written_name};
 
 /// How often an archive is looked at that is followed, if nobody says.
 const FOLLOW_MS: u64 = 60_000;
@@ -33,7 +33,7 @@ const OPTIONS: &str =
 pub fn attach(parser: &mut Parser<'_>) -> Result<AttachRequest> {
     let url = parser.parse_literal_string()?;
     parser.expect_keyword(Keyword::AS)?;
-    let name = table_name(&parser.parse_object_name(false)?)?;
+    let name = written_name(&parser.parse_object_name(false)?)?;
     check_name("table", &name)?;
     let mut request = AttachRequest { url, name, ..AttachRequest::default() };
     for option in parser.parse_options(Keyword::WITH)? {
@@ -48,7 +48,7 @@ pub fn attach(parser: &mut Parser<'_>) -> Result<AttachRequest> {
 /// What follows the words `DETACH TABLE`: the name, and whether there may be none.
 pub fn detach(parser: &mut Parser<'_>) -> Result<(String, bool)> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    Ok((table_name(&parser.parse_object_name(false)?)?, if_exists))
+    Ok((written_name(&parser.parse_object_name(false)?)?, if_exists))
 }
 
 /// One option.
@@ -133,7 +133,7 @@ mod tests {
         let asked = request(sql).unwrap();
         let table = asked.table(surveyed(&asked)).unwrap();
         assert_eq!(create_statement(&table), sql);
-        let short = request("attach '/data' as public.logs").unwrap();
+        let short = request("attach '/data' as logs").unwrap();
         assert_eq!((short.name.as_str(), short.follow_ms, short.concurrency), ("logs", None, None));
         assert_eq!(request("ATTACH '/d' AS t WITH (follow = true)").unwrap().follow_ms, Some(60_000));
         assert_eq!(request("ATTACH '/d' AS t WITH (follow = 1000)").unwrap().follow_ms, Some(1000));

@@ -13,7 +13,7 @@ use tarn_node::caches::Layer;
 use tarn_query::dml::{rows_of, table_of};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{is_word, table_name};
+use crate::names::{is_word, written_name};
 
 /// `SYSTEM DROP CACHE …`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn drop_cache(parser: &mut Parser<'_>) -> Result<DropCache> {
         parser.next_token();
     }
     if parser.parse_keywords(&[Keyword::FOR, Keyword::TABLE]) {
-        table = Some(table_name(&parser.parse_object_name(false)?)?);
+        table = Some(written_name(&parser.parse_object_name(false)?)?);
     }
     Ok(DropCache { layer, table })
 }
@@ -55,7 +55,7 @@ pub fn drop_cache(parser: &mut Parser<'_>) -> Result<DropCache> {
 /// What follows `CACHE TABLE`.
 pub fn cache_table(parser: &mut Parser<'_>) -> Result<CacheTable> {
     let name = parser.parse_object_name(false)?;
-    let table = table_name(&name)?;
+    let table = written_name(&name)?;
     let filter = parser.parse_keyword(Keyword::WHERE).then(|| parser.parse_expr()).transpose()?;
     let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
     let query = rows_of(vec![all], table_of(name), filter);
@@ -82,7 +82,7 @@ mod tests {
         };
         assert_eq!(dropped("system drop cache"), DropCache { layer: None, table: None });
         assert_eq!(
-            dropped("SYSTEM DROP CACHE pages FOR TABLE Public.T;"),
+            dropped("SYSTEM DROP CACHE pages FOR TABLE T;"),
             DropCache { layer: Some(Layer::Pages), table: Some("t".to_owned()) }
         );
         assert_eq!(

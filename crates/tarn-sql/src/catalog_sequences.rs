@@ -6,6 +6,7 @@ use datafusion::common::ScalarValue;
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::Error;
+use tarn_types::full_name;
 
 use crate::error::SqlError;
 use crate::system::{Cell, Columns, text};
@@ -35,7 +36,7 @@ pub(crate) fn number(name: &str) -> i32 {
 pub(crate) fn class(name: &str, namespace: i32) -> Cells {
     vec![
         ("oid", ScalarValue::from(number(name))),
-        ("relname", ScalarValue::from(name)),
+        ("relname", ScalarValue::from(full_name::bare(name))),
         ("relnamespace", ScalarValue::from(namespace)),
         ("relfilenode", ScalarValue::from(number(name))),
         ("relpersistence", ScalarValue::from("p")),
@@ -84,8 +85,8 @@ impl PgTables {
         let all = all(&self.node).await.map_err(|error| Error::Sql { source: error.into() })?;
         for (name, of) in all {
             rows.push(vec![
-                text("public"),
-                text(&name),
+                text(full_name::schema_of(&name)),
+                text(full_name::bare(&name)),
                 of.maker.as_deref().map_or(Cell::Null, text),
                 text(of.width.name()),
                 Cell::Int(of.start),

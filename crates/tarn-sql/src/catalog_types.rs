@@ -14,7 +14,7 @@ use datafusion::prelude::SessionContext;
 use postgres_types::Type;
 use tarn_node::node::Node;
 use tarn_node::types::{TypeKind, Types, UserType};
-use tarn_types::TypeId;
+use tarn_types::{TypeId, full_name};
 
 use crate::names::{quote, relation_named};
 use crate::rows::LONG_NAMES;
@@ -31,8 +31,12 @@ fn oid(id: u32) -> ScalarValue {
 }
 
 /// Rows of `pg_type`: each type, and the one of its arrays.
-pub(crate) fn types(node: &Node, namespace: i32) -> Vec<Cells> {
-    node.types().all().iter().flat_map(|of| [of_type(of, namespace), of_arrays(of, namespace)]).collect()
+pub(crate) fn types(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<Cells> {
+    let of = |of: &UserType| {
+        let namespace = namespace(&of.name);
+        [of_type(of, namespace), of_arrays(of, namespace)]
+    };
+    node.types().all().iter().flat_map(of).collect()
 }
 
 fn of_type(of: &UserType, namespace: i32) -> Cells {
@@ -40,7 +44,7 @@ fn of_type(of: &UserType, namespace: i32) -> Cells {
         TypeKind::Enum { .. } => ("e", "E", ["enum_in", "enum_out", "enum_recv", "enum_send"], 4_i16, "i"),
         TypeKind::Row { .. } => ("c", "C", ["record_in", "record_out", "record_recv", "record_send"], -1, "d"),
     };
-    let mut cells = shared(&of.name, of.id.0, namespace);
+    let mut cells = shared(full_name::bare(&of.name), of.id.0, namespace);
     cells.extend([
         ("typlen", ScalarValue::from(length)),
         ("typbyval", ScalarValue::from(length > 0)),
@@ -58,7 +62,7 @@ fn of_type(of: &UserType, namespace: i32) -> Cells {
 }
 
 fn of_arrays(of: &UserType, namespace: i32) -> Cells {
-    let mut cells = shared(&format!("_{}", of.name), of.id.0 + 1, namespace);
+    let mut cells = shared(&format!("_{}", full_name::bare(&of.name)), of.id.0 + 1, namespace);
     cells.extend([
         ("typlen", ScalarValue::from(-1_i16)),
         ("typbyval", ScalarValue::from(false)),

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, Style, TableSchema, Value,
+    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, Style, TableSchema, Value, full_name,
 };
 
 use crate::error::{Result, SqlError, state};
@@ -48,6 +48,12 @@ pub struct Said {
 pub struct SaidCheck {
     name: Option<Ident>,
     expr: Expr,
+}
+
+impl SaidCheck {
+    pub fn expr_mut(&mut self) -> &mut Expr {
+        &mut self.expr
+    }
 }
 
 /// The type of a column that counts by itself.
@@ -310,7 +316,8 @@ pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> 
             Some(name) => fold(&name),
             None => {
                 let only = named.iter().next().filter(|_| named.len() == 1);
-                let of: Vec<&str> = [schema.name.as_str()].into_iter().chain(only.map(String::as_str)).collect();
+                let of: Vec<&str> =
+                    [full_name::bare(&schema.name)].into_iter().chain(only.map(String::as_str)).collect();
                 let name = made_up(&of, "check", |name| names.contains(name));
                 names.insert(name.clone());
                 name
@@ -338,18 +345,20 @@ pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &Tab
     Ok(Generated { expr: kept(expr, Place::Generated)?, columns })
 }
 
-/// `t_c_seq`, with a number behind while it is taken. Long names of tables and columns are cut, the longer first.
+/// `t_c_seq`, with a number behind while it is taken, in the schema of the table. Long names of tables and columns are cut, the longer first.
 pub fn made_up(parts: &[&str], label: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let of = parts.first().copied().unwrap_or_default();
+    let parts: Vec<&str> = parts.iter().map(|part| full_name::bare(part)).collect();
     for pass in 0.. {
         let label = if pass == 0 { label.to_owned() } else { format!("{label}{pass}") };
-        let mut parts: Vec<&str> = parts.to_vec();
+        let mut parts = parts.clone();
         let n_bytes = |parts: &[&str]| parts.iter().map(|part| part.len() + 1).sum::<usize>() + label.len();
         while n_bytes(&parts) > MAX_NAME_BYTES {
             let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) else { break };
             let Some((end, _)) = longest.char_indices().last() else { break };
             *longest = &longest[..end];
         }
-        let name = format!("{}_{label}", parts.join("_"));
+        let name = full_name::beside(of, &format!("{}_{label}", parts.join("_")));
         if !is_taken(&name) {
             return name;
         }
@@ -400,6 +409,7 @@ mod tests {
     fn names_are_made_up_as_in_postgres() {
         assert_eq!(made_up(&["t", "id"], "seq", |_| false), "t_id_seq");
         assert_eq!(made_up(&["t"], "check", |name| name == "t_check"), "t_check1");
+        assert_eq!(made_up(&[&full_name::join("s", "t"), "id"], "seq", |_| false), full_name::join("s", "t_id_seq"));
         let (long, longer) = ("l".repeat(60), "m".repeat(63));
         let name = made_up(&[&long, &longer], "seq", |_| false);
         assert_eq!((name.len(), name.matches('l').count(), name.matches('m').count()), (63, 29, 29));

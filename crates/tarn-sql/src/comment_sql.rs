@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, is_word, near, table_name};
+use crate::names::{fold, is_word, near, written_name};
 
 /// What is said of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
             }
         },
     };
-    let table = table_name(&name)?;
+    let table = written_name(&name)?;
     if !is_word(&parser.peek_token_ref().token, "is") {
         return Err(near(&parser.peek_token_ref().token));
     }
@@ -87,13 +87,12 @@ mod tests {
         };
         let said =
             |on, table: &str, text: Option<&str>| Comment { on, table: table.into(), text: text.map(str::to_owned) };
-        assert_eq!(of("comment on table public.T is 'it''s'"), said(Commented::Table, "t", Some("it's")));
+        assert_eq!(of("comment on table T is 'it''s'"), said(Commented::Table, "t", Some("it's")));
         assert_eq!(of("COMMENT ON VIEW v IS $x$two\n'lines'$x$"), said(Commented::View, "v", Some("two\n'lines'")));
         assert_eq!(of("COMMENT ON COLUMN v.\"A\" IS E'a\\tb'"), said(Commented::Column("A".into()), "v", Some("a\tb")));
-        assert_eq!(of("COMMENT ON COLUMN tarn.public.v.a IS NULL"), said(Commented::Column("a".into()), "v", None));
+        assert_eq!(of("COMMENT ON COLUMN v.a IS NULL"), said(Commented::Column("a".into()), "v", None));
         assert_eq!(of("COMMENT ON TABLE t IS ''").text, None);
         for (sql, want) in [
-            ("COMMENT ON SCHEMA public IS 'x'", state::FEATURE_NOT_SUPPORTED),
             ("COMMENT ON DATABASE tarn IS 'x'", state::FEATURE_NOT_SUPPORTED),
             ("COMMENT ON COLUMN a IS 'x'", state::SYNTAX_ERROR),
             ("COMMENT ON TABLE t IS 1", state::SYNTAX_ERROR),

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select,
-    SelectItem, Statement, TableFactor, Value, Visitor, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, ObjectNamePart, Query, Select, SelectItem, Statement, TableFactor, Value, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -24,10 +24,11 @@ use datafusion_pg_catalog::sql::rules::{
 };
 use tarn_query::{walk, walk_mut};
 
-use crate::names::{column_of, fold};
+use crate::names::{OF_SYSTEM, column_of, fold, parts_named};
 use crate::postgres::{call, query_of_array};
 use crate::privileges::name_objects;
 use crate::system_activity::PG_TABLES;
+use crate::visible::{RELATION_NAME, RELATION_NUMBER, RELATION_PARTS};
 
 /// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
 /// ours.
@@ -83,7 +84,37 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
         CatalogUse { is_named: true, .. } => NAMES.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
         _ => statement,
     });
-    rewritten.collect()
+    rewritten.map(in_path).collect()
+}
+
+/// `'t'::regclass` looks for a name without a schema in all schemas of the path, and not in the first alone.
+fn in_path(mut statement: Statement) -> Statement {
+    const ALONE: &str = "n.nspname = current_schema() AND c.relname = parts[1]";
+    struct Named;
+    impl VisitorMut for Named {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Function(function) = expr
+                && parts(&function.name) == ["parse_ident"]
+            {
+                function.name = ObjectName::from(vec![Ident::new(RELATION_PARTS)]);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    struct Casts;
+    impl VisitorMut for Casts {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let selection = query.body.as_select().and_then(|select| select.selection.as_ref());
+            if selection.is_some_and(|selection| selection.to_string().contains(ALONE)) {
+                let _ = walk_mut(query, &mut Named);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = walk_mut(&mut statement, &mut Casts);
+    statement
 }
 
 /// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, its `\d+` the
@@ -140,6 +171,8 @@ fn qualify(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            to_regclass(expr);
+            regclass(expr);
             name_schema(expr);
             by_name(expr);
             temporary_schema(expr);
@@ -153,6 +186,78 @@ fn qualify(statement: &mut Statement) {
         }
     }
     let _ = walk_mut(statement, &mut Ours);
+}
+
+/// `'t'::regclass`, `'t'::regclass::text` and `oid::regclass::text` are asked of functions that know the path.
+fn regclass(expr: &mut Expr) {
+    let Expr::Cast { expr: of, data_type, .. } = expr else { return };
+    let asked = match of.as_ref() {
+        Expr::Value(_) => {
+            (is_regclass(data_type) && literal(of).is_some_and(may_be_of_users)).then_some(RELATION_NUMBER)
+        }
+        Expr::Cast { expr: named, data_type: inner, .. } => {
+            let is_name = is_text(data_type) && is_regclass(inner);
+            (is_name && literal(named).is_none_or(may_be_of_users)).then_some(RELATION_NAME)
+        }
+        Expr::Function(function) => {
+            let is_name = is_text(data_type) && parts(&function.name).last().is_some_and(|name| name == "to_regclass");
+            is_name.then_some(RELATION_NAME)
+        }
+        _ => None,
+    };
+    if let Some(function) = asked {
+        *expr = call(function, vec![of.as_ref().clone()]);
+    }
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Text | DataType::Varchar(None))
+}
+
+fn is_regclass(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Regclass => true,
+        DataType::Custom(name, _) => {
+            matches!(&parts(name)[..], [schema, of] if schema == "pg_catalog" && of == "regclass")
+        }
+        _ => false,
+    }
+}
+
+fn literal(expr: &Expr) -> Option<&str> {
+    let Expr::Value(value) = expr else { return None };
+    match &value.value {
+        Value::SingleQuotedString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether a text names a relation that is none of the catalogs: the numbers of those are the crate's.
+fn may_be_of_users(text: &str) -> bool {
+    match parts_named(text).as_deref() {
+        Ok([name]) => !name.starts_with("pg_") && name.parse::<i64>().is_err(),
+        Ok([schema, _] | [_, schema, _]) => !OF_SYSTEM.contains(&schema.as_str()),
+        _ => true,
+    }
+}
+
+/// `to_regclass('pg_class')`: as the cast.
+fn to_regclass(expr: &mut Expr) {
+    let Expr::Function(function) = expr else { return };
+    if parts(&function.name).last().is_none_or(|name| name != "to_regclass") {
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(of))] = &mut list.args[..] else { return };
+    // A literal that is said to be a text.
+    while let Expr::Cast { expr: inner, data_type: DataType::Text, .. } = of {
+        *of = std::mem::replace(inner.as_mut(), Expr::value(Value::Null));
+    }
+    if literal(of).is_some_and(|text| !may_be_of_users(text)) {
+        let expr_of = Box::new(std::mem::replace(of, Expr::value(Value::Null)));
+        let (kind, data_type) = (CastKind::DoubleColon, DataType::Regclass);
+        *expr = Expr::Cast { kind, expr: expr_of, data_type, array: false, format: None };
+    }
 }
 
 /// `'pg_class'::regclass`: what is called so is in no other schema.
@@ -364,6 +469,9 @@ fn is_catalog_function(parts: &[String]) -> bool {
                 name.as_str(),
                 "current_setting"
                     | "set_config"
+                    | "to_regclass"
+                    | RELATION_NUMBER
+                    | RELATION_NAME
                     | "to_regtype"
                     | "obj_description"
                     | "col_description"

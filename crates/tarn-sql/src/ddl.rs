@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::functions::FunctionId;
 use tarn_node::renames::Rename;
+use tarn_node::schemas::SchemaId;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
     Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, Style, TableId,
@@ -43,6 +44,12 @@ pub enum Ddl {
     Rename(Vec<Rename>),
     DropTypes(Vec<TypeId>),
     DropFunctions(Vec<FunctionId>),
+    DropSchemas {
+        names: Vec<String>,
+        ids: Vec<SchemaId>,
+        /// With what is in them.
+        cascade: bool,
+    },
 }
 
 /// Options that a table can keep but nothing acts on yet: refused, so that nobody relies on them. What to do instead.

@@ -1,4 +1,4 @@
-//! What do people say of a table, type or function, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
+//! What do people say of a table, schema, type or function, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
 //! `pg_get_viewdef`.
 
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_types::{TableSchema, TypeId};
 
-use crate::relations::number_of;
+use crate::names::relation_named;
+use crate::relations::{number_of, number_of_schema};
 use crate::view_text::definition;
 
 /// The functions, for any session of a node.
@@ -30,11 +31,21 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
             let of_types = |row: usize| {
                 catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_type")
             };
+            let of_schemas = |row: usize| {
+                catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_namespace")
+            };
             let of_functions = |row: usize| {
                 catalogs.as_ref().is_some_and(|catalogs| catalogs.as_string::<i32>().value(row) == "pg_proc")
             };
             let said_of_type = |number| node.types().by_id(TypeId(number))?.comment;
             if let Some(said) = of_these_alone(&arguments[0], of_types, said_of_type)? {
+                return Ok(said);
+            }
+            let said_of_schema = |number: u32| {
+                let all = node.schemas().all();
+                all.into_iter().find(|of| u32::try_from(number_of_schema(of.id)) == Ok(number))?.comment
+            };
+            if let Some(said) = of_these_alone(&arguments[0], of_schemas, said_of_schema)? {
                 return Ok(said);
             }
             let said_of_function = |number| node.functions().by_id(FunctionId(number))?.comment.clone();
@@ -105,8 +116,8 @@ fn told(
             let by_number = |numbers: &Int32Array| numbers.is_valid(row) && numbers.value(row) == number_of(table);
             let by_name = |names: &StringArray| {
                 let name = names.value(row);
-                let name = name.strip_prefix("public.").unwrap_or(name);
-                names.is_valid(row) && (name == table.name || name.parse() == Ok(number_of(table)))
+                let is_its = relation_named(name).is_ok_and(|full| full == table.name);
+                names.is_valid(row) && (is_its || name == table.name || name.parse() == Ok(number_of(table)))
             };
             numbers.as_ref().is_some_and(|numbers| by_number(numbers.as_primitive::<Int32Type>()))
                 || names.as_ref().is_some_and(|names| by_name(names.as_string::<i32>()))

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use tarn_node::error::Existing;
-use tarn_types::{Column, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, index_table};
+use tarn_types::{Column, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, full_name, index_table};
 
 use crate::error::{SqlError, state};
 use crate::names::{KEY_SUFFIX, quote};
@@ -12,7 +12,7 @@ use crate::text;
 pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
     let Existing { table, key, unique } = existing;
     let name = match unique {
-        None => format!("{}{KEY_SUFFIX}", table.name),
+        None => format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)),
         Some(unique) => unique.name.clone(),
     };
     let message = format!("duplicate key value violates unique constraint \"{name}\"");

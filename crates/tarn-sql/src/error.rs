@@ -8,7 +8,7 @@ use std::fmt;
 
 use arrow::error::ArrowError;
 use tarn_types::json::Fault;
-use tarn_types::{Kind, NoArray, TimeFault};
+use tarn_types::{Kind, NoArray, TimeFault, full_name};
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
 pub mod state {
@@ -92,6 +92,7 @@ pub mod state {
     pub const DUPLICATE_COLUMN: &str = "42701";
     pub const DUPLICATE_CURSOR: &str = "42P03";
     pub const DUPLICATE_SCHEMA: &str = "42P06";
+    pub const UNDEFINED_SCHEMA: &str = "3F000";
     pub const UNDEFINED_TABLE: &str = "42P01";
     pub const UNDEFINED_PARAMETER: &str = "42P02";
     pub const DUPLICATE_PREPARED: &str = "42P05";
@@ -158,7 +159,7 @@ impl SqlError {
     pub fn new(state: &'static str, message: impl Into<String>) -> SqlError {
         SqlError(Box::new(Parts {
             state,
-            message: message.into(),
+            message: shown(state, message.into()),
             detail: None,
             hint: None,
             context: None,
@@ -205,18 +206,18 @@ impl SqlError {
     }
 
     pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {
-        self.0.detail = Some(detail.into());
+        self.0.detail = Some(dotted(detail.into()));
         self
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
-        self.0.hint = Some(hint.into());
+        self.0.hint = Some(dotted(hint.into()));
         self
     }
 
     /// Where it happened, when that is not in the statement: `COPY t, line 2, column n: "abc"`.
     pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
-        self.0.context = Some(context.into());
+        self.0.context = Some(full_name::stripped(&context.into()).into_owned());
         self
     }
 
@@ -282,6 +283,27 @@ impl SqlError {
     pub fn is_fatal(&self) -> bool {
         self.0.fatal
     }
+}
+
+/// A message with the names of tables of other schemas than `public` as PostgreSQL says them: with the schema where it is not known what is meant, or what
+/// depends on what.
+fn shown(state: &str, message: String) -> String {
+    let with_schema = [
+        state::UNDEFINED_TABLE,
+        state::UNDEFINED_OBJECT,
+        state::DEPENDENT_OBJECTS,
+        state::FEATURE_NOT_SUPPORTED,
+        // Of which type something is no value.
+        state::INVALID_TEXT,
+    ];
+    match with_schema.contains(&state) {
+        true => dotted(message),
+        false => full_name::stripped(&message).into_owned(),
+    }
+}
+
+fn dotted(text: String) -> String {
+    full_name::dotted(&text).into_owned()
 }
 
 impl fmt::Display for SqlError {

@@ -47,6 +47,8 @@ fn state_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Depended => state::DEPENDENT_OBJECTS,
         ErrorKind::ObjectExists => state::DUPLICATE_OBJECT,
         ErrorKind::NoObject => state::UNDEFINED_OBJECT,
+        ErrorKind::SchemaExists => state::DUPLICATE_SCHEMA,
+        ErrorKind::NoSchema => state::UNDEFINED_SCHEMA,
         ErrorKind::ReservedName => state::RESERVED_NAME,
         ErrorKind::Configuration => state::CONFIG_FILE_ERROR,
         ErrorKind::Internal => state::INTERNAL,

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::functions::{Body, Mode, Parallel, Volatility};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{check_name, fold, is_word, near, table_name, take};
+use crate::names::{check_name, fold, is_word, near, take, written_name};
 use crate::view_sql::text_from;
 
 /// Parameters of a function, at most, as in PostgreSQL.
@@ -33,6 +33,7 @@ pub enum FunctionSql {
 /// A function as it is to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateFunction {
+    /// With the schema, where that was said ([`written_name`]).
     pub name: String,
     pub or_replace: bool,
     pub parameters: Vec<SaidParameter>,
@@ -133,7 +134,8 @@ pub fn user_function(parser: &mut Parser<'_>, sql: &str) -> Result<Option<Functi
             "CREATE FUNCTION … LANGUAGE sql of one query; what writes is sent by the client",
         ));
     }
-    if !word(at, "function") && !(verb == "drop" && word(at, "routine")) {
+    let is_function = word(at, "function") || (verb == "drop" && word(at, "routine"));
+    if !is_function {
         return Ok(None);
     }
     skip(parser, at + 1);
@@ -156,7 +158,7 @@ fn end(parser: &Parser<'_>, read: FunctionSql) -> Result<Option<FunctionSql>> {
 }
 
 fn create(parser: &mut Parser<'_>, sql: &str, or_replace: bool) -> Result<CreateFunction> {
-    let name = table_name(&parser.parse_object_name(false)?)?;
+    let name = written_name(&parser.parse_object_name(false)?)?;
     check_name("function", &name)?;
     let mut parameters = vec![];
     expect(parser, &Token::LParen)?;
@@ -507,7 +509,7 @@ fn comment(parser: &mut Parser<'_>) -> Result<FunctionSql> {
 
 /// `f`, `f(int, text)`; names and modes of parameters may stand there, and what it gives is not asked for.
 fn named(parser: &mut Parser<'_>) -> Result<Named> {
-    let name = table_name(&parser.parse_object_name(false)?)?;
+    let name = written_name(&parser.parse_object_name(false)?)?;
     if !parser.consume_token(&Token::LParen) {
         return Ok(Named { name, types: None });
     }
@@ -580,6 +582,7 @@ fn words(parser: &mut Parser<'_>, words: &[&str]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::statement::{Parsed, parse};
+    use tarn_types::full_name;
 
     fn of(sql: &str) -> FunctionSql {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
@@ -596,7 +599,7 @@ mod tests {
         ) else {
             panic!("no CREATE")
         };
-        assert!(create.or_replace && create.name == "f");
+        assert!(create.or_replace && create.name == full_name::said("public", "f"));
         let names: Vec<_> = create.parameters.iter().map(|parameter| parameter.name.as_deref()).collect();
         assert_eq!(names, [Some("a"), Some("B"), None]);
         let defaults: Vec<_> = create.parameters.iter().map(|parameter| parameter.default.as_deref()).collect();

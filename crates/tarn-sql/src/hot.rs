@@ -35,6 +35,10 @@ impl HotCatalog for Tables {
         self.0.catalog().schemas()
     }
 
+    fn schemas(&self) -> Vec<String> {
+        schemas(&self.0)
+    }
+
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
         let table = Planned::Everybodys(self.0.tables().open(name)?);
         Some(Arc::new(OpenedSource { table, through: None }))
@@ -56,6 +60,10 @@ impl HotCatalog for SeenTables {
         self.temporary.public(self.node.catalog())
     }
 
+    fn schemas(&self) -> Vec<String> {
+        schemas(&self.node)
+    }
+
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
         let table = match self.temporary.called(name) {
             Called::AsCommitted => self.node.tables().open(name)?,
@@ -68,6 +76,11 @@ impl HotCatalog for SeenTables {
     fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
         self.temporary.view(self.node.catalog(), name)
     }
+}
+
+/// The schemas that somebody made.
+fn schemas(node: &Node) -> Vec<String> {
+    node.schemas().all().into_iter().map(|of| of.name).collect()
 }
 
 /// Those that a session has to itself.

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::Expr;
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
-use tarn_types::{Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of};
+use tarn_types::{Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of, full_name};
 
 use crate::catalog_routines::{ROUTINES, Routines};
 use crate::catalog_sequences;
@@ -98,7 +98,7 @@ const INTEGERS: [&str; 12] = [
 ];
 
 /// The schema of tables.
-const PUBLIC: &str = "public";
+const PUBLIC: &str = full_name::PUBLIC;
 
 /// Schemas whose relations nobody makes.
 const OWN: [&str; 3] = ["tarn", "pg_catalog", SCHEMA];
@@ -234,13 +234,17 @@ impl SystemTables for Relations {
             "tables" => self.tables(&mut rows),
             "views" => self.views(&mut rows),
             "schemata" => {
-                for schema in [PUBLIC].into_iter().chain(OWN) {
-                    let owner = ("schema_owner", text("postgres"));
+                let mut push = |schema: &str, owner: &str| {
+                    let owner = ("schema_owner", text(owner));
                     rows.push([("catalog_name", text(DATABASE)), ("schema_name", text(schema)), owner]);
+                };
+                [PUBLIC].into_iter().chain(OWN).for_each(|schema| push(schema, "postgres"));
+                for of in self.node.schemas().all() {
+                    push(&of.name, of.owner.as_deref().unwrap_or("postgres"));
                 }
             }
-            "check_constraints" => self.each_check(|_, check| {
-                rows.push(check_place(check).into_iter().chain([("check_clause", text(&check.expr))]));
+            "check_constraints" => self.each_check(|table, check| {
+                rows.push(check_place(table, check).into_iter().chain([("check_clause", text(&check.expr))]));
             }),
             "table_constraints" => {
                 let more = || {
@@ -249,18 +253,16 @@ impl SystemTables for Relations {
                 };
                 self.each_key(|table| {
                     let kind = [("constraint_type", text("PRIMARY KEY"))];
-                    rows.push(
-                        place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(kind).chain(more()),
-                    );
+                    rows.push(of_table(&table.name).into_iter().chain(constraint(table)).chain(kind).chain(more()));
                 });
                 self.each_unique(|table, unique| {
                     let kind = [("constraint_type", text("UNIQUE"))];
-                    let of = place(PUBLIC, &table.name).into_iter().chain(named(&unique.name));
+                    let of = of_table(&table.name).into_iter().chain(named(table, &unique.name));
                     rows.push(of.chain(kind).chain(more()).chain([("nulls_distinct", yes(true))]));
                 });
                 self.each_check(|table, check| {
                     let kind = [("constraint_type", text("CHECK"))];
-                    let of = place(PUBLIC, &table.name).into_iter().chain(check_place(check));
+                    let of = of_table(&table.name).into_iter().chain(check_place(table, check));
                     rows.push(of.chain(kind).chain(more()));
                 });
             }
@@ -269,7 +271,7 @@ impl SystemTables for Relations {
                     for (at, column) in table.key_columns().enumerate() {
                         let column =
                             [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
-                        rows.push(place(PUBLIC, &table.name).into_iter().chain(constraint(table)).chain(column));
+                        rows.push(of_table(&table.name).into_iter().chain(constraint(table)).chain(column));
                     }
                 });
                 self.each_unique(|table, unique| {
@@ -277,14 +279,14 @@ impl SystemTables for Relations {
                     for (at, column) in columns.enumerate() {
                         let column =
                             [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
-                        let of = place(PUBLIC, &table.name).into_iter().chain(named(&unique.name));
+                        let of = of_table(&table.name).into_iter().chain(named(table, &unique.name));
                         rows.push(of.chain(column));
                     }
                 });
                 if name == "constraint_column_usage" {
                     self.each_check(|table, check| {
                         for column in check.columns.iter().filter_map(|id| table.column_by_id(*id)) {
-                            let of = place(PUBLIC, &table.name).into_iter().chain(check_place(check));
+                            let of = of_table(&table.name).into_iter().chain(check_place(table, check));
                             rows.push(of.chain([("column_name", text(&column.name))]));
                         }
                     });
@@ -296,12 +298,19 @@ impl SystemTables for Relations {
     }
 }
 
-fn check_place(check: &Check) -> [(&'static str, Cell); 3] {
-    named(&check.name)
+fn check_place(table: &TableSchema, check: &Check) -> [(&'static str, Cell); 3] {
+    named(table, &check.name)
 }
 
-fn named(constraint: &str) -> [(&'static str, Cell); 3] {
-    [("constraint_catalog", text(DATABASE)), ("constraint_schema", text(PUBLIC)), ("constraint_name", text(constraint))]
+/// A constraint, which is in the schema of its table.
+fn named(table: &TableSchema, constraint: &str) -> [(&'static str, Cell); 3] {
+    let schema = full_name::schema_of(&table.name);
+    [("constraint_catalog", text(DATABASE)), ("constraint_schema", text(schema)), ("constraint_name", text(constraint))]
+}
+
+fn of_table(full: &str) -> [(&'static str, Cell); 3] {
+    let (schema, table) = full_name::split(full);
+    place(schema, table)
 }
 
 fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
@@ -309,11 +318,11 @@ fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
 }
 
 fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
-    named(&format!("{}{KEY_SUFFIX}", table.name))
+    named(table, &format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)))
 }
 
 impl Relations {
-    /// The tables and views of schema `public`.
+    /// The tables and views of `public` and of schemas that somebody made.
     fn public(&self) -> Vec<Arc<TableSchema>> {
         self.own.temporary.public(self.node.catalog())
     }
@@ -354,7 +363,8 @@ impl Relations {
         };
         for schema in self.public() {
             let is_table = !schema.is_view();
-            push(PUBLIC, &schema.name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
+            let (of, name) = full_name::split(&schema.name);
+            push(of, name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
         }
         for schema in self.own.temporary.schemas() {
             push(&self.own.name, &schema.name, "LOCAL TEMPORARY", true);
@@ -372,7 +382,7 @@ impl Relations {
             let triggers = ["is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into"];
             let triggers = triggers.map(|name| (name, yes(false)));
             rows.push(
-                place(PUBLIC, &schema.name).into_iter().chain([("view_definition", query)]).chain(kind).chain(triggers),
+                of_table(&schema.name).into_iter().chain([("view_definition", query)]).chain(kind).chain(triggers),
             );
         }
         for (schema, relations) in self.own() {
@@ -393,8 +403,8 @@ impl Relations {
             let number = |number: i64| Cell::Text(number.to_string());
             rows.push([
                 ("sequence_catalog", text(DATABASE)),
-                ("sequence_schema", text(PUBLIC)),
-                ("sequence_name", text(&name)),
+                ("sequence_schema", text(full_name::schema_of(&name))),
+                ("sequence_name", text(full_name::bare(&name))),
                 ("data_type", text(of.width.name())),
                 ("numeric_precision", Cell::Int(bits(of.width))),
                 ("numeric_precision_radix", Cell::Int(2)),
@@ -411,10 +421,14 @@ impl Relations {
 
     async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
         let sequences = self.all_sequences().await?;
-        let own = self.own.temporary.schemas().into_iter().map(|table| (self.own.name.as_str(), table));
-        let others = self.public().into_iter().map(|table| (PUBLIC, table));
-        for (schema, table) in others.chain(own) {
+        let own = self.own.temporary.schemas();
+        for table in self.public().into_iter().chain(own) {
             let table = &*table;
+            let schema = match table.id.is_temporary() {
+                true => self.own.name.as_str(),
+                false => full_name::schema_of(&table.name),
+            };
+            let name = full_name::bare(&table.name);
             let stored = table.arrow();
             for (at, field) in stored.fields().iter().take(table.shown().len()).enumerate() {
                 let default = default_text(table, at).map_or(Cell::Null, Cell::Text);
@@ -426,7 +440,7 @@ impl Relations {
                     cells.retain(|(other, _)| *other != name);
                     cells.push((name, cell));
                 }
-                rows.push(place(schema, &table.name).into_iter().chain(cells));
+                rows.push(place(schema, name).into_iter().chain(cells));
             }
         }
         for (schema, relations) in self.own() {
@@ -502,7 +516,7 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         cells.push(("udt_name", text(of.name())));
         let is_array = matches!(field.data_type(), ArrowType::List(_) | ArrowType::LargeList(_));
         let is_made = is_enumerated(&of);
-        cells.push(("udt_schema", text(if is_made { "public" } else { "pg_catalog" })));
+        cells.push(("udt_schema", text(if is_made { of.schema() } else { "pg_catalog" })));
         cells.push(match () {
             () if is_array => ("data_type", text("ARRAY")),
             () if is_made => ("data_type", text("USER-DEFINED")),

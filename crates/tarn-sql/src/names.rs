@@ -1,10 +1,12 @@
 //! How are things called in a text of SQL?
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 pub use tarn_query::parser::fold;
+use tarn_types::full_name;
 
 use crate::error::{Result, SqlError, state};
 
@@ -37,7 +39,11 @@ pub(crate) fn near(token: &Token) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
 }
 
-/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted.
+/// Schemas that no table of users is in.
+pub(crate) const OF_SYSTEM: [&str; 3] = ["tarn", "pg_catalog", "information_schema"];
+
+/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted; `s.t` → its full name. Which schema a name without one is in was said before
+/// (`session/named.rs`).
 pub fn table_name(name: &ObjectName) -> Result<String> {
     let parts: Vec<String> = name
         .0
@@ -51,15 +57,44 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
         .collect::<Result<_>>()?;
     match parts.as_slice() {
         [table] => Ok(table.clone()),
-        [schema, table] if schema == "public" => Ok(table.clone()),
-        [_, schema, table] if schema == "public" => Ok(table.clone()),
         // Those that are there were found before (`session/temporary.rs`).
         [schema, _] if schema == "pg_temp" => Err(SqlError::undefined_table(&name.to_string())),
+        [schema, table] | [_, schema, table] if !OF_SYSTEM.contains(&schema.as_str()) => {
+            Ok(full_name::join(schema, table))
+        }
         _ => Err(SqlError::new(
             state::WRONG_OBJECT_TYPE,
-            format!("\"{name}\" cannot be written to: tables live in schema public"),
+            format!(
+                "\"{name}\" cannot be written to: tables live in schema public, and in those that CREATE SCHEMA made"
+            ),
         )
         .with_hint("the schemas tarn, pg_catalog and information_schema are read-only views")),
+    }
+}
+
+/// As [`table_name`], of a statement that was not looked at for schemas yet: `public.t` is told from `t`, which may be in another.
+pub fn written_name(name: &ObjectName) -> Result<String> {
+    let full = table_name(name)?;
+    Ok(match (name.0.len(), full_name::split(&full)) {
+        (1, _) => full,
+        (_, (schema, table)) => full_name::said(schema, table),
+    })
+}
+
+/// Before the text of a client is read: names in it are none of Tarn's own.
+///
+/// Errors: `42602`.
+pub(crate) fn check_words(sql: &str) -> Result<()> {
+    if !full_name::is_reserved(sql) {
+        return Ok(());
+    }
+    // What is no text of SQL is told by the parser.
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize().unwrap_or_default();
+    let is_ours = |token: &Token| matches!(token, Token::Word(word) if full_name::is_reserved(&word.value));
+    match tokens.iter().any(is_ours) {
+        false => Ok(()),
+        true => Err(SqlError::new(state::INVALID_NAME, "a name has U+F8FC or U+F8FD")
+            .with_hint("these characters are Tarn's own: a table of another schema is written as s.t")),
     }
 }
 
@@ -70,6 +105,11 @@ const MAX_NAME_BYTES: usize = 63;
 ///
 /// Errors: `42622`, naming the limit; `42601` for no name at all.
 pub fn check_name(what: &str, name: &str) -> Result<()> {
+    let name = full_name::bare(name);
+    if full_name::is_reserved(name) {
+        return Err(SqlError::new(state::RESERVED_NAME, format!("the name of a {what} has U+F8FC or U+F8FD"))
+            .with_hint("these characters are Tarn's own: call it otherwise"));
+    }
     if name.is_empty() {
         return Err(SqlError::new(state::SYNTAX_ERROR, format!("a {what} needs a name of at least one character")));
     }
@@ -93,15 +133,17 @@ pub fn column_of(expr: &Expr) -> Option<&Ident> {
     }
 }
 
-/// The relation that a text names, as `regclass` reads it: `s`, `public.S`, `"S"`.
+/// The relation that a text names, as `regclass` reads it: `s`, `public.S`, `"S"`, and by its full name `r.s`.
 ///
 /// Errors: `42602` for what is no name; `42P01` for one of a schema that has no relations of users.
 pub fn relation_named(text: &str) -> Result<String> {
     let mut parts = parts_named(text)?;
     match &mut parts[..] {
         [name] => Ok(std::mem::take(name)),
-        [schema, name] if schema == "public" => Ok(std::mem::take(name)),
-        [catalog, schema, name] if catalog == DATABASE && schema == "public" => Ok(std::mem::take(name)),
+        [schema, name] if !OF_SYSTEM.contains(&schema.as_str()) => Ok(full_name::join(schema, name)),
+        [catalog, schema, name] if catalog == DATABASE && !OF_SYSTEM.contains(&schema.as_str()) => {
+            Ok(full_name::join(schema, name))
+        }
         _ => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{text}\" does not exist"))),
     }
 }
@@ -109,7 +151,7 @@ pub fn relation_named(text: &str) -> Result<String> {
 /// The parts of a name, folded where they are not quoted; blanks may stand around the dots.
 ///
 /// Errors: `42602` for what is no name.
-fn parts_named(text: &str) -> Result<Vec<String>> {
+pub(crate) fn parts_named(text: &str) -> Result<Vec<String>> {
     let invalid = || SqlError::new(state::INVALID_NAME, "invalid name syntax");
     let (mut parts, mut rest) = (Vec::new(), text.trim());
     loop {
@@ -178,8 +220,15 @@ const RESERVED: [&str; 156] = [
     "xmlserialize", "xmltable",
 ];
 
-/// Quotes an identifier where Postgres would have to.
+/// Quotes an identifier where Postgres would have to; a full name becomes `s.t`.
 pub fn quote(name: &str) -> String {
+    match full_name::split(name) {
+        (full_name::PUBLIC, name) => quote_part(name),
+        (schema, name) => format!("{}.{}", quote_part(schema), quote_part(name)),
+    }
+}
+
+fn quote_part(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if plain && RESERVED.binary_search(&name).is_err() {
@@ -196,7 +245,13 @@ mod tests {
     #[test]
     fn relations_are_named_as_regclass_reads_them() {
         let named = |text: &str| relation_named(text).map_err(|error| error.state());
-        for (text, want) in [("s", "s"), (" Public . S ", "s"), ("public.\"S\"", "S"), ("\"a\"\"b.c\"", "a\"b.c")] {
+        for (text, want) in [
+            ("s", "s"),
+            (" Public . S ", "s"),
+            ("r.\"S\"", "\u{F8FC}r\u{F8FD}S"),
+            ("public.\"S\"", "S"),
+            ("\"a\"\"b.c\"", "a\"b.c"),
+        ] {
             assert_eq!(named(text).as_deref(), Ok(want), "{text}");
         }
         for (text, want) in [
@@ -204,9 +259,17 @@ mod tests {
             ("a.", state::INVALID_NAME),
             ("\"a", state::INVALID_NAME),
             ("tarn.tables", state::UNDEFINED_TABLE),
+            ("a.b.c", state::UNDEFINED_TABLE),
         ] {
             assert_eq!(named(text), Err(want), "{text}");
         }
+    }
+
+    #[test]
+    fn no_text_names_a_table_by_its_full_name() {
+        let full = full_name::join("s", "t");
+        assert_eq!(check_words(&format!("SELECT * FROM \"{full}\"")).unwrap_err().state(), state::INVALID_NAME);
+        assert_eq!(check_words(&format!("SELECT '{full}' -- {full}")), Ok(()));
     }
 
     #[test]
@@ -216,5 +279,6 @@ mod tests {
             (quote("order"), quote("orders"), quote("a\"b")),
             ("\"order\"".into(), "orders".into(), "\"a\"\"b\"".into())
         );
+        assert_eq!(quote(&full_name::join("r", "S")), "r.\"S\"");
     }
 }

@@ -35,6 +35,7 @@ use crate::postgres::{all_of, binary, identifiers};
 use crate::relations;
 use crate::system_activity::PgTables;
 use crate::temporary::OwnSchema;
+use crate::visible;
 
 const SCHEMA: &str = "pg_catalog";
 
@@ -42,13 +43,12 @@ const SCHEMA: &str = "pg_catalog";
 const NOTHING_TOLD: [&str; 3] = ["pg_get_ruledef", "pg_get_triggerdef", "shobj_description"];
 
 /// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not there.
-const ALWAYS: [(&str, bool); 6] = [
+const ALWAYS: [(&str, bool); 5] = [
     ("pg_collation_is_visible", true),
     ("pg_function_is_visible", true),
     ("pg_is_in_recovery", false),
     ("pg_is_other_temp_schema", false),
     ("pg_operator_is_visible", true),
-    ("pg_type_is_visible", true),
 ];
 
 /// A function that answers the same, whatever it is asked.
@@ -68,6 +68,7 @@ pub(crate) fn register(
     temporary: &OwnSchema,
 ) -> Result<()> {
     let types = Arc::clone(ours.node.types());
+    let visible = visible::functions(&ours.node, &ours.vars, &temporary.temporary);
     information_schema::register(context, &ours.node, temporary)?;
     let state = context.state_ref();
     let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
@@ -91,6 +92,7 @@ pub(crate) fn register(
         let ours = SystemSchema::new(Arc::new(ours));
         catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
     }
+    visible.into_iter().for_each(|function| context.register_udf(function));
     catalog_types::functions(context, &types).into_iter().for_each(|function| context.register_udf(function));
     let user = user.to_owned();
     // current_user is written as session_user, too.
@@ -252,24 +254,28 @@ fn pretty(bytes: i64) -> String {
     format!("{size} TB")
 }
 
-/// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `tarn.keys`.
+/// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `information_schema` and `tarn.keys`.
 pub fn substitute(statement: Statement) -> Result<Statement> {
     let mut asked = KeysAsked::default();
     let _ = walk(&statement, &mut asked);
     if !asked.expands || !(asked.primary || asked.indexes) {
         return Ok(statement);
     }
-    const INDEXES: &str = "SELECT current_database() AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
+    const INDEXES: &str = "SELECT current_database() AS \"TABLE_CAT\", table_schema AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
          repeats AS \"NON_UNIQUE\", NULL::text AS \"INDEX_QUALIFIER\", index_name AS \"INDEX_NAME\", 3::smallint AS \"TYPE\", \
          position AS \"ORDINAL_POSITION\", column_name AS \"COLUMN_NAME\", CASE WHEN descending THEN 'D' ELSE 'A' END AS \"ASC_OR_DESC\", \
          NULL::bigint AS \"CARDINALITY\", NULL::bigint AS \"PAGES\", NULL::text AS \"FILTER_CONDITION\", NULL::text AS \"REMARKS\" \
-         FROM (SELECT t.relname AS table_name, a.attname AS column_name, a.attnum::bigint AS position, i.relname AS index_name, \
+         FROM (SELECT n.nspname AS table_schema, t.relname AS table_name, a.attname AS column_name, a.attnum::bigint AS position, i.relname AS index_name, \
          x.indoption[a.attnum] & 1 = 1 AS descending, NOT x.indisunique AS repeats FROM pg_catalog.pg_index x \
-         JOIN pg_catalog.pg_class t ON t.oid = x.indrelid JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid \
+         JOIN pg_catalog.pg_class t ON t.oid = x.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace \
+         JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid \
          JOIN pg_catalog.pg_attribute a ON a.attrelid = i.oid) indexes ORDER BY table_name, repeats, index_name, position";
-    const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", 'public' AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
-         column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", table_name || '_pkey' AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
-         FROM tarn.keys ORDER BY table_name, position";
+    const KEYS: &str = "SELECT NULL::text AS \"TABLE_CAT\", table_schema AS \"TABLE_SCHEM\", table_name AS \"TABLE_NAME\", \
+         column_name AS \"COLUMN_NAME\", position AS \"KEY_SEQ\", key_name AS \"PK_NAME\", true AS \"IS_NOT_NULL\" \
+         FROM (SELECT k.table_schema, k.table_name, k.column_name, k.ordinal_position::bigint AS position, k.constraint_name AS key_name \
+         FROM information_schema.key_column_usage k JOIN information_schema.table_constraints c ON c.table_schema = k.table_schema \
+         AND c.table_name = k.table_name AND c.constraint_name = k.constraint_name WHERE c.constraint_type = 'PRIMARY KEY') keys \
+         ORDER BY table_name, position";
     let mut keys = statements(if asked.indexes { INDEXES } else { KEYS })?.pop();
     if let Some(Statement::Query(query)) = &mut keys
         && let SetExpr::Select(select) = query.body.as_mut()
@@ -285,7 +291,7 @@ struct KeysAsked {
     expands: bool,
     primary: bool,
     indexes: bool,
-    /// The same of `tarn.keys`.
+    /// The same of what is read instead.
     conditions: Vec<Expr>,
 }
 
@@ -307,7 +313,7 @@ impl Visitor for KeysAsked {
                 let text = |text: &str| Expr::Value(Value::SingleQuotedString(text.to_owned()).with_empty_span());
                 let asked = match column_of(left).map(|column| column.value.as_str()) {
                     Some("relname") => Expr::Identifier(Ident::new("table_name")),
-                    Some("nspname") => text("public"),
+                    Some("nspname") => Expr::Identifier(Ident::new("table_schema")),
                     _ => return ControlFlow::Continue(()),
                 };
                 if let Expr::Value(value) = right.as_ref() {
@@ -334,10 +340,10 @@ mod tests {
     fn the_table_of_a_primary_key_query_is_found() {
         let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE ct.relname = 'it''s' AND n.nspname = 'public' AND i.indisprimary";
         let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
-        assert!(replaced.to_string().contains("table_name = 'it''s' AND 'public' = 'public'"), "{replaced}");
+        assert!(replaced.to_string().contains("table_name = 'it''s' AND table_schema = 'public'"), "{replaced}");
         let sql = "SELECT information_schema._pg_expandarray(i.indkey), i.indoption FROM x WHERE n.nspname = $1 AND ct.relname = $2 AND i.indisunique";
         let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
-        assert!(replaced.to_string().contains("'public' = $1 AND table_name = $2"), "{replaced}");
+        assert!(replaced.to_string().contains("table_schema = $1 AND table_name = $2"), "{replaced}");
     }
 
     #[test]

@@ -17,8 +17,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::sql::sqlparser::ast::{
-    DataType as Named, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Statement,
-    TableFactor, Visitor, VisitorMut,
+    BinaryOperator, CastKind, DataType as Named, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName, Statement, TableFactor, Value, Visitor, VisitorMut,
 };
 use tarn_node::auth::PUBLIC;
 use tarn_node::auth::authorize::is_superuser;
@@ -26,9 +26,12 @@ use tarn_node::auth::users::Users;
 use tarn_node::auth::{Action, Principal, Privilege, authorize};
 use tarn_node::node::Node;
 use tarn_query::{walk, walk_mut};
+use tarn_types::{TableSchema, full_name};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{DATABASE, KEY_SUFFIX, fold};
+use crate::names::{DATABASE, fold};
+use crate::postgres::binary;
+use crate::relations::has_number;
 
 /// Of what a function tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,7 +140,8 @@ fn name_object(call: &mut Function, relations: &HashMap<String, String>) {
             }
             match (relation.map(String::as_str), of) {
                 (Some("pg_class"), Of::Table) => {
-                    *column = Ident::new("relname");
+                    let oid = std::mem::replace(column, Ident::new("relname"));
+                    *object = with_number(object.clone(), &oid);
                     call.name = ObjectName::from(vec![Ident::new(RELATION)]);
                 }
                 (Some("pg_namespace"), Of::Schema) => *column = Ident::new("nspname"),
@@ -147,6 +151,25 @@ fn name_object(call: &mut Function, relations: &HashMap<String, String>) {
         }
         _ => {}
     }
+}
+
+/// `oid::text || ' ' || relname`, as two relations of one name are in two schemas.
+fn with_number(name: Expr, oid: &Ident) -> Expr {
+    let mut number = name.clone();
+    match &mut number {
+        Expr::CompoundIdentifier(parts) => parts.last_mut().into_iter().for_each(|last| *last = oid.clone()),
+        other => *other = Expr::Identifier(oid.clone()),
+    }
+    let number = Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(number),
+        data_type: Named::Text,
+        array: false,
+        format: None,
+    };
+    let blank = Expr::Value(Value::SingleQuotedString(" ".to_owned()).with_empty_span());
+    let joined = binary(number, BinaryOperator::StringConcat, blank);
+    binary(joined, BinaryOperator::StringConcat, name)
 }
 
 struct HasPrivilege {
@@ -289,7 +312,10 @@ impl HasPrivilege {
                     "truncate" | "references" | "trigger" => None,
                     _ => return unknown(),
                 };
-                let Some(table) = self.table(object)? else {
+                let table = self.table(object)?;
+                let object =
+                    object.split_once(' ').filter(|_| self.of == Of::Relation).map_or(object, |(_, name)| name);
+                let Some(table) = table else {
                     let reads = wanted == Some(Privilege::Select) && !may_grant;
                     let rooted = match whom {
                         Whom::This(who) => is_superuser(users, who),
@@ -305,9 +331,11 @@ impl HasPrivilege {
                 })
             }
             Of::Schema => {
+                let made = self.node.schemas().get(object);
                 let is_public = match object {
                     "public" => true,
                     "pg_catalog" | "information_schema" | "tarn" => false,
+                    _ if made.is_some() => false,
                     other => {
                         let message = format!("schema \"{}\" does not exist", other.escape_debug());
                         return Err(SqlError::new("3F000", message));
@@ -315,6 +343,15 @@ impl HasPrivilege {
                 };
                 match word {
                     "usage" => Ok(!may_grant && may(Action::Session)),
+                    "create" if made.is_some() => {
+                        let owner = made.and_then(|of| of.owner);
+                        let is_owners = match whom {
+                            Whom::This(who) => who.name().is_some_and(|name| owner.as_deref() == Some(name)),
+                            Whom::Other(who) => who.name().is_some_and(|name| owner.as_deref() == Some(name)),
+                            Whom::Everybody => false,
+                        };
+                        Ok(!may_grant && (is_owners || may(Action::Server { what: "create in schemas of others" })))
+                    }
                     "create" if may_grant => Ok(is_public && may(Action::Server { what: "grant" })),
                     "create" => Ok(is_public && may(Action::Create)),
                     _ => unknown(),
@@ -327,8 +364,8 @@ impl HasPrivilege {
                 }
                 match word {
                     "connect" => Ok(!may_grant && may(Action::Session)),
-                    // There are no schemas to make.
-                    "create" => Ok(false),
+                    // A schema.
+                    "create" => Ok(!may_grant && may(Action::Server { what: "create schemas" })),
                     // Everybody may make temporary tables.
                     "temp" | "temporary" => Ok(!may_grant && may(Action::Session)),
                     _ => unknown(),
@@ -338,21 +375,22 @@ impl HasPrivilege {
     }
 
     /// `None`: a relation of the catalogs.
-    fn table(&self, name: &str) -> Result<Option<Arc<tarn_types::TableSchema>>> {
+    fn table(&self, name: &str) -> Result<Option<Arc<TableSchema>>> {
         let catalog = self.node.catalog();
         let parts = match self.of {
             // Who may use a table may know its index.
             Of::Relation => {
-                let of_index = || catalog.schema(name.strip_suffix(KEY_SUFFIX)?).ok();
-                return Ok(catalog.schema(name).ok().or_else(of_index));
+                let number = name.split_once(' ').and_then(|(number, _)| number.parse().ok());
+                let is_it = |table: &Arc<TableSchema>| number.is_some_and(|number| has_number(table, number));
+                return Ok(catalog.schemas().into_iter().find(is_it));
             }
             _ => parts(name),
         };
         match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["public", table] | [_, "public", table] => Ok(Some(catalog.schema(table)?)),
             [table] if table.starts_with("pg_") && !catalog.contains(table) => Ok(None),
             [table] => Ok(Some(catalog.schema(table)?)),
             ["pg_catalog" | "information_schema" | "tarn", _] => Ok(None),
+            [schema, table] | [_, schema, table] => Ok(Some(catalog.schema(&full_name::join(schema, table))?)),
             _ => Err(SqlError::undefined_table(name)),
         }
     }
@@ -400,7 +438,7 @@ mod tests {
             ("SELECT has_table_privilege('t'::regclass, 'select')", "SELECT has_table_privilege('t', 'select')"),
             (
                 "SELECT pg_catalog.has_table_privilege('bob', c.oid, 'select') FROM pg_class AS c",
-                "SELECT tarn_has_relation_privilege('bob', c.relname, 'select') FROM pg_class AS c",
+                "SELECT tarn_has_relation_privilege('bob', c.oid::TEXT || ' ' || c.relname, 'select') FROM pg_class AS c",
             ),
             (
                 "SELECT has_schema_privilege(oid, 'usage') FROM pg_namespace",

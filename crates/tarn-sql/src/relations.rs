@@ -10,7 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, new_empty_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray, new_empty_array, new_null_array,
+};
 use datafusion::arrow::compute::{cast, concat_batches, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int16Type, Int32Type, Schema, SchemaRef};
 use datafusion::catalog::{MemTable, SchemaProvider, Session, TableProvider};
@@ -20,8 +22,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use tarn_node::node::Node;
+use tarn_node::schemas::SchemaId;
 use tarn_types::data_type::TYPE_METADATA;
-use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, TableId, TableSchema};
+use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, TableId, TableSchema, full_name};
 
 use crate::catalog_dependencies;
 use crate::catalog_functions::{self, ListForm};
@@ -37,7 +40,7 @@ use crate::temporary::OwnSchema;
 use crate::view_text;
 
 /// The relations of this file.
-const RELATIONS: [&str; 14] = [
+const RELATIONS: [&str; 15] = [
     "pg_attrdef",
     "pg_attribute",
     "pg_class",
@@ -46,6 +49,7 @@ const RELATIONS: [&str; 14] = [
     "pg_description",
     "pg_enum",
     "pg_index",
+    "pg_namespace",
     "pg_proc",
     "pg_rewrite",
     "pg_sequence",
@@ -53,6 +57,9 @@ const RELATIONS: [&str; 14] = [
     "pg_type",
     "pg_views",
 ];
+
+/// Numbers of schemas that somebody made: the number of the schema behind.
+const SCHEMAS: i32 = 400_000_000;
 
 /// Numbers of tables and views, of indexes, and of the constraints that they are of: the id of the table, or of that of the entries, behind. Those of other relations are
 /// smaller.
@@ -105,6 +112,7 @@ pub(crate) async fn relation(
             Arc::new(Field::new(field.name(), numbers(DataType::Int16), true))
         }
         ("pg_index", "indclass" | "indcollation") => Arc::new(Field::new(field.name(), numbers(DataType::Int32), true)),
+        ("pg_namespace", "nspacl") => Arc::new(Field::new(field.name(), numbers(DataType::Utf8), true)),
         ("pg_type", "typtype") => {
             let letter = [(TYPE_METADATA.to_owned(), CHAR.to_owned())];
             Arc::new(field.as_ref().clone().with_metadata(letter.into()))
@@ -151,14 +159,20 @@ type Renumbered = HashMap<i32, i32>;
 
 impl Relation {
     async fn rows(&self, state: &dyn Session) -> Result<RecordBatch> {
-        let namespaces = self.read("pg_namespace", state).await?;
-        let names = texts(&namespaces, "nspname")?;
-        let namespaces: HashMap<String, i32> = names.into_iter().zip(numbers(&namespaces, "oid")?).collect();
-        let public = namespaces.get("public").copied().unwrap_or_default();
+        let (all, renumbered_schemas) = self.schemas(&self.read("pg_namespace", state).await?)?;
+        if self.name == "pg_namespace" {
+            let rights = self.schema.index_of("nspacl")?;
+            let mut columns = all.columns().to_vec();
+            columns[rights] = new_null_array(self.schema.field(rights).data_type(), all.num_rows());
+            return Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?);
+        }
+        let namespaces: HashMap<String, i32> = texts(&all, "nspname")?.into_iter().zip(numbers(&all, "oid")?).collect();
         let own_namespace = namespaces.get(&self.own.name).copied().unwrap_or_default();
-        let of = |table: &TableSchema| if table.id.is_temporary() { own_namespace } else { public };
+        let namespace = |full: &str| namespaces.get(full_name::schema_of(full)).copied().unwrap_or_default();
+        let of = |table: &TableSchema| if table.id.is_temporary() { own_namespace } else { namespace(&table.name) };
         let classes = self.read("pg_class", state).await?;
-        let (tables, numbers) = self.tables(&classes, public, own_namespace)?;
+        let classes = renumbered(&classes, &["relnamespace"], &renumbered_schemas)?;
+        let (tables, numbers) = self.tables(&classes, &namespaces)?;
         let indexes = || tables.iter().flat_map(|(oid, table)| indexes(table).into_iter().map(|of| (*oid, of)));
         let sequences = match self.name {
             "pg_class" | "pg_depend" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
@@ -176,7 +190,7 @@ impl Relation {
                 keys.map(|(oid, index)| constraint(oid, &index, of(index.table))).chain(checks).collect()
             }
             "pg_class" => {
-                let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, public));
+                let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, namespace(name)));
                 indexes().map(|(_, index)| index_relation(&index, of(index.table))).chain(numbers).collect()
             }
             "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
@@ -187,12 +201,12 @@ impl Relation {
                 catalog_dependencies::dependencies(&tables, &sequences, relations?, rules?)
             }
             "pg_enum" => catalog_types::labels(&self.node),
-            "pg_type" => catalog_types::types(&self.node, public),
+            "pg_type" => catalog_types::types(&self.node, namespace),
             "pg_proc" => {
                 let is_list =
                     self.schema.field_with_name("proargtypes").is_ok_and(|field| field.data_type().is_nested());
                 let form = if is_list { ListForm::Arrays } else { ListForm::Texts };
-                catalog_functions::functions(&self.node, public, form)
+                catalog_functions::functions(&self.node, namespace(full_name::PUBLIC), form)
             }
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),
@@ -222,14 +236,31 @@ impl Relation {
         Ok(concat_batches(&table.schema(), &rows)?)
     }
 
-    fn tables(&self, classes: &RecordBatch, public: i32, own: i32) -> Result<(Vec<Numbered>, Renumbered)> {
+    /// The schemas, with our numbers of those that somebody made; and which numbers are in the place of which.
+    fn schemas(&self, theirs: &RecordBatch) -> Result<(RecordBatch, Renumbered)> {
+        let mut instead = Renumbered::new();
+        for (theirs, name) in numbers(theirs, "oid")?.into_iter().zip(texts(theirs, "nspname")?) {
+            if let Some(of) = self.node.schemas().get(&name) {
+                instead.insert(theirs, number_of_schema(of.id));
+            }
+        }
+        Ok((renumbered(theirs, &["oid"], &instead)?, instead))
+    }
+
+    fn tables(&self, classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<(Vec<Numbered>, Renumbered)> {
+        let names: HashMap<i32, &str> = namespaces.iter().map(|(name, oid)| (*oid, name.as_str())).collect();
         let of = numbers(classes, "relnamespace")?;
         let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
         let (mut tables, mut renumbered) = (vec![], Renumbered::new());
         for ((theirs, name), of) in named {
-            let table = match of {
-                of if of == public => self.own.temporary.schema(self.node.catalog(), &name).ok(),
-                of if of == own => self.own.temporary.table(&name).map(|own| Arc::clone(own.schema())),
+            let table = match names.get(&of).copied() {
+                Some(schema) if schema == self.own.name => {
+                    self.own.temporary.table(&name).map(|own| Arc::clone(own.schema()))
+                }
+                Some(schema) if self.node.schemas().has_tables(schema) => {
+                    let full = full_name::join(schema, &name);
+                    self.own.temporary.schema(self.node.catalog(), &full).ok()
+                }
                 _ => None,
             };
             // It may be gone by now.
@@ -266,8 +297,8 @@ impl Relation {
         let view = table.options.view.as_ref()?;
         let users = self.node.users().users();
         Some(vec![
-            ("schemaname", ScalarValue::from("public")),
-            ("viewname", ScalarValue::from(table.name.clone())),
+            ("schemaname", ScalarValue::from(full_name::schema_of(&table.name))),
+            ("viewname", ScalarValue::from(full_name::bare(&table.name))),
             ("viewowner", ScalarValue::from(users.owner(table.id).unwrap_or("postgres").to_owned())),
             ("definition", ScalarValue::from(view_text::definition(view))),
         ])
@@ -276,7 +307,8 @@ impl Relation {
     fn without_views(&self, theirs: &RecordBatch) -> Result<RecordBatch> {
         let named = texts(theirs, "schemaname")?.into_iter().zip(texts(theirs, "tablename")?);
         let is_table = named.map(|(schema, name)| {
-            Some(schema != "public" || self.own.temporary.view(self.node.catalog(), &name).is_none())
+            let full = full_name::join(&schema, &name);
+            Some(self.own.temporary.view(self.node.catalog(), &full).is_none())
         });
         Ok(filter_record_batch(theirs, &is_table.collect::<BooleanArray>())?)
     }
@@ -389,9 +421,34 @@ fn renumbered(theirs: &RecordBatch, columns: &[&str], numbers_of: &Renumbered) -
     })
 }
 
+/// The number of a schema that somebody made, in every session.
+pub(crate) fn number_of_schema(id: SchemaId) -> i32 {
+    SCHEMAS.saturating_add(i32::try_from(id.0).unwrap_or(i32::MAX)).min(TABLES - 1)
+}
+
 /// The number of a table or view, in every session.
 pub(crate) fn number_of(table: &TableSchema) -> i32 {
     TABLES.saturating_add(place_of(table.id)).min(INDEXES - 1)
+}
+
+/// The number of the index of a table that has this full name.
+pub(crate) fn number_of_index(table: &TableSchema, full: &str) -> Option<i32> {
+    let found = indexes(table).into_iter().find(|index| full_name::beside(&table.name, &index.name) == full)?;
+    Some(found.number())
+}
+
+/// The full name of the table that has this number, or of the index of it that has.
+pub(crate) fn name_of_number(table: &TableSchema, number: i32) -> Option<String> {
+    if number_of(table) == number {
+        return Some(table.name.clone());
+    }
+    let index = indexes(table).into_iter().find(|index| index.number() == number)?;
+    Some(full_name::beside(&table.name, &index.name))
+}
+
+/// Whether it is the number of a table, or of an index of it.
+pub(crate) fn has_number(table: &TableSchema, number: i32) -> bool {
+    number_of(table) == number || indexes(table).iter().any(|index| index.number() == number)
 }
 
 /// What is added for a table: temporary ones have the upper half of the room, and their ids come again.
@@ -437,7 +494,7 @@ fn indexes(table: &TableSchema) -> Vec<Index<'_>> {
     let primary = has_primary_key(table).then(|| Index {
         table,
         place: place_of(table.id),
-        name: format!("{}{KEY_SUFFIX}", table.name),
+        name: format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)),
         columns: table.key.iter().map(of_key).collect(),
         is_primary: true,
         is_unique: true,
@@ -684,11 +741,15 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
 
 /// The statement that makes the index, as PostgreSQL writes it.
 fn definition(of: &Index<'_>) -> String {
-    let (index, name) = (quote(&of.name), quote(&of.table.name));
-    let schema = if of.table.id.is_temporary() { "pg_temp" } else { "public" };
+    let (index, name) = (quote(&of.name), quote(full_name::bare(&of.table.name)));
+    let schema = quote(schema_of(of.table));
     let columns = columns_text(of, order_text);
     let kind = if of.is_unique { "UNIQUE INDEX" } else { "INDEX" };
     format!("CREATE {kind} {index} ON {schema}.{name} USING btree ({columns})")
+}
+
+fn schema_of(table: &TableSchema) -> &str {
+    if table.id.is_temporary() { "pg_temp" } else { full_name::schema_of(&table.name) }
 }
 
 impl PgTables {
@@ -699,8 +760,8 @@ impl PgTables {
         for table in self.temporary.public(self.node.catalog()).iter().chain(&own) {
             for index in indexes(table) {
                 rows.push(vec![
-                    text(if table.id.is_temporary() { "pg_temp" } else { "public" }),
-                    text(&table.name),
+                    text(schema_of(table)),
+                    text(full_name::bare(&table.name)),
                     text(&index.name),
                     Cell::Null,
                     text(&definition(&index)),

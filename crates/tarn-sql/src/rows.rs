@@ -26,7 +26,7 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::{DateForm, Enumerated, Forms, Length, Style, Zone};
+use tarn_types::{DateForm, Enumerated, Forms, Length, Style, Zone, full_name};
 
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
@@ -65,8 +65,10 @@ pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
 pub(crate) fn long_name(of: &Type) -> String {
     let name = of.name();
     match (of.kind(), name.strip_prefix('_')) {
-        (Kind::Enum(_), _) => quote(name),
-        (Kind::Array(item), Some(_)) if matches!(item.kind(), Kind::Enum(_)) => format!("{}[]", quote(item.name())),
+        (Kind::Enum(_), _) => quote(&full_name::join(of.schema(), name)),
+        (Kind::Array(item), Some(_)) if matches!(item.kind(), Kind::Enum(_)) => {
+            format!("{}[]", quote(&full_name::join(item.schema(), item.name())))
+        }
         (Kind::Array(_), Some(item)) => format!("{}[]", long(item)),
         _ => long(name).to_owned(),
     }
@@ -110,8 +112,8 @@ pub fn pg_type(field: &Field) -> Result<Type> {
             _ if item.metadata().get(PG_OID_ALIAS_KEY).is_some_and(|kind| kind == "oid") => return Ok(Type::OID_ARRAY),
             _ => {
                 if let Some(of) = enumerated_type(item) {
-                    let (name, oid) = (format!("_{}", of.name()), of.oid() + 1);
-                    return Ok(Type::new(name, oid, Kind::Array(of), "public".to_owned()));
+                    let (name, oid, schema) = (format!("_{}", of.name()), of.oid() + 1, of.schema().to_owned());
+                    return Ok(Type::new(name, oid, Kind::Array(of), schema));
                 }
             }
         },
@@ -132,7 +134,8 @@ pub fn pg_type(field: &Field) -> Result<Type> {
 /// An enumerated type, by what a field says of it. Its labels are not asked for: they are written as texts.
 fn enumerated_type(field: &Field) -> Option<Type> {
     let (id, name) = Enumerated::of(field)?;
-    Some(Type::new(name.to_owned(), id.0, Kind::Enum(vec![]), "public".to_owned()))
+    let (schema, name) = full_name::split(name);
+    Some(Type::new(name.to_owned(), id.0, Kind::Enum(vec![]), schema.to_owned()))
 }
 
 /// Whether values of a type are labels, which are their texts in both forms.

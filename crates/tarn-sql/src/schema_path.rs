@@ -1,6 +1,7 @@
-//! Which schemas does a session look into? `current_schema` and `current_schemas(true)` read `search_path` as PostgreSQL does: what is there of
-//! it, in its order. Tables are found in `public` and, those that the session has to itself, before, whatever it says.
+//! Which schemas does a session look into? Those of its `search_path` that are there, in its order, as PostgreSQL reads it: names without a schema are looked for
+//! in them (`session/named.rs`), and `current_schema` and `current_schemas` tell them. Tables that the session has to itself come before all.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -11,27 +12,60 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
 use parking_lot::Mutex;
+use tarn_node::node::Node;
+use tarn_node::schemas::BUILT_IN;
+use tarn_types::full_name::PUBLIC;
 
 use crate::session::vars::Vars;
 
-const THERE: [&str; 4] = ["public", "pg_catalog", "information_schema", "tarn"];
 /// It is looked into first where a path does not name it.
 const CATALOG: &str = "pg_catalog";
 
+/// What a new session has.
+const USUAL: &str = "\"$user\", public";
+
+/// The schema that is called as who asks.
+const OWN: &str = "$user";
+
+/// The schemas that a session looks into, in order. `None`: `public` alone, as nearly always.
+pub(crate) fn path(vars: &Mutex<Vars>, node: &Node) -> Option<Arc<[String]>> {
+    let (path, user) = {
+        let vars = vars.lock();
+        let path = vars.changed("search_path");
+        if node.schemas().is_empty() && path.is_none_or(|path| path == USUAL || path == PUBLIC) {
+            return None;
+        }
+        (path.unwrap_or(USUAL).to_owned(), vars.get("session_authorization").unwrap_or_default())
+    };
+    let found = there(&path, &user, |name| node.schemas().has_tables(name));
+    (found != [PUBLIC]).then(|| found.into())
+}
+
+/// The same, `public` said.
+pub(crate) fn whole_path(vars: &Mutex<Vars>, node: &Node) -> Arc<[String]> {
+    path(vars, node).unwrap_or_else(|| [PUBLIC.to_owned()].into())
+}
+
 /// The functions.
-pub(crate) fn functions(vars: &Arc<Mutex<Vars>>) -> [ScalarUDF; 2] {
+pub(crate) fn functions(vars: &Arc<Mutex<Vars>>, node: &Arc<Node>) -> [ScalarUDF; 2] {
     [false, true].map(|gives_all| {
         let types = if gives_all { vec![DataType::Boolean] } else { vec![] };
         let signature = Signature::exact(types, Volatility::Stable);
-        OfPath { gives_all, vars: Arc::clone(vars), signature }.into()
+        OfPath { gives_all, vars: Arc::clone(vars), node: Arc::clone(node), signature }.into()
     })
 }
 
-#[derive(Debug)]
 struct OfPath {
     gives_all: bool,
     vars: Arc<Mutex<Vars>>,
+    node: Arc<Node>,
     signature: Signature,
+}
+
+impl fmt::Debug for OfPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl PartialEq for OfPath {
@@ -65,10 +99,9 @@ impl ScalarUDFImpl for OfPath {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let path = self.vars.lock().get("search_path")?;
-        let schemas = there(&path);
+        let schemas = whole_path(&self.vars, &self.node);
         if !self.gives_all {
-            return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(schemas.into_iter().next())));
+            return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(schemas.first().cloned())));
         }
         let asks = args.args[0].to_array(args.number_rows)?;
         let lists = asks.as_boolean().iter().map(|with_implicit| {
@@ -84,11 +117,16 @@ impl ScalarUDFImpl for OfPath {
     }
 }
 
-/// The schemas of a path that are there. `"$user"` is none.
-fn there(path: &str) -> Vec<String> {
+/// The schemas of a path that are there, as `user` has it; `is_there` tells of those that are not the system's.
+fn there(path: &str, user: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found: Vec<String> = vec![];
     for name in names(path) {
-        if THERE.contains(&name.as_str()) && !found.contains(&name) {
+        // A user who is called as a schema of the system does not look into it for that.
+        let (name, is_system) = match name == OWN {
+            true => (user.to_owned(), false),
+            false => (name.clone(), BUILT_IN.contains(&name.as_str())),
+        };
+        if (is_system || is_there(&name)) && !found.contains(&name) {
             found.push(name);
         }
     }
@@ -121,7 +159,11 @@ mod tests {
     /// What PostgreSQL 15 says.
     #[test]
     fn a_path_is_what_is_there_of_it() {
-        assert_eq!(there("\"$user\", public"), ["public"]);
+        let path_of = |user: &str, path: &str| there(path, user, |name| ["s", "bob", "public"].contains(&name));
+        let there = |path: &str| path_of("bob", path);
+        assert_eq!(there("\"$user\", public"), ["bob", "public"]);
+        assert_eq!(path_of("tarn", "\"$user\", public, tarn"), ["public", "tarn"]);
+        assert_eq!(there("notme, S, public, s"), ["s", "public"]);
         assert_eq!(there("notme"), [""; 0]);
         assert_eq!(there(""), [""; 0]);
         assert_eq!(names(r#"a, "b""c", """public""""#), ["a", "b\"c", "\"public\""]);

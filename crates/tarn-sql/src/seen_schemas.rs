@@ -1,4 +1,4 @@
-//! What does a name of schema `public` mean to a session, and what is there? The same as to everybody, but for the tables that its transaction
+//! What does the full name of a table mean to a session, and what is there? The same as to everybody, but for the tables that its transaction
 //! altered. Whoever looks for a table by name on behalf of a session, or lists them, asks here and not the node's catalog.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use tarn_node::catalog::{Catalog, Entry};
 use tarn_node::error::Error;
 use tarn_node::view_readers::{Rewrites, reader_of};
-use tarn_types::{TableId, TableSchema};
+use tarn_types::{TableId, TableSchema, full_name};
 
 use crate::altered::{Altered, AlteredTables, Called};
 use crate::error::Result;
+use crate::names::KEY_SUFFIX;
 use crate::temporary::Temporary;
 use crate::{view_columns, view_rename};
 
@@ -90,6 +91,16 @@ impl Temporary {
         }
         schemas.sort_by(|one, other| one.name.cmp(&other.name));
         schemas
+    }
+
+    /// Whether an index is called so, by its full name: it is in the schema of its table.
+    pub fn has_index(&self, catalog: &Catalog, full: &str) -> bool {
+        let is_its = |table: &TableSchema| {
+            let mut uniques = table.options.rules.uniques.iter();
+            let is_key = full.strip_suffix(KEY_SUFFIX) == Some(&table.name) && !table.is_keyless();
+            is_key || uniques.any(|unique| full_name::beside(&table.name, &unique.name) == full)
+        };
+        self.public(catalog).iter().any(|table| is_its(table))
     }
 
     /// The names of all of these.

@@ -18,10 +18,12 @@ use parking_lot::Mutex;
 use tarn_node::auth::{Action, Principal, Privilege, authorize};
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, give};
+use tarn_types::full_name;
 use tokio::runtime::Handle;
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{quote, relation_named};
+use crate::names::{parts_named, quote, relation_named};
+use crate::schema_path;
 use crate::session::vars::Vars;
 use crate::temporary::Temporary;
 use crate::transaction::Transaction;
@@ -77,11 +79,31 @@ impl Numbering {
     ///
     /// Errors: as of [`relation_named`]; `42P01` for one of schema `pg_temp` that is not there.
     fn named(&self, text: &str) -> Result<String> {
-        let Some(own) = text.trim().strip_prefix("pg_temp.") else { return relation_named(text) };
+        let Some(own) = text.trim().strip_prefix("pg_temp.") else { return self.in_path(text) };
         let name = relation_named(own)?;
         match self.own.sequence(&name).is_some() || self.own.table(&name).is_some() {
             true => Ok(name),
             false => Err(SqlError::undefined_table(text)),
+        }
+    }
+
+    /// As [`relation_named`], of a name without a schema the first of the session's path that has it.
+    fn in_path(&self, text: &str) -> Result<String> {
+        let Some(path) = schema_path::path(&self.vars, &self.node) else { return relation_named(text) };
+        let parts = parts_named(text)?;
+        let [name] = &parts[..] else { return relation_named(text) };
+        if self.own.sequence(name).is_some() || self.own.table(name).is_some() {
+            return Ok(name.clone());
+        }
+        let sequences = Arc::clone(self.node.sequences());
+        let all = self.wait(async move { sequences.all().await })?;
+        let mut fulls = path.iter().map(|schema| full_name::join(schema, name));
+        let is_there = |full: &String| {
+            all.iter().any(|(other, _)| other == full) || self.own.entry(self.node.catalog(), full).is_some()
+        };
+        match fulls.find(is_there) {
+            Some(full) => Ok(full),
+            None => Err(SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))),
         }
     }
 
@@ -179,10 +201,12 @@ impl Numbering {
         let sequences = Arc::clone(self.node.sequences());
         let all = self.wait(async move { sequences.all().await })?;
         let (table, column) = self.own.committed_names(table, column);
-        Ok(all
-            .into_iter()
-            .find(|(_, of)| is_of(of, &table, &column))
-            .map(|(name, _)| format!("public.{}", quote(&name))))
+        Ok(all.into_iter().find(|(_, of)| is_of(of, &table, &column)).map(|(name, _)| {
+            match full_name::schema_of(&name) {
+                full_name::PUBLIC => format!("public.{}", quote(&name)),
+                _ => quote(&name),
+            }
+        }))
     }
 
     /// Errors: `25006` in a transaction that only reads.

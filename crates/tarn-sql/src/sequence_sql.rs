@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::sequences::{Owner, Sequence, Width};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{check_name, fold, is_word, near, table_name, take};
+use crate::names::{check_name, fold, is_word, near, take, written_name};
 use crate::spelled::{data_type, literal};
 
 /// A statement about sequences.
@@ -104,7 +104,7 @@ pub fn sequence(parser: &mut Parser<'_>) -> Result<Option<SequenceSql>> {
 }
 
 fn name(parser: &mut Parser<'_>) -> Result<String> {
-    table_name(&parser.parse_object_name(false)?)
+    written_name(&parser.parse_object_name(false)?)
 }
 
 fn clauses(parser: &mut Parser<'_>, is_alter: bool) -> Result<Clauses> {
@@ -163,7 +163,7 @@ fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>> {
     let mut of = parser.parse_object_name(false)?;
     let column = of.0.pop().and_then(|part| part.as_ident().map(fold));
     match column.filter(|_| !of.0.is_empty()) {
-        Some(column) => Ok(Some((table_name(&of)?, column))),
+        Some(column) => Ok(Some((written_name(&of)?, column))),
         None => Err(SqlError::new(state::SYNTAX_ERROR, "invalid OWNED BY option")
             .with_hint("Specify OWNED BY table.column or OWNED BY NONE.")),
     }
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn clauses_come_in_any_order() {
         let sequence =
-            made("START 10 AS smallint CACHE 5 NO CYCLE INCREMENT BY 2 MAXVALUE 20 OWNED BY public.t.\"C\"").unwrap();
+            made("START 10 AS smallint CACHE 5 NO CYCLE INCREMENT BY 2 MAXVALUE 20 OWNED BY t.\"C\"").unwrap();
         assert_eq!((sequence.start, sequence.last, sequence.increment, sequence.max), (10, 10, 2, 20));
         assert_eq!((sequence.width, sequence.cache, sequence.min), (Width::Smallint, 5, 1));
         assert_eq!(
@@ -352,7 +352,7 @@ mod tests {
         let down = made("INCREMENT -1").unwrap();
         assert_eq!((down.start, down.max, down.min), (-1, -1, i64::MIN));
         assert_eq!(
-            of("drop sequence if exists a, public.B restrict").unwrap(),
+            of("drop sequence if exists a, B restrict").unwrap(),
             SequenceSql::Drop { names: vec!["a".into(), "b".into()], if_exists: true }
         );
     }

@@ -16,6 +16,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 
+use tarn_node::node::Node;
+
 use crate::advisory::{Key, Mode, OwnLocks};
 use crate::channels::Mail;
 use crate::error::{SqlError, state};
@@ -29,6 +31,7 @@ pub(crate) struct Own {
     pub settable: Settable,
     pub locks: Arc<OwnLocks>,
     pub mail: Arc<Mail>,
+    pub node: Arc<Node>,
 }
 
 impl Own {
@@ -50,7 +53,7 @@ impl Own {
                 all.push((format!("pg_try_advisory{level}_lock{shared}"), Does::TryLock(mode)));
             }
         }
-        let schemas = schema_path::functions(&self.settable.vars);
+        let schemas = schema_path::functions(&self.settable.vars, &self.node);
         let functions = all.into_iter().map(|(name, does)| {
             let signature = does.signature();
             let function = OfSession { name, does, signature, own: self.clone() };
@@ -163,7 +166,7 @@ impl OfSession {
     async fn answer(&self, columns: &[ArrayRef], row: usize) -> Result<ScalarValue> {
         let void = || ScalarValue::Utf8(Some(String::new()));
         let truth = |truth: bool| ScalarValue::Boolean(Some(truth));
-        let Own { settable, locks, mail } = &self.own;
+        let Own { settable, locks, mail, .. } = &self.own;
         let vars = &settable.vars;
         Ok(match self.does {
             Does::ShowSetting => {

@@ -22,9 +22,10 @@ use crate::error::{Result, SqlError, state};
 use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
-use crate::names::{fold, is_word, table_name};
+use crate::names::{fold, is_word, written_name};
 use crate::postgres::in_from::whole_table;
 use crate::postgres::select_list;
+use crate::schema_sql::SchemaSql;
 use crate::sequence_sql::SequenceSql;
 use crate::shown::{name_columns, plain_columns};
 use crate::type_sql::TypeSql;
@@ -32,7 +33,7 @@ use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
 use crate::{
     access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, function_sql, like_sql,
-    pg_catalog, sequence_sql, type_sql, type_tree,
+    pg_catalog, schema_sql, sequence_sql, type_sql, type_tree,
 };
 
 /// One statement.
@@ -68,6 +69,8 @@ pub enum Parsed {
     Comment(Box<Comment>),
     /// `CREATE SEQUENCE` and its kin.
     Sequence(Box<SequenceSql>),
+    /// `CREATE SCHEMA` and its kin.
+    Schema(Box<SchemaSql>),
     /// `CREATE TYPE` and its kin.
     Type(Box<TypeSql>),
     /// `CREATE FUNCTION` and its kin.
@@ -161,7 +164,7 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         for _ in 0..words {
             parser.next_token();
         }
-        let table = table_name(&parser.parse_object_name(false)?)?;
+        let table = written_name(&parser.parse_object_name(false)?)?;
         return Ok(Parsed::Admin { work, table });
     }
     if let Some(copy) = parser::copy_on_conflict(parser)? {
@@ -192,6 +195,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(statement) = function_sql::user_function(parser, sql)? {
         return Ok(Parsed::Function(Box::new(statement)));
+    }
+    if let Some(statement) = schema_sql::schema(parser)? {
+        return Ok(Parsed::Schema(Box::new(statement)));
     }
     if let Some(comment) = comment_sql::comment(parser)? {
         return Ok(Parsed::Comment(Box::new(comment)));
@@ -309,7 +315,7 @@ mod tests {
 
     #[test]
     fn own_statements_and_several_in_one_text() {
-        let parsed = parse("; DELIVER TABLE Public.T ; select 1;; evict table \"My\"").unwrap();
+        let parsed = parse("; DELIVER TABLE T ; select 1;; evict table \"My\"").unwrap();
         assert_eq!(parsed.len(), 3);
         assert_eq!(parsed[0], Parsed::Admin { work: Work::Deliver, table: "t".into() });
         assert_eq!(parsed[2], Parsed::Admin { work: Work::Evict, table: "My".into() });

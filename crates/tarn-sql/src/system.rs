@@ -25,7 +25,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{Field, Schema};
 use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
-use tarn_types::Value;
+use tarn_types::{Value, full_name};
 
 use crate::activity::Activity;
 use crate::definition::{create_statement, key_text};
@@ -315,8 +315,9 @@ pub(crate) enum Cell {
     Null,
 }
 
+/// A text; a full name in it with a dot behind the schema.
 pub(crate) fn text(value: &str) -> Cell {
-    Cell::Text(value.to_owned())
+    Cell::Text(full_name::dotted(value).into_owned())
 }
 
 pub(crate) fn int(value: u64) -> Cell {

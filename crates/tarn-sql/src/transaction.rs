@@ -26,8 +26,9 @@ use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::renames::Rename;
+use tarn_node::schemas::SchemaId;
 use tarn_node::transaction::{Moment, TableWrites};
-use tarn_types::{MutationBatch, TableId, TableSchema, TypeId};
+use tarn_types::{MutationBatch, TableId, TableSchema, TypeId, full_name};
 
 use crate::budget::{Budget, Reservation};
 use crate::ddl::Ddl;
@@ -139,7 +140,7 @@ struct Held {
     does: Does,
 }
 
-/// A table, view, index, type or function that a transaction made.
+/// A table, view, index, type, schema or function that a transaction made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Of an index nothing.
@@ -156,6 +157,7 @@ pub enum What {
     Index(TableId),
     Type(TypeId),
     Function(FunctionId),
+    Schema(SchemaId),
 }
 
 struct Savepoint {
@@ -519,7 +521,7 @@ impl Transaction {
     pub fn changes_names(&self) -> bool {
         let Transaction::Open(open) = self else { return false };
         open.drops.iter().any(|ddl| match ddl {
-            Ddl::Drop { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
+            Ddl::Drop { .. } | Ddl::DropSchemas { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
             Ddl::Create { .. }
             | Ddl::DropTypes(_)
             | Ddl::DropFunctions(_)
@@ -543,6 +545,7 @@ impl Transaction {
                         }
                     }
                 }
+                Ddl::DropSchemas { names: gone, .. } => names.retain(|name, _| !is_in(gone, name)),
                 Ddl::Create { .. } | Ddl::DropTypes(_) | Ddl::DropFunctions(_) | Ddl::Views(_) => {}
             }
         }
@@ -572,6 +575,7 @@ impl Transaction {
         self.check_named(name)?;
         let is_dropped = |ddl: &Ddl| match ddl {
             Ddl::Drop { names, .. } | Ddl::Views(Change::Drop { names, .. }) => names.iter().any(|other| other == name),
+            Ddl::DropSchemas { names, .. } => is_in(names, name),
             _ => false,
         };
         let is_replaced = |ddl: &Ddl| matches!(ddl, Ddl::Views(Change::Create { schema, .. }) if schema.name == name);
@@ -630,6 +634,16 @@ impl Transaction {
         }
     }
 
+    /// Whether it drops a schema at COMMIT.
+    pub fn drops_schema(&self, id: SchemaId) -> bool {
+        match self {
+            Transaction::Open(open) => {
+                open.drops.iter().any(|ddl| matches!(ddl, Ddl::DropSchemas { ids, .. } if ids.contains(&id)))
+            }
+            _ => false,
+        }
+    }
+
     /// Drops tables, or changes views, when it commits.
     pub fn drop_later(&mut self, ddl: Ddl) -> Result<()> {
         self.writable()?.drops.push(ddl);
@@ -665,7 +679,12 @@ impl Transaction {
     }
 }
 
-/// Drops the tables, types and functions that a transaction made, unless somebody else did, and indexes that no table names.
+/// Whether a full name is in one of these schemas.
+fn is_in(schemas: &[String], name: &str) -> bool {
+    schemas.iter().any(|schema| schema == full_name::schema_of(name))
+}
+
+/// Drops the tables, types, schemas and functions that a transaction made, unless somebody else did, and indexes that no table names.
 pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
     for Made { name, what } in made.into_iter().rev() {
         let id = match what {
@@ -679,6 +698,14 @@ pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
                     let error = SqlError::from(error);
                     let message = format!("function \"{name}\", which the transaction made: {}", error.message());
                     SqlError::new(error.state(), message).with_hint("it is there: DROP FUNCTION it")
+                })?;
+                continue;
+            }
+            What::Schema(id) => {
+                node.drop_schema(id, false).await.map_err(|error| {
+                    let error = SqlError::from(error);
+                    let message = format!("schema \"{name}\", which the transaction made: {}", error.message());
+                    SqlError::new(error.state(), message).with_hint("it is there: DROP SCHEMA it")
                 })?;
                 continue;
             }

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use tarn_node::types::{Attribute, TypeKind};
 
 use crate::error::{Result, SqlError, state};
-use crate::names::{check_name, fold, is_word, near, table_name, take};
+use crate::names::{check_name, fold, is_word, near, take, written_name};
 
 /// Bytes of a label, at most, as in PostgreSQL.
 const MAX_LABEL_BYTES: usize = 63;
@@ -223,7 +223,7 @@ fn drop_of(parser: &mut Parser<'_>) -> Result<TypeSql> {
 }
 
 fn name(parser: &mut Parser<'_>) -> Result<String> {
-    table_name(&parser.parse_object_name(false)?)
+    written_name(&parser.parse_object_name(false)?)
 }
 
 fn label(parser: &mut Parser<'_>) -> Result<String> {
@@ -272,7 +272,7 @@ mod tests {
     fn types_are_made_changed_and_dropped() {
         let labels = |labels: &[&str]| TypeKind::Enum { labels: labels.iter().map(|label| (*label).into()).collect() };
         assert_eq!(
-            of("create type public.Mood as enum ('sad', 'o''k');"),
+            of("create type Mood as enum ('sad', 'o''k');"),
             TypeSql::Create { name: "mood".into(), kind: labels(&["sad", "o'k"]) }
         );
         assert_eq!(of("CREATE TYPE \"E\" AS ENUM ()"), TypeSql::Create { name: "E".into(), kind: labels(&[]) });

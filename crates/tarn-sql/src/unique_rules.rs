@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, IndexColumn, NullsDistinctOption, OrderByExpr, OrderByOptions, UniqueConstraint,
 };
-use tarn_types::{DataType, IndexedColumn, TableId, TableSchema, Unique};
+use tarn_types::{DataType, IndexedColumn, TableId, TableSchema, Unique, full_name};
 
 use crate::column_rules::made_up;
 use crate::error::{Result, SqlError, state};
@@ -173,7 +173,9 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
             None => {
                 unnamed.push(uniques.len());
                 let columns = said.columns.join("_");
-                let name = made_up(&[&table.name, &columns], label(said.by_index), |name| names.contains(name));
+                let name = made_up(&[full_name::bare(&table.name), &columns], label(said.by_index), |name| {
+                    names.contains(name)
+                });
                 names.insert(name.clone());
                 name
             }
@@ -201,7 +203,8 @@ pub fn name_anew(table: &mut TableSchema, at: usize, is_taken: impl Fn(&str) -> 
     let columns = columns.collect::<Vec<_>>().join("_");
     let others = table.options.rules.uniques.iter().enumerate().filter(|(other, _)| *other != at);
     let others: HashSet<&str> = others.map(|(_, unique)| unique.name.as_str()).collect();
-    let is_taken = |name: &str| others.contains(name) || is_taken(name);
-    let name = made_up(&[&table.name, &columns], label(unique.by_index), is_taken);
+    // Its index is in the schema of the table.
+    let is_taken = |name: &str| others.contains(name) || is_taken(&full_name::beside(&table.name, name));
+    let name = made_up(&[full_name::bare(&table.name), &columns], label(unique.by_index), is_taken);
     table.options.rules.uniques[at].name = name;
 }

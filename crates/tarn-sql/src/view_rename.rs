@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use datafusion::sql::sqlparser::ast::{Query, Spanned, Statement, TableFactor, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Spanned, Statement, TableFactor, Visitor};
 use tarn_node::error::{Error, ErrorKind};
 use tarn_query::walk;
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, full_name};
 
 use crate::error::Result;
 use crate::names::{fold, quote, table_name};
@@ -96,6 +96,16 @@ impl Visitor for Found<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        // With a schema before it, a column is one of a table that has no other name.
+        if let Expr::CompoundIdentifier(parts) = expr
+            && let [.., schema, table, _] = &parts[..]
+        {
+            self.is_shadowed |= self.instead.contains_key(&full_name::join(&fold(schema), &fold(table)));
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         if let TableFactor::Table { name, alias, .. } = factor
             && let Ok(old) = table_name(name)
@@ -103,7 +113,7 @@ impl Visitor for Found<'_> {
         {
             let span = name.span();
             let at = place(self.text, span.start)..place(self.text, span.end);
-            let alias = if alias.is_none() { format!(" AS {}", quote(&old)) } else { String::new() };
+            let alias = if alias.is_none() { format!(" AS {}", quote(full_name::bare(&old))) } else { String::new() };
             self.places.push((at, format!("{new}{alias}")));
         }
         ControlFlow::Continue(())
@@ -129,6 +139,12 @@ mod tests {
         );
         assert_eq!(of("SELECT é FROM t AS é").as_deref(), Some("SELECT é FROM \"U\" AS é"));
         assert_eq!(of("SELECT a FROM o").as_deref(), Some("SELECT a FROM o"));
+        let names = BTreeMap::from([(full_name::join("s", "t"), full_name::join("s", "u"))]);
+        let instead = names.iter().map(|(old, new)| (old.clone(), quote(new))).collect();
+        let of = |text: &str| rewritten(text, &instead, &names).unwrap();
+        let renamed = "SELECT t.a FROM s.u AS t, t AS x";
+        assert_eq!(of("SELECT t.a FROM s.t, t AS x").as_deref(), Some(renamed));
+        assert_eq!(of("SELECT s.t.a FROM s.t"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tarn_types::TableSchema;
 
 use crate::comment_sql::Comment;
 use crate::error::{Result, SqlError};
-use crate::names::{fold, is_word, near, table_name};
+use crate::names::{fold, is_word, near, written_name};
 
 /// A view that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ pub fn head(parser: &mut Parser<'_>) -> Result<Option<CreateView>> {
     for _ in 0..kind.n_words {
         parser.next_token();
     }
-    let name = table_name(&parser.parse_object_name(false)?)?;
+    let name = written_name(&parser.parse_object_name(false)?)?;
     let mut columns = vec![];
     if parser.consume_token(&Token::LParen) {
         loop {

@@ -299,6 +299,60 @@ fn a_function_that_dies_while_it_is_changed_is_whole() -> Result<()> {
     })
 }
 
+/// A schema is there with what is in it, or with what is left of it, whichever step of its end the server dies at; it is never gone before that.
+#[test]
+fn a_schema_that_dies_while_it_is_made_or_dropped_has_whole_tables() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        for place in ["schemas::made", "schemas::dropping", "schemas::empty"] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            let schema = "CREATE SCHEMA s; CREATE TABLE s.t (k serial PRIMARY KEY, v text UNIQUE); \
+                          INSERT INTO s.t (v) VALUES ('a'); CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (7); \
+                          CREATE VIEW s.w AS SELECT v FROM s.t; CREATE TYPE s.mood AS ENUM ('ok')";
+            client.batch_execute(schema).await?;
+            server.stop()?;
+            let change = if place == "schemas::made" { "CREATE SCHEMA r" } else { "DROP SCHEMA s CASCADE" };
+            let server = after_death_at(folder.path(), place, change).await?;
+            let client = server.connect().await?;
+            ensure!(one(&client, "SELECT k::bigint FROM t").await? == 7, "{place}: a table of public is as it was");
+            let n_named = "SELECT count(*) FROM pg_namespace WHERE nspname";
+            if place == "schemas::made" {
+                ensure!(one(&client, &format!("{n_named} = 'r'")).await? == 1, "{place}");
+                client.batch_execute("CREATE TABLE r.t (k int); DROP SCHEMA r CASCADE").await.context(place)?;
+            }
+            // No answer came: it is there, with what was not dropped, and goes now.
+            ensure!(one(&client, &format!("{n_named} = 's'")).await? == 1, "{place}");
+            client.batch_execute("CREATE TABLE s.more (k serial); DROP SCHEMA s CASCADE").await.context(place)?;
+            ensure!(one(&client, &format!("{n_named} IN ('r', 's')")).await? == 0, "{place}");
+            let left = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                        WHERE n.nspname NOT IN ('public', 'pg_catalog', 'information_schema', 'tarn')";
+            ensure!(one(&client, left).await? == 0, "{place}: nothing is in a schema that is gone");
+            client.batch_execute(&schema.replace("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (7);", "")).await?;
+            ensure!(one(&client, "SELECT k::bigint FROM s.t WHERE v = 'a'").await? == 1, "{place}: all of it is new");
+            server.stop()?;
+        }
+        for (place, has_happened) in [("schemas::made_anew", false), ("renames::defined", true), ("schemas::renamed", true)] {
+            let folder = tempfile::tempdir()?;
+            let server = start(folder.path(), None).await?;
+            let client = server.connect().await?;
+            let schema = "CREATE SCHEMA s; CREATE TABLE s.t (k int PRIMARY KEY, v text UNIQUE); INSERT INTO s.t VALUES (1, 'a'); \
+                          CREATE VIEW w AS SELECT k FROM s.t";
+            client.batch_execute(schema).await?;
+            server.stop()?;
+            let server = after_death_at(folder.path(), place, "ALTER SCHEMA s RENAME TO r").await?;
+            let client = server.connect().await?;
+            let (there, other) = if has_happened { ("r", "s") } else { ("s", "r") };
+            ensure!(one(&client, &format!("SELECT k::bigint FROM {there}.t WHERE v = 'a'")).await? == 1, "{place}");
+            ensure!(one(&client, "SELECT k::bigint FROM w").await? == 1, "{place}: the view reads it");
+            client.batch_execute(&format!("DROP SCHEMA {other}; DROP SCHEMA {there} CASCADE")).await.context(place)?;
+            server.stop()?;
+        }
+        Ok(())
+    })
+}
+
 /// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT the server dies at.
 #[test]
 fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Result<()> {

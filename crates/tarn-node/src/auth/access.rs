@@ -55,8 +55,8 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objects {
     Tables(Vec<String>),
-    /// Those that there are when it runs.
-    AllTables,
+    /// Those that there are in this schema when it runs.
+    AllTables(String),
     /// Schema `public`.
     Schema,
 }
@@ -71,7 +71,7 @@ impl Access {
             Access::Grant(grant) | Access::Revoke(grant) => {
                 let on = match &grant.on {
                     Objects::Tables(names) => names.join(", "),
-                    Objects::AllTables => "all tables".to_owned(),
+                    Objects::AllTables(schema) => format!("all tables of schema {schema}"),
                     Objects::Schema => "schema public".to_owned(),
                 };
                 format!("{:?} on {on}: {}", grant.privileges, grant.users.join(", "))

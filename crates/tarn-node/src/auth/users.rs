@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tarn_types::TableId;
+use tarn_types::{TableId, full_name};
 
 use super::access::{Access, Attributes, Grant, Objects, PUBLIC, Privilege};
 use super::password::{encode, random};
@@ -258,7 +258,10 @@ impl Users {
                 return Ok(());
             }
             Objects::Tables(names) => names.iter().map(|name| table_id(tables, name)).collect::<Result<_>>()?,
-            Objects::AllTables => tables.values().copied().collect(),
+            Objects::AllTables(schema) => {
+                let is_in = |(name, _): &(&String, &TableId)| full_name::schema_of(name) == schema;
+                tables.iter().filter(is_in).map(|(_, id)| *id).collect()
+            }
         };
         for id in ids {
             let rights = self.tables.entry(id.0).or_default();

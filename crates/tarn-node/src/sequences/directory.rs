@@ -43,6 +43,8 @@ pub struct Directory {
     metastore: Arc<dyn Metastore>,
     /// Of sequences whose numbers were asked for. Held for moments only.
     taken: Mutex<HashMap<String, Taken>>,
+    /// The names that were there when all were asked for, or changed, last. Held for moments only.
+    seen: Mutex<Arc<[String]>>,
     /// One change of the document at a time.
     changing: tokio::sync::Mutex<()>,
 }
@@ -59,12 +61,20 @@ struct Taken {
 impl Directory {
     /// No IO.
     pub fn new(metastore: Arc<dyn Metastore>) -> Directory {
-        Directory { metastore, taken: Mutex::default(), changing: tokio::sync::Mutex::default() }
+        let (taken, seen, changing) = (Mutex::default(), Mutex::new([].into()), tokio::sync::Mutex::default());
+        Directory { metastore, taken, seen, changing }
     }
 
     /// All there are, by name. Cost: one list of the tables.
     pub async fn all(&self) -> Result<Vec<(String, Sequence)>> {
-        Ok(read(&*self.metastore).await?.0.into_iter().collect())
+        let all: Vec<(String, Sequence)> = read(&*self.metastore).await?.0.into_iter().collect();
+        *self.seen.lock() = all.iter().map(|(name, _)| name.clone()).collect();
+        Ok(all)
+    }
+
+    /// The names that there were when [`Directory::all`] told them, or one was changed, last. No IO.
+    pub fn seen(&self) -> Arc<[String]> {
+        Arc::clone(&self.seen.lock())
     }
 
     /// Cost: one list of the tables.
@@ -287,7 +297,10 @@ impl Directory {
                 return Ok(done);
             }
             match put_document(&*self.metastore, DOCUMENT, version, &to_text(&sequences)).await {
-                Ok(_) => return Ok(done),
+                Ok(_) => {
+                    *self.seen.lock() = sequences.into_keys().collect();
+                    return Ok(done);
+                }
                 Err(tarn_metastore::Error::DocumentChanged { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

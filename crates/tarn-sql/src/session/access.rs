@@ -20,7 +20,7 @@ use tarn_query::dml::DmlKind;
 use tarn_query::keyed::KeyedPlan;
 use tarn_query::merge::Clause;
 use tarn_query::{OnKey, Read, reads};
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, full_name};
 
 use super::literals::call_texts;
 use super::prepare::Kind;
@@ -202,18 +202,19 @@ impl Session {
             Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
             Kind::Access(access) => self.allow_access(&asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
-            Kind::CreateView(_) => asking.may(Action::Create),
+            Kind::CreateView(view) => self.may_make(&view.name),
             // Asked for when it is known whose it is.
             Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),
             Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
             Kind::Type(statement) => self.allow_types(statement),
             Kind::Function(statement) => self.allow_functions(statement),
+            Kind::Schema(statement) => self.allow_schemas(statement),
             Kind::CreateLike(like) => {
                 if let Ok(of) = self.relation(&like.of) {
                     asking.rows(&of, Privilege::Select)?;
                 }
-                self.allow_create(&asking, &like.create)
+                self.allow_create(&like.create)
             }
             Kind::Alter(alter) => match self.temporary.entry(self.node.catalog(), &alter.name).is_some() {
                 true => self.allow_own(&asking, &alter.name),
@@ -280,7 +281,7 @@ impl Session {
         let catalog = self.node.catalog();
         let is_seen =
             |name: &String| catalog.schema(name).is_ok_and(|table| may_see(&asking.users, &asking.who, &table));
-        catalog.names().into_iter().filter(is_seen).map(lit).collect()
+        catalog.names().into_iter().filter(is_seen).map(|name| lit(full_name::dotted(&name).into_owned())).collect()
     }
 
     fn allow_own(&self, asking: &Asking, table: &str) -> Result<()> {
@@ -291,9 +292,18 @@ impl Session {
     }
 
     /// Anybody may make temporary tables.
-    fn allow_create(&self, asking: &Asking, create: &CreateTable) -> Result<()> {
+    fn allow_create(&self, create: &CreateTable) -> Result<()> {
         let is_own = create.temporary || self.own_name(&create.name).is_some();
-        if is_own { Ok(()) } else { asking.may(Action::Create) }
+        if is_own { Ok(()) } else { self.may_make(&table_name(&create.name)?) }
+    }
+
+    /// Whether the user may make something of this full name: in `public` who was granted that, elsewhere who owns the schema.
+    pub(super) fn may_make(&self, full: &str) -> Result<()> {
+        match full_name::schema_of(full) {
+            full_name::PUBLIC => self.asking().may(Action::Create),
+            // Of one that is not there is told when it is made.
+            schema => self.node.schemas().get(schema).map_or(Ok(()), |of| self.allow_schema(&of)),
+        }
     }
 
     fn allow_rows(&self, asking: &Asking, name: &ObjectName, privilege: Privilege) -> Result<()> {
@@ -303,7 +313,7 @@ impl Session {
 
     fn allow_utility(&self, asking: &Asking, statement: &Statement) -> Result<()> {
         match statement {
-            Statement::CreateTable(create) => self.allow_create(asking, create),
+            Statement::CreateTable(create) => self.allow_create(create),
             Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => {
                 let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
                 // Those that are not there may be fine (IF EXISTS); `may_drop` asks again when it is done.
@@ -328,7 +338,7 @@ impl Session {
                 }
             }
             Statement::Call(function) => match call_texts(&function.args).and_then(|texts| texts.into_iter().next()) {
-                Some(table) => self.allow_own(asking, &table),
+                Some(table) => self.allow_own(asking, &self.called(&table)),
                 None => Ok(()),
             },
             // They concern the session, or are refused whoever asks. The statement of an EXECUTE, and settings of the
@@ -370,7 +380,7 @@ impl Session {
             Access::Owner { .. } => asking.may(Action::Server { what: "give tables to others" }),
             Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
                 Objects::Tables(names) => names.iter().try_for_each(|name| self.allow_own(asking, name)),
-                Objects::AllTables | Objects::Schema => {
+                Objects::AllTables(_) | Objects::Schema => {
                     asking.may(Action::Server { what: "grant or revoke on all tables or schema public" })
                 }
             },
@@ -386,6 +396,9 @@ impl Session {
     pub(super) async fn access(&self, access: &Access) -> Result<Answer> {
         for name in named(access) {
             self.refuse_own(tag(access), name)?;
+        }
+        if let Access::DropUser { names, .. } = access {
+            names.iter().try_for_each(|name| self.check_owns_no_schema(name))?;
         }
         let (node, change) = (Arc::clone(&self.node), access.clone());
         super::execute::to_its_end(async move { node.users().apply(&change).await }).await?;
@@ -412,6 +425,7 @@ impl Session {
             Kind::Sequence(statement) => (statement.tag(), statement.objects()),
             Kind::Type(statement) => (statement.tag(), statement.objects()),
             Kind::Function(statement) => (statement.tag(), statement.objects()),
+            Kind::Schema(statement) => (statement.tag(), statement.objects()),
             Kind::Attach(request) => ("ATTACH", request.name.clone()),
             Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
             Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
@@ -440,6 +454,7 @@ impl Session {
             | Kind::Vacuum(_)
             | Kind::Fetch(_) => return,
         };
+        let objects = full_name::dotted(&objects);
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
     }
 }
@@ -455,7 +470,7 @@ fn named(access: &Access) -> &[String] {
         Access::Owner { table, .. } => std::slice::from_ref(table),
         Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
             Objects::Tables(names) => names,
-            Objects::AllTables | Objects::Schema => &[],
+            Objects::AllTables(_) | Objects::Schema => &[],
         },
         Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => &[],
     }

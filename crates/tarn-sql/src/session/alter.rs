@@ -15,9 +15,10 @@ use tarn_node::auth::Principal;
 use tarn_node::jobs::Work;
 use tarn_node::node::Node;
 use tarn_node::renames::Rename;
+use tarn_node::sequences::Sequence;
 use tarn_node::types::Types;
 use tarn_node::views::no_view;
-use tarn_types::{Check, Column, ColumnId, DataType, Style, TableSchema, Value};
+use tarn_types::{Check, Column, ColumnId, DataType, Style, TableSchema, Value, full_name};
 
 use super::access::{may_drop, may_own_relation};
 use super::columns::{
@@ -45,12 +46,40 @@ impl Session {
         self.refuse_own(alter.tag(), &alter.name)?;
         match &alter.change {
             Change::Rename(to) => self.rename(alter, to).await?,
+            Change::SetSchema(schema) => {
+                let to = full_name::join(schema, full_name::bare(&alter.name));
+                self.check_moved(&alter.name, &to).await?;
+                self.rename(alter, &to).await?;
+            }
             Change::Actions(actions) => match self.must_hold()? {
                 true => self.alter_later(alter, actions).await?,
                 false => self.change_table(alter, actions).await?,
             },
         }
         Ok(Answer::done(alter.tag()))
+    }
+
+    /// Before a table or view comes into another schema, with its indexes.
+    ///
+    /// Errors: `3F000`, `42501` of the schema; `42P07` for the name of an index that is taken there; `0A000` for sequences that would have to come along.
+    async fn check_moved(&self, from: &str, to: &str) -> Result<()> {
+        self.node.schemas().check_there(to)?;
+        self.may_make(to)?;
+        let sequences = self.node.sequences().all().await?;
+        let is_its = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == from);
+        if sequences.iter().any(|(name, of)| name == from || is_its(of)) {
+            return Err(SqlError::unsupported(
+                format!("SET SCHEMA of sequences, and of table {from}, whose columns have some"),
+                "CREATE TABLE … AS, or (LIKE …) and INSERT, in the other schema",
+            ));
+        }
+        let Some(table) = self.temporary.entry(self.node.catalog(), from) else { return Ok(()) };
+        let table = table.schema();
+        let mut indexes = table.options.rules.uniques.iter().map(|unique| full_name::beside(to, &unique.name));
+        match indexes.find(|index| self.temporary.has_index(self.node.catalog(), index)) {
+            Some(taken_there) => Err(taken(&taken_there)),
+            None => Ok(()),
+        }
     }
 
     async fn rename(&self, alter: &Alter, to: &str) -> Result<()> {
@@ -622,7 +651,7 @@ impl Changed {
             uniques.remove(at);
             return Ok(());
         }
-        if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", self.to.name) {
+        if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", full_name::bare(&self.to.name)) {
             return Err(SqlError::unsupported(
                 "ALTER TABLE … DROP CONSTRAINT of a primary key",
                 "CREATE TABLE … AS makes a table without a key; rename it then",

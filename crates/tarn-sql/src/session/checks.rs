@@ -8,7 +8,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlan;
 use tarn_query::{Compiled, sql_schema};
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, full_name};
 
 use super::Session;
 use super::create_as::written;
@@ -66,7 +66,7 @@ impl Session {
         let columns =
             table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));
         let columns = columns.collect::<Vec<_>>().join(", ");
-        let sql = format!("SELECT ({expr}) FROM (SELECT {columns}) AS {}", quote(&table.name));
+        let sql = format!("SELECT ({expr}) FROM (SELECT {columns}) AS {}", quote(full_name::bare(&table.name)));
         let plan = self.plan(&written(&sql)?, &[]).await?;
         match is_of_rows(&plan)? {
             true => Ok(plan),

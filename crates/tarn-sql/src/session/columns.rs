@@ -16,7 +16,9 @@ use futures::future::BoxFuture;
 use tarn_node::types::Types;
 use tarn_query::defaults::computing;
 use tarn_query::sql_schema;
-use tarn_types::{Column, ColumnId, DataType, Enumerated, Length, Style, TableSchema, Value, arrow_field, conform};
+use tarn_types::{
+    Column, ColumnId, DataType, Enumerated, Length, Style, TableSchema, Value, arrow_field, conform, full_name,
+};
 
 use super::Session;
 use super::defaults::is_assigned;
@@ -206,7 +208,7 @@ pub(super) fn as_they_will_be(to: &TableSchema, added: &[ColumnId], anew: &[Writ
         }
     });
     let columns = columns.collect::<Vec<_>>().join(", ");
-    format!("(SELECT {columns} FROM {name}) AS {name}", name = quote(&to.name))
+    format!("(SELECT {columns} FROM {}) AS {}", quote(&to.name), quote(full_name::bare(&to.name)))
 }
 
 /// A column's type without its length.

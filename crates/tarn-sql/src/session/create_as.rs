@@ -116,7 +116,7 @@ impl Session {
     /// How many rows a statement changed that stands for a part of another.
     pub(super) fn change_rows(&self, statement: Statement) -> BoxFuture<'_, Result<u64>> {
         let changing = async {
-            let prepared = Box::pin(self.prepare(Opaque::new(Parsed::Sql(Box::new(statement))), &[])).await?;
+            let prepared = Box::pin(self.prepare_meant(Opaque::new(Parsed::Sql(Box::new(statement))))).await?;
             match Box::pin(self.run_prepared(&prepared, vec![])).await? {
                 Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
                 _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),

@@ -108,6 +108,11 @@ impl Session {
     }
 
     fn is_current(&self, prepared: &Prepared) -> bool {
+        // A name may be that of something in another schema by now.
+        let is_moved = prepared.path.is_some() && prepared.generation != self.generation();
+        if is_moved || prepared.path != self.path() {
+            return false;
+        }
         match &*prepared.kind {
             Kind::Keyed { .. } | Kind::Dml { .. } if is_at_cursor(prepared.parsed()) => false,
             Kind::Keyed { .. }
@@ -133,6 +138,7 @@ impl Session {
             | Kind::Sequence(_)
             | Kind::Type(_)
             | Kind::Function(_)
+            | Kind::Schema(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Fetch(_)
@@ -260,6 +266,10 @@ impl Session {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
             }
+            Kind::Schema(statement) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.schema(statement)).await
+            }
             Kind::Type(statement) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.user_type(statement)).await
@@ -305,7 +315,8 @@ impl Session {
 
     /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
     async fn forced(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
-        let Parsed::Sql(statement) = &*prepared.parsed else {
+        let named = self.in_schemas(&prepared.parsed, prepared.path.as_ref()).await?;
+        let Parsed::Sql(statement) = named.as_ref().unwrap_or(&prepared.parsed) else {
             return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
         };
         let plan = self.plan(statement, &prepared.declared).await?;

@@ -10,7 +10,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, `ALTER TYPE`, `ALTER FUNCTION`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
+//! | `ALTER TABLE … ADD PRIMARY KEY` and `… TYPE`, `ALTER TYPE`, `ALTER FUNCTION`, `ALTER SCHEMA`, statements about sequences, users and rights, `CALL`, `DELIVER TABLE` and its kin, `ATTACH`, `DETACH`, `TRUNCATE … RESTART IDENTITY` | acts at once: what is before it commits first |
 //! | `VACUUM` beside other statements of its message | refused, as in PostgreSQL (25001) |
 //! | any but BEGIN, COMMIT and ROLLBACK behind `DROP`, `ALTER VIEW … RENAME TO`, `CREATE OR REPLACE VIEW`, `COMMENT` | these act at COMMIT: they commit with what is before them |
 //! | `CREATE TABLE`, `CREATE VIEW` behind `ALTER TABLE … RENAME TO` | the name that it takes may be free at COMMIT alone |
@@ -27,6 +27,7 @@ use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
 use crate::function_sql::FunctionSql;
 use crate::requests::KEY_SETTING;
+use crate::schema_sql::SchemaSql;
 use crate::statement::Parsed;
 use crate::transaction::{Isolation, Open, Transaction};
 use crate::type_sql::TypeSql;
@@ -63,6 +64,7 @@ impl Part {
             {
                 return Part::AtOnce;
             }
+            Parsed::Schema(statement) if matches!(**statement, SchemaSql::Alter { .. }) => return Part::AtOnce,
             Parsed::Alter(alter) if alter.acts_at_once() => return Part::AtOnce,
             Parsed::CacheTable(_)
             | Parsed::DropCache(_)
@@ -70,6 +72,7 @@ impl Part {
             | Parsed::Comment(_)
             | Parsed::Type(_)
             | Parsed::Function(_)
+            | Parsed::Schema(_)
             | Parsed::Declare(_)
             | Parsed::Lock(_)
             | Parsed::Fetch(_) => return Part::Other,

@@ -21,7 +21,10 @@ use tarn_node::error::Error;
 use tarn_node::own::OWN_SEQNO;
 use tarn_node::threads::blocking;
 use tarn_node::write::Written;
-use tarn_types::{BatchBuilder, ColumnId, MutationBatch, TableSchema, decode_row, encode_cells_columnar, encode_keys};
+use tarn_types::{
+    BatchBuilder, ColumnId, MutationBatch, TableSchema, Unique, decode_row, encode_cells_columnar, encode_keys,
+    full_name,
+};
 
 use super::access::may_own_relation;
 use super::create_as::written;
@@ -52,7 +55,7 @@ impl Session {
                 self.outside_transaction("CREATE INDEX CONCURRENTLY")?;
             }
             if let Some(index) = said.name.as_ref().map(fold)
-                && self.is_relation(&index)
+                && self.is_relation(&full_name::beside(&name, &index))
             {
                 return match create.if_not_exists {
                     true => Ok(Answer::done("CREATE INDEX")),
@@ -79,15 +82,17 @@ impl Session {
                     if if_exists {
                         continue;
                     }
-                    let message = format!("index \"{name}\" does not exist");
+                    self.node.schemas().check_there(&name)?;
+                    let message = format!("index \"{}\" does not exist", full_name::bare(&name));
                     return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
                 };
                 if is_constraint {
-                    let table = &table.name;
-                    let message =
-                        format!("cannot drop index {name} because constraint {name} on table {table} requires it");
+                    let (table, constraint) = (&table.name, full_name::bare(&name));
+                    let message = format!(
+                        "cannot drop index {name} because constraint {constraint} on table {table} requires it"
+                    );
                     return Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
-                        .with_hint(format!("You can drop constraint {name} on table {table} instead.")));
+                        .with_hint(format!("You can drop constraint {constraint} on table {table} instead.")));
                 }
                 // One definition is one moment.
                 if of.as_ref().is_some_and(|other| other.id != table.id) {
@@ -97,7 +102,7 @@ impl Session {
                     ));
                 }
                 of = Some(table);
-                actions.push(Action::DropIndex { name });
+                actions.push(Action::DropIndex { name: full_name::bare(&name).to_owned() });
             }
             if let Some(table) = of {
                 self.altered_by(&table.name, actions).await?;
@@ -116,32 +121,39 @@ impl Session {
         to: &'a ObjectName,
     ) -> BoxFuture<'a, Result<Answer>> {
         async move {
-            let (name, to) = (index_name(name)?, index_name(to)?);
+            let name = index_name(name)?;
+            if to.0.len() > 1 {
+                return Err(SqlError::new(state::SYNTAX_ERROR, "syntax error at or near \".\""));
+            }
+            let to = index_name(to)?;
             check_name("relation", &to)?;
             let Some((table, _)) = self.table_of_index(&name) else {
                 let message = format!("relation \"{name}\" does not exist");
                 return Err(SqlError::new(state::UNDEFINED_TABLE, message));
             };
-            if !table.options.rules.uniques.iter().any(|unique| unique.name == name) {
+            let index = full_name::bare(&name);
+            if !table.options.rules.uniques.iter().any(|unique| unique.name == index) {
                 return Err(SqlError::unsupported(
                     "ALTER INDEX … RENAME of a primary key",
                     "leave it: it is called after its table",
                 ));
             }
             let sequences = self.node.sequences().all().await?;
-            if self.is_relation(&to) || sequences.iter().any(|(other, _)| *other == to) {
+            let full = full_name::beside(&table.name, &to);
+            if self.is_relation(&full) || sequences.iter().any(|(other, _)| *other == full) {
                 return Err(already_exists(&to));
             }
-            self.altered_by(&table.name, vec![Action::RenameIndex { name, to }]).await?;
+            self.altered_by(&table.name, vec![Action::RenameIndex { name: index.to_owned(), to }]).await?;
             Ok(Answer::done("ALTER INDEX"))
         }
         .boxed()
     }
 
-    /// The table whose index is called so, as the session sees it, and whether it is that of a constraint.
+    /// The table whose index has this full name, as the session sees it, and whether it is that of a constraint.
     fn table_of_index(&self, index: &str) -> Option<(Arc<TableSchema>, bool)> {
         self.temporary.public(self.node.catalog()).into_iter().find_map(|table| {
-            let unique = table.options.rules.uniques.iter().find(|unique| unique.name == index);
+            let is_it = |unique: &&Unique| full_name::beside(&table.name, &unique.name) == index;
+            let unique = table.options.rules.uniques.iter().find(is_it);
             let is_key = index.strip_suffix(KEY_SUFFIX) == Some(&table.name) && !table.is_keyless();
             let is_constraint = unique.map(|unique| !unique.by_index).or(is_key.then_some(true))?;
             Some((table, is_constraint))

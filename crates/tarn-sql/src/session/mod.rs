@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `types`, `functions`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -39,6 +39,7 @@ mod literals;
 mod locking;
 mod merge;
 mod moves;
+mod named;
 mod on_key;
 mod placeholders;
 mod prepare;
@@ -47,6 +48,7 @@ mod returning;
 mod rewrite;
 mod row_rules;
 mod row_types;
+mod schemas;
 mod sequences;
 pub(crate) mod set_back;
 mod temporary;
@@ -87,6 +89,7 @@ use crate::channels::{Mail, Notification};
 use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
 use crate::hot::{OwnTables, Reader, SeenTables};
+use crate::names::check_words;
 use crate::sequence_functions::{Given, Numbering};
 use crate::service::Sql;
 use crate::statement::{Parsed, parse};
@@ -459,6 +462,7 @@ impl Session {
             return Err(SqlError::new(state::PROGRAM_LIMIT, message)
                 .with_hint("load rows with COPY, or raise the setting statement_bytes"));
         }
+        check_words(sql)?;
         let parsed = match sql.len() <= SMALL_BYTES {
             true => parse(sql)?,
             false => {

@@ -26,7 +26,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
 use tarn_query::has_query;
 use tarn_query::parser::statements;
-use tarn_types::{Length, Op, TableSchema, batch_from_columns, conform};
+use tarn_types::{Length, Op, TableSchema, batch_from_columns, conform, full_name};
 
 use super::placeholders::Declared;
 use super::returning::reading;
@@ -61,7 +61,8 @@ pub(super) fn asked(update: &Update, table: &TableSchema) -> Result<Option<Move>
     if !is_for_it || !is_of_keys || values.iter().any(|(_, value)| has_query(*value)) {
         return Ok(None);
     }
-    let called = alias.as_ref().map_or_else(|| table.name.clone(), |alias| fold(&alias.name));
+    let alone = || full_name::bare(&table.name).to_owned();
+    let called = alias.as_ref().map_or_else(alone, |alias| fold(&alias.name));
     let of = |at: usize| quote(&table.columns[at].name);
     let items = (0..table.columns.len()).map(|at| match places.contains(&at) {
         true => format!("CAST(NULL AS {}) AS {}", table.columns[at].data_type, of(at)),

@@ -30,6 +30,7 @@ use super::defaults::written_out;
 use super::explain::{self, Explained};
 use super::locking::{LockPlan, answered};
 use super::moves;
+use super::named::Path;
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
@@ -44,6 +45,7 @@ use crate::function_mentions::calls;
 use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
+use crate::schema_sql::SchemaSql;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
 use crate::shown::{shown, shown_name};
@@ -75,6 +77,8 @@ pub struct Prepared {
     pub(super) generation: (u64, u64),
     /// How values were shown when it was planned: constants of it are computed.
     pub(super) style: Style,
+    /// Where names without a schema were looked for.
+    pub(super) path: Option<Path>,
 }
 
 #[derive(Debug)]
@@ -121,6 +125,7 @@ pub(super) enum Kind {
     Sequence(Box<SequenceSql>),
     Type(Box<TypeSql>),
     Function(Box<FunctionSql>),
+    Schema(Box<SchemaSql>),
     CreateLike(Box<CreateLike>),
     Alter(Box<Alter>),
     Declare {
@@ -167,6 +172,7 @@ impl Prepared {
             | Kind::Sequence(_)
             | Kind::Type(_)
             | Kind::Function(_)
+            | Kind::Schema(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
             | Kind::Declare { .. }
@@ -255,17 +261,29 @@ impl Session {
         parsed: Opaque<Parsed>,
         declared: &'a [Option<Declared>],
     ) -> BoxFuture<'a, Result<Arc<Prepared>>> {
-        self.prepare_parsed(parsed, declared).boxed()
+        self.prepare_parsed(parsed, declared, self.path()).boxed()
     }
 
-    async fn prepare_parsed(&self, parsed: Opaque<Parsed>, declared: &[Option<Declared>]) -> Result<Arc<Prepared>> {
+    /// As [`Session::prepare`], of a statement that stands for a part of another: what it names has a schema before its name, or is in `public`.
+    pub(super) fn prepare_meant(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Arc<Prepared>>> {
+        self.prepare_parsed(parsed, &[], None).boxed()
+    }
+
+    async fn prepare_parsed(
+        &self,
+        parsed: Opaque<Parsed>,
+        declared: &[Option<Declared>],
+        path: Option<Path>,
+    ) -> Result<Arc<Prepared>> {
         if !ends_transaction(&parsed) {
             self.transaction.lock().check_usable()?;
         }
         let generation = self.generation();
         self.show_so()?;
         let style = self.style();
-        let (kind, parameters, columns) = match &*parsed {
+        let named = self.in_schemas(&parsed, path.as_ref()).await?;
+        let meant = named.as_ref().unwrap_or(&parsed);
+        let (kind, parameters, columns) = match meant {
             Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
             Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
             Parsed::Detach { table, if_exists } => {
@@ -285,6 +303,7 @@ impl Session {
             Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
             Parsed::Type(statement) => (Kind::Type(statement.clone()), vec![], None),
             Parsed::Function(statement) => (Kind::Function(statement.clone()), vec![], None),
+            Parsed::Schema(statement) => (Kind::Schema(statement.clone()), vec![], None),
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Declare(cursor) => {
@@ -304,7 +323,7 @@ impl Session {
             Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
-        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, style }))
+        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, style, path }))
     }
 
     async fn prepare_lock(&self, asked: &LockRows, declared: &[Option<Declared>]) -> Result<Planned> {
@@ -508,7 +527,7 @@ impl Session {
         }
     }
 
-    fn register_pg_catalog(&self) -> Result<()> {
+    pub(super) fn register_pg_catalog(&self) -> Result<()> {
         let mut has_catalog = self.has_pg_catalog.lock();
         if *has_catalog {
             return Ok(());
@@ -533,7 +552,7 @@ impl Session {
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
         let (locks, mail) = (Arc::clone(&self.locks), Arc::clone(&self.mail));
-        let own = Own { settable: self.settable.clone(), locks, mail };
+        let own = Own { settable: self.settable.clone(), locks, mail, node: Arc::clone(&self.node) };
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())

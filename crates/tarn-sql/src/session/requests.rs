@@ -135,10 +135,7 @@ impl Session {
             }
             Kind::Utility(statement) => match &**statement {
                 Statement::Copy { .. } => part_of_copy(statement, writes),
-                Statement::CreateTable(_)
-                | Statement::Drop { .. }
-                | Statement::CreateIndex(_)
-                | Statement::CreateSchema { .. } => Err(definition()),
+                Statement::CreateTable(_) | Statement::Drop { .. } | Statement::CreateIndex(_) => Err(definition()),
                 Statement::Truncate(_) => Err(refused("TRUNCATE", "DELETE FROM the table")),
                 _ => Ok(Part::Other),
             },
@@ -150,6 +147,7 @@ impl Session {
             | Kind::Function(_)
             | Kind::Sequence(_)
             | Kind::Type(_)
+            | Kind::Schema(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_) => Err(definition()),
             Kind::Query { .. }

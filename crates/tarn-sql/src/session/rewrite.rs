@@ -4,7 +4,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::alter::Altering;
-use tarn_types::{ColumnRules, Rules, TableSchema};
+use tarn_types::{ColumnRules, Rules, TableSchema, full_name};
 
 use super::Session;
 use super::create_as::written;
@@ -55,7 +55,9 @@ impl Session {
             let names: Vec<String> = to.shown().iter().map(|column| quote(&column.name)).collect();
             let names = names.join(", ");
             let fill = written(&format!("INSERT INTO {} ({names}) SELECT {names} FROM {rows}", quote(&name)))?;
-            self.change_rows(fill).await.map_err(|error| not_unique(error, &format!("{}{KEY_SUFFIX}", to.name)))?;
+            self.change_rows(fill)
+                .await
+                .map_err(|error| not_unique(error, &format!("{}{KEY_SUFFIX}", full_name::bare(&to.name))))?;
             // The rows lie elsewhere, so all entries are others.
             to.options.rules.uniques.iter_mut().for_each(|unique| unique.index = NOT_MADE);
             let beside = self.node.catalog().schema(&name)?;

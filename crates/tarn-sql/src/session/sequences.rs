@@ -91,7 +91,7 @@ async fn free_name(node: &Node, parts: &[&str], sequence: Sequence) -> Result<St
         let there = node.sequences().all().await?;
         let is_taken = |name: &str| node.catalog().contains(name) || there.iter().any(|(other, _)| other == name);
         let name = made_up(parts, "seq", is_taken);
-        if node.sequences().create(&name, sequence.clone(), true).await? {
+        if node.create_sequence(&name, sequence.clone(), true).await? {
             return Ok(name);
         }
     }
@@ -122,7 +122,7 @@ impl Session {
         let renamed = to_its_end(async move {
             let sequence = node.sequences().get(&name).await?;
             allow(&node, &who, &name, &sequence)?;
-            check_unused(&node, "rename", &name, &sequence)?;
+            check_unused(&node, "rename", &name, &sequence, &|_| false)?;
             if node.catalog().contains(&to) {
                 return Err(taken(&to));
             }
@@ -134,7 +134,7 @@ impl Session {
     /// Who may run it: whoever may make tables makes sequences, and changes his own.
     pub(super) fn allow_sequence(&self, statement: &SequenceSql) -> Result<()> {
         let action = match statement {
-            SequenceSql::Create { .. } => Action::Create,
+            SequenceSql::Create { name, .. } => return self.may_make(name),
             // Asked for when it is known whose they are.
             SequenceSql::Alter { .. } | SequenceSql::Drop { .. } => Action::Session,
         };
@@ -151,7 +151,7 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             let mut sequence = clauses.made()?;
             sequence.maker = who.name().map(str::to_owned);
             check_owner(node, who, &clauses)?;
-            node.sequences().create(&name, sequence, if_not_exists).await?;
+            node.create_sequence(&name, sequence, if_not_exists).await?;
             Ok(())
         }
         SequenceSql::Alter { name, if_exists, clauses } => {
@@ -176,7 +176,7 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             for name in names {
                 let Some(sequence) = found(node, &name, if_exists).await? else { continue };
                 allow(node, who, &name, &sequence)?;
-                check_unused(node, "drop", &name, &sequence)?;
+                check_unused(node, "drop", &name, &sequence, &|_| false)?;
                 there.push(name);
             }
             for name in there {
@@ -250,10 +250,19 @@ pub(super) async fn borrower(node: &Node, table: &TableSchema, column: &str) -> 
     Ok(None)
 }
 
-/// A default that has no sequence any more would fail at every INSERT.
-fn check_unused(node: &Node, verb: &str, name: &str, sequence: &Sequence) -> Result<()> {
+/// A default that has no sequence any more would fail at every INSERT. `is_going`: tables that go with it.
+pub(super) fn check_unused(
+    node: &Node,
+    verb: &str,
+    name: &str,
+    sequence: &Sequence,
+    is_going: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     for handle in node.catalog().all() {
         let table = handle.schema();
+        if is_going(&table.name) {
+            continue;
+        }
         for (place, column) in table.shown().iter().enumerate() {
             let named = table.computed_default(place).and_then(|text| sequence_of(&read(text).ok()?));
             if named.as_deref() != Some(name) {

@@ -21,7 +21,7 @@ use crate::column_rules::{ColumnSequence, made_up};
 use crate::ddl::{Defined, defined};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::next_of;
-use crate::names::{fold, quote};
+use crate::names::{fold, quote, table_name};
 use crate::temporary::{OWN_SCHEMA, OnCommit, OwnTable, own_schema};
 use crate::user_types;
 
@@ -117,8 +117,8 @@ impl Session {
                 }
                 name.0.drain(..name.0.len() - 1);
                 is_changed = true;
-            } else if let [_, .., last] = &name.0[..]
-                && let Some(table) = last.as_ident().map(fold)
+            } else if name.0.len() > 1
+                && let Ok(table) = table_name(name)
                 && self.temporary.table(&table).is_some()
             {
                 return Err(hidden(&table));

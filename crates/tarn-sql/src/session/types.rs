@@ -11,7 +11,7 @@ use tarn_node::auth::{Action, Principal};
 use tarn_node::error::{Error, ErrorKind};
 use tarn_node::node::Node;
 use tarn_node::types::{TypeKind, UserType};
-use tarn_types::{Enumerated, TypeId};
+use tarn_types::{Enumerated, TableSchema, TypeId};
 
 use super::create_as::written;
 use super::execute::to_its_end;
@@ -188,7 +188,7 @@ impl Session {
     /// Who may run it: whoever may make tables makes types, and changes his own.
     pub(super) fn allow_types(&self, statement: &TypeSql) -> Result<()> {
         let action = match statement {
-            TypeSql::Create { .. } => Action::Create,
+            TypeSql::Create { name, .. } => return self.may_make(name),
             // Asked for when it is known whose they are.
             TypeSql::Alter { .. } | TypeSql::Drop { .. } => Action::Session,
         };
@@ -215,6 +215,29 @@ impl Session {
         });
         self.interrupt.submit(said, |()| 0).await
     }
+}
+
+/// Whether nothing is of a type, and nothing names it, beside what is called as `is_going` says.
+///
+/// Errors: `2BP01`, naming what is.
+pub(super) fn check_unused_beside(node: &Node, of: &UserType, is_going: &dyn Fn(&str) -> bool) -> Result<()> {
+    let name = quote(&of.name);
+    let columns = node.types().columns_of(of.id).into_iter().filter(|(table, _)| !is_going(&table.name));
+    let depends = |(table, column): (Arc<TableSchema>, String)| {
+        format!("column {column} of {} {} depends on type {name}", table.kind(), table.name)
+    };
+    let mut found: Vec<String> = columns.map(depends).collect();
+    let mut tables = node.catalog().schemas();
+    tables.retain(|table| !is_going(&table.name));
+    found.extend(mentions(&tables, &of.name));
+    let mut types = node.types().all();
+    types.retain(|other| !is_going(&other.name));
+    found.extend(columns_of(&types, &of.name));
+    if found.is_empty() {
+        return Ok(());
+    }
+    let message = format!("cannot drop type {name} because other objects depend on it");
+    Err(SqlError::new(state::DEPENDENT_OBJECTS, message).with_detail(found.join("\n")))
 }
 
 /// The type as it is to be.

@@ -9,7 +9,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     AlterIndexOperation, ArrayElemTypeDef, CloseCursor, ContextModifier, CreateTable, DataType as SqlType,
-    DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, SchemaName, SelectItem, Set, SetExpr,
+    DiscardObject, Expr, FunctionArguments, Ident, ObjectName, ObjectType, Reset, SelectItem, Set, SetExpr,
     SetSessionAuthorizationParamKind, ShowCreateObject, Statement, TransactionAccessMode, TransactionMode,
     Value as Literal,
 };
@@ -18,13 +18,14 @@ use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
 use tarn_query::has_query;
 use tarn_query::parser::statements;
-use tarn_types::{Opaque, Style, TableSchema, Token, Value};
+use tarn_types::{Opaque, Style, TableSchema, Token, Value, full_name};
 
 use super::access::may_drop;
 use super::alter::rename_all;
 use super::execute::to_its_end;
 use super::functions::drop_functions;
 use super::literals::{call_texts, only_text};
+use super::schemas::drop_schemas;
 use super::sequences::create_defined;
 use super::set_back::{Scope, Settable};
 use super::types::drop_types;
@@ -34,6 +35,7 @@ use crate::ddl::{Ddl, Defined, defined};
 use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, quote, table_name};
+use crate::schema_path;
 use crate::statement::Parsed;
 use crate::temporary::Own;
 use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, What, drop_made};
@@ -95,13 +97,14 @@ impl Session {
             Statement::ShowTables { .. } => {
                 let tables = self.temporary.public(self.node.catalog()).into_iter().filter(|schema| !schema.is_view());
                 let own = self.temporary.schemas().into_iter();
-                text_rows(&["table_name"], vec![own.chain(tables).map(|schema| schema.name.clone()).collect()])
+                let names = own.chain(tables).map(|schema| full_name::dotted(&schema.name).into_owned());
+                text_rows(&["table_name"], vec![names.collect()])
             }
             Statement::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
                 let table = self.definition(&table_name(obj_name)?)?;
                 text_rows(
                     &["table_name", "create_statement"],
-                    vec![vec![table.name.clone()], vec![create_statement(&table)]],
+                    vec![vec![full_name::dotted(&table.name).into_owned()], vec![create_statement(&table)]],
                 )
             }
             Statement::ShowColumns { show_options, .. } => {
@@ -151,14 +154,6 @@ impl Session {
                 Ok(Answer::done("RELEASE"))
             }
             Statement::Truncate(truncate) => Box::pin(self.truncate(truncate)).await,
-            Statement::CreateSchema {
-                schema_name: SchemaName::Simple(name),
-                if_not_exists,
-                with: None,
-                options: None,
-                default_collate_spec: None,
-                clone: None,
-            } => create_schema(name, *if_not_exists),
             Statement::CreateIndex(create) => self.create_index(create).await,
             Statement::AlterIndex { name, operation: AlterIndexOperation::RenameIndex { index_name: to } } => {
                 self.rename_index(name, to).await
@@ -355,6 +350,9 @@ impl Session {
                 }
                 Ddl::Rename(renames) => rename_all(&node, &principal, &renames).await.map(|()| false),
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
+                Ddl::DropSchemas { ids, cascade, .. } => {
+                    drop_schemas(&node, &principal, &ids, cascade).await.map(|()| false)
+                }
                 Ddl::DropTypes(ids) => drop_types(&node, &principal, &ids).await.map(|()| false),
                 Ddl::DropFunctions(ids) => drop_functions(&node, &principal, &ids).await.map(|()| false),
                 Ddl::Drop { names, if_exists } => {
@@ -550,6 +548,7 @@ impl Session {
         };
         let table = only_text(arguments)
             .ok_or_else(|| SqlError::new(state::SYNTAX_ERROR, format!("CALL {name} takes one table name, as text")))?;
+        let table = self.called(&table);
         self.refuse_own(&format!("CALL {name}"), &table)?;
         let report = match work {
             Some(work) => self.admin(work, &table).await?,
@@ -557,7 +556,7 @@ impl Session {
         };
         let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(StringArray::from(vec![table])),
+            Arc::new(StringArray::from(vec![full_name::dotted(&table).into_owned()])),
             count(report.rows),
             count(report.files),
             count(report.version),
@@ -575,6 +574,7 @@ impl Session {
                  keys are hashed, a token",
             ));
         };
+        let table = &self.called(table);
         let handle = self.node.catalog().require(table)?;
         let schema = handle.schema();
         let at = match (schema.is_hashed(), at) {
@@ -587,9 +587,24 @@ impl Session {
             }
         };
         let new = self.node.split(&handle, at).await?;
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(StringArray::from(vec![table.clone()])), Arc::new(Int64Array::from(vec![i64::from(new.0)]))];
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(vec![full_name::dotted(table).into_owned()])),
+            Arc::new(Int64Array::from(vec![i64::from(new.0)])),
+        ];
         Ok(Answer::batch(RecordBatch::try_new(split_schema(), columns)?, "CALL"))
+    }
+
+    /// The full name of the table that a text names, by itself or with its schema: `t`, `s.t`. Who gave a name with a dot meant that.
+    pub(super) fn called(&self, text: &str) -> String {
+        let is_there = |full: &String| self.node.catalog().contains(full);
+        let named = match text.split_once('.') {
+            Some((schema, name)) => Some(full_name::join(schema, name)).filter(is_there),
+            None => {
+                let path = schema_path::whole_path(&self.vars, &self.node);
+                path.iter().map(|schema| full_name::join(schema, text)).find(is_there)
+            }
+        };
+        named.unwrap_or_else(|| text.to_owned())
     }
 
     /// One pass over an archive. The rows and files that came into the table.
@@ -749,16 +764,6 @@ fn statement_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [part] if part.as_ident().is_some() => Ok(part.as_ident().map(fold).unwrap_or_default()),
         _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("\"{name}\" is no name of a prepared statement"))),
-    }
-}
-
-/// The schemas are those that are there: tools that make sure of the one they write to are told so.
-fn create_schema(name: &ObjectName, if_not_exists: bool) -> Result<Answer> {
-    let name = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect::<Vec<_>>().join(".");
-    match ["public", "tarn", "information_schema"].contains(&name.as_str()) {
-        true if if_not_exists => Ok(Answer::done("CREATE SCHEMA")),
-        true => Err(SqlError::new(state::DUPLICATE_SCHEMA, format!("schema \"{name}\" already exists"))),
-        false => Err(SqlError::unsupported(format!("CREATE SCHEMA {name}"), "all tables are in schema public")),
     }
 }
 

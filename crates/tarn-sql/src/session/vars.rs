@@ -285,6 +285,11 @@ impl Vars {
         }
     }
 
+    /// What one was set to, if it is not as it is by default. `name` in small letters.
+    pub fn changed(&self, name: &str) -> Option<&str> {
+        self.changed.get(name).map(String::as_str)
+    }
+
     /// Whether a switch that is off by default was turned on. `name` in small letters.
     pub fn is_on(&self, name: &str) -> bool {
         self.changed.get(name).is_some_and(|value| is_yes(value))

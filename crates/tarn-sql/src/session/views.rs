@@ -70,6 +70,7 @@ impl Session {
         let (gone, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_gone);
         if !if_exists {
             gone.first().map_or(Ok(()), |name| Err(SqlError::undefined_table(name)))?;
+            names.iter().try_for_each(|name| self.node.schemas().check_there(name))?;
             names.iter().try_for_each(|name| self.transaction.lock().check_named(name))?;
         }
         let unmade = if let [name] = &names[..] { self.transaction.lock().unmake(name) } else { None };

@@ -14,7 +14,7 @@ use tokio_postgres::error::SqlState;
 
 use super::Interrupted;
 use super::client::{Connection, Target, runtime};
-use super::copy::quoted;
+use super::copy::quoted_table;
 use super::output::grouped;
 
 /// How often the bar moves.
@@ -37,7 +37,7 @@ pub struct Attach {
     target: Target,
     /// Folder (of the server's machine), file:///folder, s3://bucket/prefix, gs://… or az://…; all files below it that end in .parquet
     url: String,
-    /// Name of the table
+    /// Name of the table, or SCHEMA.TABLE
     #[arg(long, short)]
     table: String,
     /// Parts of a file's path that say the hour, such as 'dt=…/hr=…' [default: by --time-column]
@@ -77,7 +77,7 @@ pub struct Attach {
 pub struct Detach {
     #[command(flatten)]
     target: Target,
-    /// Name of the table
+    /// Name of the table, or SCHEMA.TABLE
     table: String,
 }
 
@@ -85,7 +85,7 @@ impl Detach {
     pub fn run(self) -> Result<()> {
         runtime()?.block_on(async {
             let connection = self.target.connect().await?;
-            connection.execute(&format!("DETACH TABLE {}", quoted(&self.table))).await?;
+            connection.execute(&format!("DETACH TABLE {}", quoted_table(&self.table))).await?;
             eprintln!("{} is forgotten, its files are where they were", self.table);
             Ok(())
         })
@@ -125,7 +125,7 @@ impl Attach {
             Ok(_) => self.summary(&watching, before, started).await,
             Err(error) if is_cancelled(&error) => {
                 let files = self.look(&watching).await?.map_or(0, |at| at.files);
-                let name = quoted(&self.table);
+                let name = quoted_table(&self.table);
                 eprintln!(
                     "cancelled: {} files are in table {name}. The same command goes on; `tarn detach {name}` forgets them",
                     grouped(files)
@@ -162,7 +162,7 @@ impl Attach {
         options.extend(self.concurrency.map(|n| format!("concurrency = {n}")));
         options.extend(self.checksums.then(|| "checksums = true".to_owned()));
         let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
-        format!("ATTACH {} AS {}{with}", text(&url), quoted(&self.table))
+        format!("ATTACH {} AS {}{with}", text(&url), quoted_table(&self.table))
     }
 
     /// A folder as it is called from everywhere.

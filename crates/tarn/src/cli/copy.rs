@@ -48,7 +48,7 @@ impl<'a> Copy<'a> {
     pub fn new(connection: &'a Connection, table: &str, schema: SchemaRef) -> Copy<'a> {
         Copy {
             connection,
-            table: quoted(table),
+            table: quoted_table(table),
             schema,
             on_conflict: None,
             key: None,
@@ -127,9 +127,28 @@ impl Statement {
     }
 }
 
+/// A table as SQL names it: what is before the first point of `name` is its schema.
+pub fn quoted_table(name: &str) -> String {
+    match name.split_once('.') {
+        Some((schema, table)) => format!("{}.{}", quoted(schema), quoted(table)),
+        None => quoted(name),
+    }
+}
+
 /// `name` as an identifier in SQL.
 pub fn quoted(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !name.starts_with(|c: char| c.is_ascii_digit());
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_before_the_first_point_is_the_schema() {
+        let names = ["trips", "s.trips", "s.a.b", "S.order lines"];
+        assert_eq!(names.map(quoted_table), ["trips", "s.trips", "s.\"a.b\"", "\"S\".\"order lines\""]);
+    }
 }

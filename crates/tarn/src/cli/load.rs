@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::client::{Connection, Target, runtime};
-use super::copy::{Copy, quoted};
+use super::copy::{Copy, quoted, quoted_table};
 use super::output::{fetch, grouped};
 use super::parse::{self, sql_name};
 
@@ -45,7 +45,7 @@ pub struct Load {
     /// Files to load; - is stdin (then say --format)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The table
+    /// The table, or SCHEMA.TABLE
     #[arg(long, short)]
     table: String,
     /// What the files are [default: by their names' endings]
@@ -128,7 +128,7 @@ impl Load {
         if self.create {
             self.create_table(&connection, &sources[0]).await?;
         }
-        let select = format!("SELECT * FROM {} LIMIT 0", quoted(&self.table));
+        let select = format!("SELECT * FROM {} LIMIT 0", quoted_table(&self.table));
         let schema = fetch(&connection, &select, |_| Ok(())).await?;
         drop(connection);
 
@@ -170,8 +170,12 @@ impl Load {
             columns.push(format!("{} {}{not_null}", quoted(field.name()), sql_name(field.data_type())));
         }
         let key: Vec<String> = self.key.iter().map(|name| quoted(name)).collect();
-        let sql =
-            format!("CREATE TABLE {} ({}, PRIMARY KEY ({}))", quoted(&self.table), columns.join(", "), key.join(", "));
+        let sql = format!(
+            "CREATE TABLE {} ({}, PRIMARY KEY ({}))",
+            quoted_table(&self.table),
+            columns.join(", "),
+            key.join(", ")
+        );
         eprintln!("{sql}");
         connection.execute(&sql).await.map(drop)
     }

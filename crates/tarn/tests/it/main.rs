@@ -44,6 +44,7 @@ mod restart;
 mod rot;
 mod row_locks;
 mod scans;
+mod schemas;
 mod slt;
 mod split;
 mod sql_front;

@@ -7,6 +7,9 @@ use tarn_console::lex::unquoted;
 
 use super::session::Session;
 
+/// Schemas that have no definitions to show.
+const OF_SYSTEM: [&str; 3] = ["tarn", "pg_catalog", "information_schema"];
+
 /// `\d NAME`, `\d+ NAME`: columns, key and options of a table; with `has_more` what it takes, too.
 pub fn table(session: &mut Session, name: &str, has_more: bool) -> Result<()> {
     let parts: Vec<String> = name.split('.').map(unquoted).collect();
@@ -20,12 +23,14 @@ pub fn table(session: &mut Session, name: &str, has_more: bool) -> Result<()> {
     if session.rows(&format!("SELECT 1 FROM information_schema.tables WHERE {here}"))?.is_empty() {
         bail!("there is no table {name}: \\dt lists the tables, \\dv the views");
     }
-    if schema != "public" {
+    if OF_SYSTEM.contains(&schema) {
         return session.show(&format!(
             "SELECT column_name, data_type FROM information_schema.columns WHERE {here} ORDER BY ordinal_position"
         ));
     }
     session.show(&format!("DESCRIBE {name}"))?;
+    // As the server's tables call it.
+    let quoted = if schema == "public" { quoted } else { literal(&format!("{schema}.{table}")) };
     let asked = format!("SELECT primary_key, definition FROM tarn.tables WHERE table_name = {quoted}");
     let told = session.rows(&asked)?;
     let mut told = told.into_iter().next().unwrap_or_default().into_iter();

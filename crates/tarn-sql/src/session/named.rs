@@ -1,0 +1,703 @@
+//! Which schema is something in that is named without one?
+//!
+//! | what | where |
+//! |---|---|
+//! | a table, view, sequence, index or type that is to be there | in the first schema of the path that has it; a table of the session's own comes before |
+//! | one that is made | in the first schema of the path |
+//!
+//! Names are looked for when a statement is prepared: what comes behind it finds those of other schemas than `public` with the schema before them. While the path is
+//! `public` alone, as nearly always, there is nothing to do. Where a definition is kept as a text, as that of a view, the schema is written into it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{
+    self, ArrayElemTypeDef, CopySource, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, ObjectNamePart, ObjectType, Query, Statement, TableFactor, TableObject, VisitorMut,
+};
+use datafusion::sql::sqlparser::tokenizer::Location;
+use tarn_node::auth::Access;
+use tarn_node::auth::access::Objects;
+use tarn_query::{Walked, walk_mut};
+use tarn_types::full_name::{self, PUBLIC};
+
+use super::Session;
+use crate::alter_sql::{Action, Alter, Change, Kind};
+use crate::comment_sql::Commented;
+use crate::error::{Result, SqlError, state};
+use crate::function_sql::{FunctionSql, Named, Returns};
+use crate::names::{OF_SYSTEM, fold, parts_named, quote};
+use crate::schema_path;
+use crate::sequence_sql::{Clauses, SequenceSql};
+use crate::statement::Parsed;
+use crate::type_sql::{TypeChange, TypeSql};
+use crate::user_functions::query_of;
+use crate::view_sql::{CreateView, place};
+use crate::views;
+
+/// The schemas that names are looked for in, in order.
+pub(super) type Path = Arc<[String]>;
+
+/// Functions whose first argument names a sequence.
+const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
+
+/// What is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// A table or view.
+    Relation,
+    /// Or a sequence.
+    Any,
+    Sequence,
+    Type,
+    Index,
+}
+
+/// Where something is.
+enum Found {
+    /// Where names without a schema are.
+    Here,
+    In(String),
+    Nowhere,
+}
+
+impl Session {
+    /// The schemas that names are looked for in. `None`: `public` alone.
+    pub(super) fn path(&self) -> Option<Path> {
+        schema_path::path(&self.vars, &self.node)
+    }
+
+    /// A statement with the schemas of what it names. `None`: it is right as it is.
+    ///
+    /// Errors: `42P01` and its kin for a name that no schema of the path has; `3F000` where there is none to make something in.
+    pub(super) async fn in_schemas(&self, parsed: &Parsed, path: Option<&Path>) -> Result<Option<Parsed>> {
+        let of_parser = matches!(
+            parsed,
+            Parsed::Sql(_) | Parsed::Copy { .. } | Parsed::Declare(_) | Parsed::Lock(_) | Parsed::Vacuum(_)
+        );
+        if path.is_none() && of_parser {
+            return Ok(None);
+        }
+        let public: Path = [PUBLIC.to_owned()].into();
+        let path = path.unwrap_or(&public);
+        let sequences = match parsed {
+            Parsed::Sql(statement) if !matches!(**statement, Statement::CreateTable(_)) => vec![],
+            Parsed::Alter(_) | Parsed::Sequence(_) | Parsed::Sql(_) | Parsed::CreateView(_) => {
+                self.node.sequences().all().await?.into_iter().map(|(name, _)| name).collect()
+            }
+            _ => vec![],
+        };
+        let names = Names { session: self, path, sequences: &sequences };
+        let mut parsed = parsed.clone();
+        match &mut parsed {
+            Parsed::Sql(statement) | Parsed::Copy { statement, .. } => names.in_statement(statement)?,
+            Parsed::Declare(cursor) => {
+                names.walk(&mut *cursor.query)?;
+                if let Some(lock) = &mut cursor.lock {
+                    names.walk(&mut *lock.query)?;
+                }
+            }
+            Parsed::Lock(lock) => names.walk(&mut *lock.query)?,
+            Parsed::Vacuum(vacuum) => {
+                vacuum.tables.iter_mut().try_for_each(|table| names.qualify(&mut table.name, Wanted::Relation))?;
+            }
+            Parsed::Admin { table, .. } => names.find(table, Wanted::Relation)?,
+            Parsed::Attach(request) => names.make(&mut request.name)?,
+            Parsed::Detach { table, if_exists } => names.find_if(table, Wanted::Relation, *if_exists)?,
+            Parsed::CacheTable(asked) => {
+                names.find(&mut asked.table, Wanted::Relation)?;
+                names.walk(&mut asked.query)?;
+            }
+            Parsed::DropCache(asked) => {
+                asked.table.iter_mut().try_for_each(|table| names.find(table, Wanted::Relation))?;
+            }
+            Parsed::Access(access) => match access.as_mut() {
+                Access::Owner { table, .. } => names.find(table, Wanted::Relation)?,
+                Access::Grant(grant) | Access::Revoke(grant) => match &mut grant.on {
+                    Objects::Tables(tables) => {
+                        tables.iter_mut().try_for_each(|table| names.find(table, Wanted::Relation))?;
+                    }
+                    Objects::AllTables(schema) if !self.node.schemas().has_tables(schema) => {
+                        return Err(undefined_schema(schema));
+                    }
+                    Objects::AllTables(_) | Objects::Schema => {}
+                },
+                Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => {}
+            },
+            Parsed::CreateView(view) => names.in_view(view)?,
+            Parsed::Comment(comment) => match comment.on {
+                Commented::Type => names.find(&mut comment.table, Wanted::Type)?,
+                Commented::Table | Commented::View | Commented::Column(_) => {
+                    names.find(&mut comment.table, Wanted::Relation)?;
+                }
+            },
+            Parsed::Sequence(statement) => names.in_sequence(statement)?,
+            Parsed::Type(statement) => match statement.as_mut() {
+                TypeSql::Create { name, .. } => names.make(name)?,
+                TypeSql::Alter { name, change } => {
+                    names.find(name, Wanted::Type)?;
+                    if let TypeChange::RenameTo(to) = change {
+                        *to = full_name::beside(name, to);
+                    }
+                }
+                TypeSql::Drop { names: types, if_exists, .. } => {
+                    types.iter_mut().try_for_each(|name| names.find_if(name, Wanted::Type, *if_exists))?;
+                }
+            },
+            Parsed::CreateLike(like) => {
+                names.make_table(&mut like.create)?;
+                names.qualify(&mut like.of, Wanted::Relation)?;
+            }
+            Parsed::Alter(alter) => names.in_alter(alter)?,
+            Parsed::Function(statement) => names.in_function(statement)?,
+            Parsed::Schema(_) | Parsed::Fetch(_) => {}
+        }
+        Ok(Some(parsed))
+    }
+}
+
+/// How the names of one statement are looked for.
+struct Names<'a> {
+    session: &'a Session,
+    path: &'a Path,
+    /// All there are, by their full names, for statements that may name some.
+    sequences: &'a [String],
+}
+
+impl Names<'_> {
+    /// Where something of this name is.
+    fn found(&self, name: &str, wanted: Wanted) -> Found {
+        let Session { temporary, node, .. } = self.session;
+        if wanted != Wanted::Type && (temporary.table(name).is_some() || temporary.sequence(name).is_some()) {
+            return Found::Here;
+        }
+        let is_relation = |full: &str| temporary.entry(node.catalog(), full).is_some();
+        let is_sequence = |full: &String| self.sequences.contains(full);
+        for schema in self.path.iter() {
+            if OF_SYSTEM.contains(&schema.as_str()) {
+                if matches!(wanted, Wanted::Relation | Wanted::Any) && self.is_of_system(schema, name) {
+                    return Found::In(schema.clone());
+                }
+                continue;
+            }
+            let full = full_name::join(schema, name);
+            let is_it = match wanted {
+                Wanted::Relation => is_relation(&full),
+                Wanted::Any => is_relation(&full) || is_sequence(&full),
+                Wanted::Sequence => is_sequence(&full),
+                // The rows of a table are of a type that is called so.
+                Wanted::Type => node.types().get(&full).is_some() || is_relation(&full),
+                Wanted::Index => temporary.has_index(node.catalog(), &full),
+            };
+            if is_it {
+                return if schema == PUBLIC { Found::Here } else { Found::In(schema.clone()) };
+            }
+        }
+        // What nobody has is told as it always was. The catalog is looked into without being named.
+        match self.path.iter().any(|schema| schema == PUBLIC) || name.starts_with("pg_") {
+            true => Found::Here,
+            false => Found::Nowhere,
+        }
+    }
+
+    fn is_schema(&self, name: &str) -> bool {
+        OF_SYSTEM.contains(&name) || self.session.node.schemas().has_tables(name)
+    }
+
+    fn is_type_of_public(&self, name: &str) -> bool {
+        let Session { temporary, node, .. } = self.session;
+        node.types().get(name).is_some() || temporary.entry(node.catalog(), name).is_some()
+    }
+
+    fn is_of_system(&self, schema: &str, name: &str) -> bool {
+        // What cannot be listed has nothing of this name.
+        if self.session.register_pg_catalog().is_err() {
+            return false;
+        }
+        let context = self.session.query.context();
+        let catalog = context.catalog(crate::names::DATABASE);
+        catalog.and_then(|catalog| catalog.schema(schema)).is_some_and(|of| of.table_exist(name))
+    }
+
+    /// The schema that something is made in that is named without one.
+    fn first(&self) -> Result<&str> {
+        let first = self.path.first().map(String::as_str);
+        first.ok_or_else(|| SqlError::new(state::UNDEFINED_SCHEMA, "no schema has been selected to create in"))
+    }
+
+    /// The full name of what is made.
+    fn make(&self, name: &mut String) -> Result<()> {
+        *name = match is_said(name) {
+            Some((schema, bare)) => full_name::join(schema, bare),
+            None => full_name::join(self.first_of_users()?, name),
+        };
+        Ok(())
+    }
+
+    /// As [`Names::first`], if users make something there.
+    fn first_of_users(&self) -> Result<&str> {
+        let first = self.first()?;
+        match OF_SYSTEM.contains(&first) {
+            false => Ok(first),
+            true => Err(SqlError::new(state::INSUFFICIENT_PRIVILEGE, format!("permission denied for schema {first}"))
+                .with_hint("its tables are made by the server: SET search_path to another schema first")),
+        }
+    }
+
+    /// The full name of what is there.
+    fn find(&self, name: &mut String, wanted: Wanted) -> Result<()> {
+        *name = match is_said(name) {
+            Some((schema, _)) if !self.is_schema(schema) => return Err(undefined_schema(schema)),
+            Some((schema, bare)) => full_name::join(schema, bare),
+            None => match self.found(name, wanted) {
+                Found::Here => return Ok(()),
+                Found::In(schema) => full_name::join(&schema, name),
+                Found::Nowhere => return Err(missing(name, wanted)),
+            },
+        };
+        Ok(())
+    }
+
+    /// The same, of what need not be there: it gets a name that nothing has.
+    fn find_if(&self, name: &mut String, wanted: Wanted, if_exists: bool) -> Result<()> {
+        let is_nowhere = match is_said(name) {
+            Some((schema, _)) => !self.is_schema(schema),
+            None => matches!(self.found(name, wanted), Found::Nowhere),
+        };
+        match if_exists && is_nowhere {
+            true => *name = full_name::said("", full_name::bare(name)),
+            false => self.find(name, wanted)?,
+        }
+        Ok(())
+    }
+
+    /// Puts the schema before a name that has none, where it is not `public`.
+    fn qualify(&self, name: &mut ObjectName, wanted: Wanted) -> Result<()> {
+        let Some(bare) = alone(name) else { return Ok(()) };
+        match self.found(&bare, wanted) {
+            Found::Here => Ok(()),
+            Found::In(schema) => {
+                put_schema(name, &schema);
+                Ok(())
+            }
+            Found::Nowhere => Err(missing(&bare, wanted)),
+        }
+    }
+
+    fn make_table(&self, create: &mut ast::CreateTable) -> Result<()> {
+        if create.temporary || alone(&create.name).is_none() {
+            return Ok(());
+        }
+        let schema = self.first_of_users()?;
+        if schema != PUBLIC {
+            put_schema(&mut create.name, schema);
+        }
+        Ok(())
+    }
+
+    fn in_statement(&self, statement: &mut Statement) -> Result<()> {
+        // Its names are looked for when the statement that it keeps is prepared, and again where the path is another by then.
+        if matches!(statement, Statement::Prepare { .. }) {
+            return Ok(());
+        }
+        self.in_targets(statement)?;
+        self.walk(statement)
+    }
+
+    /// What a statement names outside of a FROM.
+    fn in_targets(&self, statement: &mut Statement) -> Result<()> {
+        let relation = |name: &mut ObjectName| self.qualify(name, Wanted::Relation);
+        match statement {
+            Statement::CreateTable(create) => self.make_table(create),
+            Statement::Insert(insert) => match &mut insert.table {
+                TableObject::TableName(name) => relation(name),
+                _ => Ok(()),
+            },
+            Statement::Copy { source: CopySource::Table { table_name, .. }, .. } => relation(table_name),
+            Statement::Truncate(truncate) => {
+                truncate.table_names.iter_mut().try_for_each(|target| relation(&mut target.name))
+            }
+            Statement::Drop { object_type, if_exists, names, .. } => {
+                let wanted = match object_type {
+                    ObjectType::Table | ObjectType::View => Wanted::Relation,
+                    ObjectType::Index => Wanted::Index,
+                    _ => return Ok(()),
+                };
+                let is_nowhere = |name: &ObjectName| {
+                    alone(name).is_some_and(|bare| matches!(self.found(&bare, wanted), Found::Nowhere))
+                };
+                for name in names {
+                    match *if_exists && is_nowhere(name) {
+                        true => drop(put_schema(name, "")),
+                        false => self.qualify(name, wanted)?,
+                    }
+                }
+                Ok(())
+            }
+            Statement::ShowCreate { obj_name: name, .. } | Statement::ExplainTable { table_name: name, .. } => {
+                relation(name)
+            }
+            Statement::ShowColumns { show_options, .. } => {
+                let shown = show_options.show_in.as_mut().and_then(|shown| shown.parent_name.as_mut());
+                shown.map_or(Ok(()), relation)
+            }
+            Statement::CreateIndex(create) => relation(&mut create.table_name),
+            Statement::AlterIndex { name, .. } => {
+                self.qualify(name, Wanted::Index).map_err(|_| SqlError::undefined_table(&name.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All that is named in a FROM, and types.
+    fn walk(&self, part: &mut impl Walked) -> Result<()> {
+        self.walked(part).map(drop)
+    }
+
+    /// The same, and where a schema was put before what.
+    fn walked(&self, part: &mut impl Walked) -> Result<Vec<(Location, String)>> {
+        let mut within = Within { names: self, around: vec![], put: vec![] };
+        match walk_mut(part, &mut within) {
+            ControlFlow::Continue(()) => Ok(within.put),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+
+    fn in_view(&self, view: &mut CreateView) -> Result<()> {
+        self.make(&mut view.name)?;
+        if self.path[..] == [PUBLIC.to_owned()] {
+            return Ok(());
+        }
+        let mut put = self.walked(&mut views::query(&view.query)?)?;
+        put.sort_by_key(|(at, _)| (at.line, at.column));
+        put.dedup();
+        if put.first().is_some_and(|(at, _)| at.line == 0) {
+            return Err(SqlError::unsupported(
+                "CREATE VIEW of what the path finds, where the name does not stand in the text",
+                "write the schema before each name",
+            ));
+        }
+        for (at, schema) in put.into_iter().rev() {
+            view.query.insert_str(place(&view.query, at), &format!("{}.", quote(&schema)));
+        }
+        Ok(())
+    }
+
+    /// Functions are in `public`, and what is in one means the same whoever calls it.
+    fn in_function(&self, statement: &mut FunctionSql) -> Result<()> {
+        match statement {
+            FunctionSql::Create(create) => {
+                let schema = match is_said(&create.name) {
+                    Some((schema, _)) if !self.is_schema(schema) => return Err(undefined_schema(schema)),
+                    Some((schema, _)) => schema,
+                    None => self.first_of_users()?,
+                };
+                if schema != PUBLIC {
+                    return Err(SqlError::unsupported(
+                        format!("CREATE FUNCTION in schema {schema}"),
+                        "CREATE FUNCTION public.f: functions live in schema public",
+                    ));
+                }
+                create.name = full_name::bare(&create.name).to_owned();
+                for parameter in &mut create.parameters {
+                    self.in_type(&mut parameter.data_type, &mut vec![])?;
+                }
+                if let Returns::Type { data_type, .. } = &mut create.returns {
+                    self.in_type(data_type, &mut vec![])?;
+                }
+                self.check_body(&query_of(&create.body))
+            }
+            FunctionSql::Drop { functions, if_exists, .. } => {
+                functions.iter_mut().try_for_each(|of| self.in_signature(of, *if_exists))
+            }
+            FunctionSql::Alter { of, .. } | FunctionSql::Comment { of, .. } => self.in_signature(of, false),
+        }
+    }
+
+    /// Whether the query of a function names nothing that the path alone finds.
+    fn check_body(&self, text: &str) -> Result<()> {
+        if self.path[..] == [PUBLIC.to_owned()] {
+            return Ok(());
+        }
+        // What is none is told by who makes the function.
+        let Ok(mut body) = views::query(text) else { return Ok(()) };
+        match self.walked(&mut body)?.into_iter().next() {
+            None => Ok(()),
+            Some((_, schema)) => Err(SqlError::unsupported(
+                format!("CREATE FUNCTION of what the path finds in schema {schema}"),
+                "write the schema before each name: a function means the same whoever calls it",
+            )),
+        }
+    }
+
+    fn in_signature(&self, of: &mut Named, if_exists: bool) -> Result<()> {
+        match is_said(&of.name) {
+            Some((PUBLIC, bare)) => of.name = bare.to_owned(),
+            Some((schema, _)) if !if_exists && !self.is_schema(schema) => return Err(undefined_schema(schema)),
+            Some(_) => {}
+            None if !self.has_public() => of.name = full_name::said("", &of.name),
+            None => {}
+        }
+        of.types.iter_mut().flatten().try_for_each(|data_type| self.in_type(data_type, &mut vec![]))
+    }
+
+    fn has_public(&self) -> bool {
+        self.path.iter().any(|schema| schema == PUBLIC)
+    }
+
+    /// Errors: `42883` for a function that somebody wrote, which is in `public`, where the path does not lead there.
+    fn check_call(&self, name: &ObjectName) -> Result<()> {
+        let Some(called) = alone(name).filter(|_| !self.has_public()) else { return Ok(()) };
+        match self.session.node.functions().named(&called).is_empty() {
+            true => Ok(()),
+            false => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("function {called} does not exist"))
+                .with_hint("one is in schema public, which search_path does not name: write the schema before it")),
+        }
+    }
+
+    fn in_sequence(&self, statement: &mut SequenceSql) -> Result<()> {
+        let owner = |clauses: &mut Clauses| match &mut clauses.owner {
+            Some(Some((table, _))) => self.find(table, Wanted::Relation),
+            _ => Ok(()),
+        };
+        match statement {
+            SequenceSql::Create { name, clauses, .. } => {
+                self.make(name)?;
+                owner(clauses)
+            }
+            SequenceSql::Alter { name, if_exists, clauses } => {
+                self.find_if(name, Wanted::Any, *if_exists)?;
+                owner(clauses)
+            }
+            SequenceSql::Drop { names, if_exists } => {
+                names.iter_mut().try_for_each(|name| self.find_if(name, Wanted::Any, *if_exists))
+            }
+        }
+    }
+
+    fn in_alter(&self, alter: &mut Alter) -> Result<()> {
+        let wanted = if alter.kind == Kind::Sequence { Wanted::Sequence } else { Wanted::Any };
+        self.find_if(&mut alter.name, wanted, alter.if_exists)?;
+        let actions = match &mut alter.change {
+            Change::Rename(to) => {
+                *to = full_name::beside(&alter.name, to);
+                return Ok(());
+            }
+            Change::SetSchema(_) => return Ok(()),
+            Change::Actions(actions) => actions,
+        };
+        for action in actions {
+            match action {
+                Action::SetDefault { to, .. } => self.walk(to)?,
+                Action::AddCheck(check) => self.walk(check.expr_mut())?,
+                Action::AddColumn { def, .. } => self.in_column(def)?,
+                Action::SetType { to, using, .. } => {
+                    self.in_type(to, &mut vec![])?;
+                    using.iter_mut().try_for_each(|using| self.walk(using))?;
+                }
+                Action::DropDefault { .. }
+                | Action::SetNotNull { .. }
+                | Action::DropNotNull { .. }
+                | Action::DropExpression { .. }
+                | Action::AddUnique(_)
+                | Action::DropIndex { .. }
+                | Action::RenameIndex { .. }
+                | Action::DropConstraint { .. }
+                | Action::AddPrimaryKey(_)
+                | Action::DropColumn(_)
+                | Action::RenameColumn { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn in_column(&self, def: &mut ast::ColumnDef) -> Result<()> {
+        self.in_type(&mut def.data_type, &mut vec![])?;
+        for option in &mut def.options {
+            match &mut option.option {
+                ast::ColumnOption::Default(expr) => self.walk(expr)?,
+                ast::ColumnOption::Check(check) => self.walk(check.expr.as_mut())?,
+                ast::ColumnOption::Generated { generation_expr: Some(expr), .. } => self.walk(expr)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The type that a column, or a cast, is said to be of.
+    fn in_type(&self, of: &mut ast::DataType, put: &mut Vec<(Location, String)>) -> Result<()> {
+        match of {
+            ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => self.in_type(item, put),
+            ast::DataType::Custom(name, modifiers) if modifiers.is_empty() => {
+                let Some(bare) = alone(name) else { return Ok(()) };
+                match self.found(&bare, Wanted::Type) {
+                    Found::In(schema) => {
+                        put.extend(put_schema(name, &schema));
+                        Ok(())
+                    }
+                    Found::Here => Ok(()),
+                    // It may be one of PostgreSQL's own.
+                    Found::Nowhere if !self.is_type_of_public(&bare) => Ok(()),
+                    Found::Nowhere => Err(missing(&bare, Wanted::Type)),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A sequence that a default takes numbers of: it is this one also where the path is another.
+    fn in_sequence_call(&self, function: &mut Function, put: &mut Vec<(Location, String)>) {
+        let named = alone(&function.name);
+        let FunctionArguments::List(list) = &mut function.args else { return };
+        let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(of))) = list.args.first_mut() else { return };
+        if !named.is_some_and(|name| OF_SEQUENCES.contains(&name.as_str())) {
+            return;
+        }
+        let of = if let Expr::Cast { expr, data_type: ast::DataType::Regclass, .. } = of { expr.as_mut() } else { of };
+        if let Expr::Value(value) = of
+            && let ast::Value::SingleQuotedString(text) = &mut value.value
+            && let Ok([bare]) = parts_named(text).as_deref()
+            && let Found::In(schema) = self.found(bare, Wanted::Sequence)
+        {
+            *text = quote(&full_name::join(&schema, bare));
+            // Behind the quote.
+            let at = value.span.start;
+            put.push((Location { column: at.column + 1, ..at }, schema));
+        }
+    }
+}
+
+/// The names that mean something in a part of a statement.
+struct Within<'a> {
+    names: &'a Names<'a>,
+    /// What WITH defines around, the outermost first.
+    around: Vec<Defined>,
+    put: Vec<(Location, String)>,
+}
+
+/// What one WITH defines.
+#[derive(Default)]
+struct Defined {
+    names: Vec<String>,
+    /// How many of the names can be used where the walk is: in the query of one those before it.
+    n_visible: usize,
+    /// Where the query of each is in memory. It does not move while it is walked.
+    queries: Vec<usize>,
+}
+
+fn place_of(query: &Query) -> usize {
+    std::ptr::from_ref(query) as usize
+}
+
+impl Within<'_> {
+    fn is_defined(&self, name: &str) -> bool {
+        self.around.iter().any(|defined| defined.names[..defined.n_visible].iter().any(|other| other == name))
+    }
+}
+
+impl VisitorMut for Within<'_> {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        let mut defined = Defined::default();
+        if let Some(with) = &query.with {
+            for cte in &with.cte_tables {
+                defined.names.push(fold(&cte.alias.name));
+                defined.queries.push(place_of(&cte.query));
+            }
+            // One that is recursive may name itself.
+            defined.n_visible = if with.recursive { defined.names.len() } else { 0 };
+        }
+        self.around.push(defined);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.around.pop();
+        let at = place_of(query);
+        if let Some(around) = self.around.last_mut()
+            && let Some(done) = around.queries.iter().position(|place| *place == at)
+        {
+            around.n_visible = around.n_visible.max(done + 1);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+        let named = match statement {
+            Statement::CreateTable(create) => {
+                create.columns.iter_mut().try_for_each(|def| self.names.in_type(&mut def.data_type, &mut self.put))
+            }
+            // One in another.
+            Statement::Insert(_) => self.names.in_targets(statement),
+            _ => Ok(()),
+        };
+        named.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        let name = match factor {
+            TableFactor::Table { name, args: None, .. } => name,
+            TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => {
+                return self.names.check_call(name).map_or_else(ControlFlow::Break, ControlFlow::Continue);
+            }
+            _ => return ControlFlow::Continue(()),
+        };
+        let Some(bare) = alone(name).filter(|bare| !self.is_defined(bare)) else { return ControlFlow::Continue(()) };
+        match self.names.found(&bare, Wanted::Relation) {
+            Found::Here => {}
+            Found::In(schema) => self.put.extend(put_schema(name, &schema)),
+            Found::Nowhere => return ControlFlow::Break(missing(&bare, Wanted::Relation)),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        let named = match expr {
+            Expr::Cast { data_type, .. } => self.names.in_type(data_type, &mut self.put),
+            Expr::TypedString(typed) => self.names.in_type(&mut typed.data_type, &mut self.put),
+            Expr::Function(function) => {
+                if !self.names.sequences.is_empty() {
+                    self.names.in_sequence_call(function, &mut self.put);
+                }
+                self.names.check_call(&function.name)
+            }
+            _ => Ok(()),
+        };
+        named.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+}
+
+/// Schema and name, where the statement said the schema ([`crate::names::written_name`]).
+fn is_said(name: &str) -> Option<(&str, &str)> {
+    full_name::is_reserved(name).then(|| full_name::split(name))
+}
+
+/// A name without a schema.
+fn alone(name: &ObjectName) -> Option<String> {
+    match &name.0[..] {
+        [part] => part.as_ident().map(fold),
+        _ => None,
+    }
+}
+
+/// Puts a schema before a name; where the name stands.
+fn put_schema(name: &mut ObjectName, schema: &str) -> Option<(Location, String)> {
+    let at = name.0.first()?.as_ident()?.span.start;
+    name.0.insert(0, ObjectNamePart::Identifier(Ident::with_quote('"', schema)));
+    Some((at, schema.to_owned()))
+}
+
+fn undefined_schema(name: &str) -> SqlError {
+    SqlError::new(state::UNDEFINED_SCHEMA, format!("schema \"{name}\" does not exist"))
+}
+
+fn missing(name: &str, wanted: Wanted) -> SqlError {
+    match wanted {
+        Wanted::Relation | Wanted::Any => SqlError::undefined_table(name),
+        Wanted::Sequence => SqlError::new(state::UNDEFINED_TABLE, format!("sequence \"{name}\" does not exist"))
+            .with_hint("information_schema.sequences lists them"),
+        Wanted::Type => SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")),
+        Wanted::Index => SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist")),
+    }
+}

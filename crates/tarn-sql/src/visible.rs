@@ -1,0 +1,222 @@
+//! What does a name without a schema mean to a session, when a client asks? `pg_table_is_visible` and `pg_type_is_visible` tell whether something is found by its name alone,
+//! `to_regclass` and `'t'::regclass` what a name means, `'t'::regclass::text` how it is written, and `tarn_relation_parts` finds what `$1::regclass` names (`compat.rs`).
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, BooleanArray, Int32Array, ListBuilder, StringArray, StringBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, Volatility};
+use parking_lot::Mutex;
+use tarn_node::node::Node;
+use tarn_types::{TypeId, full_name};
+
+use crate::catalog_sequences;
+use crate::error::{SqlError, state};
+use crate::names::{OF_SYSTEM, parts_named, quote};
+use crate::relations::{has_number, name_of_number, number_of, number_of_index};
+use crate::schema_path::whole_path;
+use crate::session::vars::Vars;
+use crate::temporary::Temporary;
+
+/// Schema and name of a relation: what `regclass` asks in the place of `parse_ident`.
+pub(crate) const RELATION_PARTS: &str = "tarn_relation_parts";
+
+/// The number of a relation by its name: `'t'::regclass`.
+pub(crate) const RELATION_NUMBER: &str = "tarn_relation_number";
+
+/// How a relation that has a number is written: `'t'::regclass::text`.
+pub(crate) const RELATION_NAME: &str = "tarn_relation_name";
+
+/// What is asked about.
+#[derive(Clone)]
+struct Asked {
+    node: Arc<Node>,
+    vars: Arc<Mutex<Vars>>,
+    temporary: Arc<Temporary>,
+}
+
+/// The functions, for one session.
+pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &Arc<Temporary>) -> [ScalarUDF; 6] {
+    let asked = Asked { node: Arc::clone(node), vars: Arc::clone(vars), temporary: Arc::clone(temporary) };
+    let is_visible = |name: &str, tell: fn(&Asked, i32) -> bool| {
+        let asked = asked.clone();
+        let answer = move |args: &[ColumnarValue]| {
+            let args = ColumnarValue::values_to_arrays(args)?;
+            let oids = cast(&args[0], &DataType::Int32)?;
+            let told = oids.as_primitive::<Int32Type>().iter().map(|oid| oid.map(|oid| tell(&asked, oid)));
+            Ok(ColumnarValue::Array(Arc::new(told.collect::<BooleanArray>())))
+        };
+        let signature = Signature::any(1, Volatility::Stable);
+        SimpleScalarUDF::new_with_signature(name, signature, DataType::Boolean, Arc::new(answer)).into()
+    };
+    let tables = is_visible("pg_table_is_visible", Asked::shows_relation);
+    let types = is_visible("pg_type_is_visible", Asked::shows_type);
+    let numbers = |name: &str, number: fn(&Asked, &str) -> crate::error::Result<Option<i32>>| {
+        let asked = asked.clone();
+        let answer = move |args: &[ColumnarValue]| {
+            let args = ColumnarValue::values_to_arrays(args)?;
+            let texts = cast(&args[0], &DataType::Utf8)?;
+            let told = texts.as_string::<i32>().iter().map(|text| text.map_or(Ok(None), |text| number(&asked, text)));
+            Ok(ColumnarValue::Array(Arc::new(told.collect::<crate::error::Result<Int32Array>>()?)))
+        };
+        let signature = Signature::exact(vec![DataType::Utf8], Volatility::Stable);
+        SimpleScalarUDF::new_with_signature(name, signature, DataType::Int32, Arc::new(answer)).into()
+    };
+    let may_be_there = numbers("to_regclass", Asked::number);
+    let there = numbers(RELATION_NUMBER, Asked::number_there);
+    let of_numbers = asked.clone();
+    let names = move |args: &[ColumnarValue]| {
+        let args = ColumnarValue::values_to_arrays(args)?;
+        let oids = cast(&args[0], &DataType::Int32)?;
+        let told = oids.as_primitive::<Int32Type>().iter().map(|oid| oid.map(|oid| of_numbers.name(oid)));
+        Ok(ColumnarValue::Array(Arc::new(told.collect::<StringArray>())))
+    };
+    let signature = Signature::any(1, Volatility::Stable);
+    let names = SimpleScalarUDF::new_with_signature(RELATION_NAME, signature, DataType::Utf8, Arc::new(names)).into();
+    let parts = move |args: &[ColumnarValue]| {
+        let args = ColumnarValue::values_to_arrays(args)?;
+        let texts = cast(&args[0], &DataType::Utf8)?;
+        let mut lists = ListBuilder::new(StringBuilder::new());
+        for text in texts.as_string::<i32>() {
+            let parts = text.map(|text| asked.parts(text)).transpose()?;
+            lists.append_option(parts.map(|parts| parts.into_iter().map(Some)));
+        }
+        Ok(ColumnarValue::Array(Arc::new(lists.finish())))
+    };
+    let of_texts = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+    let signature = Signature::exact(vec![DataType::Utf8], Volatility::Stable);
+    let parts = SimpleScalarUDF::new_with_signature(RELATION_PARTS, signature, of_texts, Arc::new(parts)).into();
+    [tables, types, may_be_there, there, names, parts]
+}
+
+impl Asked {
+    fn path(&self) -> Arc<[String]> {
+        whole_path(&self.vars, &self.node)
+    }
+
+    /// Whether a table, view, index or sequence is called so, by its full name.
+    fn is_relation(&self, full: &str) -> bool {
+        let catalog = self.node.catalog();
+        self.temporary.entry(catalog, full).is_some()
+            || self.temporary.has_index(catalog, full)
+            || self.node.sequences().seen().iter().any(|name| name == full)
+    }
+
+    /// Whether what has this full name is what its name alone means.
+    fn is_meant(&self, full: &str, is_there: impl Fn(&str) -> bool) -> bool {
+        let bare = full_name::bare(full);
+        let path = self.path();
+        let first = path.iter().map(|schema| full_name::join(schema, bare)).find(|other| is_there(other));
+        first.as_deref() == Some(full)
+    }
+
+    fn shows_relation(&self, oid: i32) -> bool {
+        if self.temporary.schemas().iter().any(|own| has_number(own, oid)) {
+            return true;
+        }
+        for table in self.temporary.public(self.node.catalog()) {
+            if number_of(&table) == oid {
+                let is_hidden = self.temporary.table(full_name::bare(&table.name)).is_some();
+                return !is_hidden && self.is_meant(&table.name, |full| self.is_relation(full));
+            }
+            // An index: in the schema of its table.
+            if has_number(&table, oid) {
+                return self.path().iter().any(|schema| schema == full_name::schema_of(&table.name));
+            }
+        }
+        let sequences = self.node.sequences().seen();
+        match sequences.iter().find(|name| catalog_sequences::number(name) == oid) {
+            Some(name) => self.is_meant(name, |full| self.is_relation(full)),
+            // Of the catalogs.
+            None => true,
+        }
+    }
+
+    fn shows_type(&self, oid: i32) -> bool {
+        let types = self.node.types();
+        let made = |id: u32| types.by_id(TypeId(id));
+        let Ok(id) = u32::try_from(oid) else { return true };
+        // The number behind a type's is that of its arrays.
+        let found = made(id).or_else(|| made(id.checked_sub(1)?));
+        found.is_none_or(|of| self.is_meant(&of.name, |full| types.get(full).is_some()))
+    }
+
+    /// The number of a relation, where the name is computed. What is written out is read as the cast.
+    ///
+    /// Errors: `0A000` for one of the catalogs.
+    fn number(&self, text: &str) -> crate::error::Result<Option<i32>> {
+        if let Ok(number) = text.trim().parse() {
+            return Ok(Some(number));
+        }
+        if let [name] = &parts_named(text)?[..]
+            && let Some(own) = self.temporary.table(name)
+        {
+            return Ok(Some(number_of(own.schema())));
+        }
+        let parts = self.parts(text)?;
+        let (schema, name) = match &parts[..] {
+            [schema, name] | [_, schema, name] if !OF_SYSTEM.contains(&schema.as_str()) => (schema, name),
+            [name] if !name.starts_with("pg_") => return Ok(None),
+            _ => {
+                return Err(SqlError::unsupported(
+                    format!("to_regclass of a name that is computed, \"{text}\" of a catalog"),
+                    "write the name out",
+                ));
+            }
+        };
+        let full = full_name::join(schema, name);
+        let catalog = self.node.catalog();
+        if let Some(entry) = self.temporary.entry(catalog, &full) {
+            return Ok(Some(number_of(&entry.schema())));
+        }
+        let tables = self.temporary.public(catalog);
+        let index = tables.iter().find_map(|table| number_of_index(table, &full));
+        let is_sequence = self.node.sequences().seen().contains(&full);
+        Ok(index.or_else(|| is_sequence.then(|| catalog_sequences::number(&full))))
+    }
+
+    /// The same, of what has to be there.
+    ///
+    /// Errors: `42P01`.
+    fn number_there(&self, text: &str) -> crate::error::Result<Option<i32>> {
+        match self.number(text)? {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let message = format!("relation \"{}\" does not exist", parts_named(text)?.join("."));
+                Err(SqlError::new(state::UNDEFINED_TABLE, message))
+            }
+        }
+    }
+
+    /// The name of a relation, with its schema where it is not found without; digits where nothing has the number, or a relation of the catalogs.
+    fn name(&self, oid: i32) -> String {
+        if let Some(own) = self.temporary.schemas().iter().find(|own| number_of(own) == oid) {
+            return quote(&own.name);
+        }
+        let tables = self.temporary.public(self.node.catalog());
+        let of_table = tables.iter().find_map(|table| name_of_number(table, oid));
+        let sequences = self.node.sequences().seen();
+        let of_sequence = || sequences.iter().find(|name| catalog_sequences::number(name) == oid).cloned();
+        let Some(full) = of_table.or_else(of_sequence) else { return oid.to_string() };
+        let (schema, name) = full_name::split(&full);
+        match self.shows_relation(oid) {
+            true => quote(name),
+            false => format!("{}.{}", quote(schema), quote(name)),
+        }
+    }
+
+    /// The parts of a name, with the schema that it is in where it says none.
+    fn parts(&self, text: &str) -> crate::error::Result<Vec<String>> {
+        let parts = parts_named(text)?;
+        let [name] = &parts[..] else { return Ok(parts) };
+        let is_there = |schema: &&String| {
+            !OF_SYSTEM.contains(&schema.as_str()) && self.is_relation(&full_name::join(schema, name))
+        };
+        let path = self.path();
+        Ok(match path.iter().find(is_there) {
+            Some(schema) => vec![schema.clone(), name.clone()],
+            None => parts,
+        })
+    }
+}
