@@ -23,3 +23,4 @@ pub mod error;
 pub mod frames;
 #[path = "../../crates/tarn-pg/src/params.rs"]
 pub mod params;
+pub mod rows;
