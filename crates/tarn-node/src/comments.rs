@@ -8,19 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tarn_metastore::{Metastore, document, is_document, put_document};
+use tarn_metastore::{Metastore, is_document};
 use tarn_types::{ColumnId, TableId, TableSchema};
 
-use crate::error::{Error, ErrorKind, Result};
-
-/// The name of the document.
-const DOCUMENT: &str = "comments";
+use crate::error::Result;
+use crate::kept::{Form, TRIES, changed_by_others, read, write};
 
 /// Of the document.
 const FORMAT: u8 = 1;
-
-/// How often a change is tried that others get in the way of.
-const TRIES: usize = 5;
 
 /// What is said of one table or view.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,23 +48,17 @@ impl Default for Said {
     }
 }
 
+impl Form for Said {
+    const NAME: &'static str = "comments";
+    const FORMAT: u8 = FORMAT;
+    const SHORTER: &'static str = "say less, or COMMENT … IS NULL where nobody reads it";
+
+    fn format(&self) -> u8 {
+        self.format
+    }
+}
+
 impl Said {
-    fn of_text(text: &str) -> Result<Said> {
-        let corrupt = |why: String| {
-            Error::new(ErrorKind::Corrupt, format!("the metastore's document of comments: {why}"))
-                .with_hint("restore the metastore, or use a newer build")
-        };
-        let said: Said = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-        match said.format {
-            FORMAT => Ok(said),
-            other => Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),
-        }
-    }
-
-    fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("comments have a JSON form")
-    }
-
     fn say(&mut self, of: &TableSchema, column: Option<ColumnId>, text: Option<String>) {
         let table = self.tables.entry(of.id.0).or_default();
         match (column, text) {
@@ -95,7 +84,7 @@ impl Comments {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub async fn open(metastore: Arc<dyn Metastore>) -> Result<Comments> {
-        let (said, _) = read(&*metastore).await?;
+        let (said, _) = read::<Said>(&*metastore).await?;
         Ok(Comments { metastore, known: RwLock::new(Arc::new(said)), changing: tokio::sync::Mutex::default() })
     }
 
@@ -127,34 +116,19 @@ impl Comments {
     async fn change(&self, change: impl Fn(&mut Said)) -> Result<()> {
         let _one = self.changing.lock().await;
         for _ in 0..TRIES {
-            let (before, version) = read(&*self.metastore).await?;
+            let (before, version) = read::<Said>(&*self.metastore).await?;
             let mut said = before.clone();
             let there = self.metastore.tables().await?;
             said.tables.retain(|id, _| there.iter().any(|table| table.id.0 == *id && !is_document(table)));
             change(&mut said);
-            if said != before {
-                match put_document(&*self.metastore, DOCUMENT, version, &said.to_text()).await {
-                    Ok(_) => {}
-                    Err(tarn_metastore::Error::DocumentChanged { .. }) => continue,
-                    Err(error @ tarn_metastore::Error::DocumentTooLong { .. }) => {
-                        return Err(Error::new(ErrorKind::ProgramLimit, format!("comments: {error}"))
-                            .with_hint("say less, or COMMENT … IS NULL where nobody reads it"));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+            if said != before && !write(&*self.metastore, version, &said).await? {
+                continue;
             }
             *self.known.write() = Arc::new(said);
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Conflict, "others changed comments again and again").with_hint("try again"))
+        Err(changed_by_others::<Said>())
     }
-}
-
-async fn read(metastore: &dyn Metastore) -> Result<(Said, u64)> {
-    Ok(match document(metastore, DOCUMENT).await? {
-        None => (Said::default(), 0),
-        Some(document) => (Said::of_text(&document.text)?, document.version),
-    })
 }
 
 #[cfg(test)]
@@ -163,6 +137,8 @@ mod tests {
     use tarn_types::{Column, DataType, KeyPart, ManualClock, TableOptions, TabletId};
 
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::kept::of_text;
 
     async fn made(metastore: &Arc<dyn Metastore>, name: &str) -> Arc<TableSchema> {
         let data_type = DataType::Int32;
@@ -201,8 +177,8 @@ mod tests {
     #[test]
     fn a_document_that_is_not_understood_is_not_written_over() {
         for text in ["", "{}", "{\"format\":2,\"tables\":{}}", "{\"format\":1,\"tables\":{},\"x\":1}"] {
-            assert_eq!(Said::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<Said>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(Said::of_text("{\"format\":1,\"tables\":{}}").unwrap(), Said::default());
+        assert_eq!(of_text::<Said>("{\"format\":1,\"tables\":{}}").unwrap(), Said::default());
     }
 }

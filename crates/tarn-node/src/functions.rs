@@ -7,24 +7,18 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tarn_metastore::{Metastore, document, put_document};
+use tarn_metastore::Metastore;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-
-/// The name of the document.
-const DOCUMENT: &str = "functions";
+use crate::kept::{Form, Kept};
 
 /// Of the document.
 const FORMAT: u8 = 1;
 
 /// The first number of a function that somebody writes. Smaller ones are PostgreSQL's own.
 const FIRST: u32 = 16_384;
-
-/// How often a change is tried that others get in the way of.
-const TRIES: usize = 5;
 
 /// The number of a function. It is never another one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -172,19 +166,17 @@ impl Default for Known {
     }
 }
 
-impl Known {
-    fn of_text(text: &str) -> Result<Known> {
-        let corrupt = |why: String| {
-            Error::new(ErrorKind::Corrupt, format!("the metastore's document of functions: {why}"))
-                .with_hint("restore the metastore, or use a newer build")
-        };
-        let known: Known = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-        match known.format {
-            FORMAT => Ok(known),
-            other => Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),
-        }
-    }
+impl Form for Known {
+    const NAME: &'static str = "functions";
+    const FORMAT: u8 = FORMAT;
+    const SHORTER: &'static str = "DROP FUNCTION those that are not needed";
 
+    fn format(&self) -> u8 {
+        self.format
+    }
+}
+
+impl Known {
     pub fn by_id(&mut self, id: FunctionId) -> Result<&mut UserFunction> {
         let found = self.functions.iter_mut().find(|function| function.id == id);
         found.ok_or_else(|| Error::new(ErrorKind::NoObject, "the function was dropped meanwhile"))
@@ -193,17 +185,13 @@ impl Known {
 
 /// The functions of a node. Shared.
 pub struct Functions {
-    metastore: Arc<dyn Metastore>,
     catalog: Arc<Catalog>,
-    /// Held for moments only.
-    known: RwLock<Arc<Vec<Arc<UserFunction>>>>,
-    /// One change at a time.
-    changing: tokio::sync::Mutex<()>,
+    kept: Kept<Known, Vec<Arc<UserFunction>>>,
 }
 
 impl std::fmt::Debug for Functions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.known.read().iter().map(|function| function.shown())).finish()
+        f.debug_list().entries(self.kept.known().iter().map(|function| function.shown())).finish()
     }
 }
 
@@ -212,14 +200,12 @@ impl Functions {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Functions> {
-        let (known, _) = read(&*metastore).await?;
-        let known = RwLock::new(shared(known));
-        Ok(Functions { metastore, catalog, known, changing: tokio::sync::Mutex::default() })
+        Ok(Functions { catalog, kept: Kept::open(metastore, shared).await? })
     }
 
     /// All there are, by their numbers.
     pub fn all(&self) -> Arc<Vec<Arc<UserFunction>>> {
-        Arc::clone(&self.known.read())
+        self.kept.known()
     }
 
     /// Those of this name, by their numbers.
@@ -233,45 +219,19 @@ impl Functions {
     }
 
     pub(crate) async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
-        let _one = self.changing.lock().await;
-        for _ in 0..TRIES {
-            let (before, version) = read(&*self.metastore).await?;
-            let mut known = before.clone();
-            let done = change(&mut known)?;
-            if known != before {
-                let text = serde_json::to_string(&known).expect("functions have a JSON form");
-                match put_document(&*self.metastore, DOCUMENT, version, &text).await {
-                    Ok(_) => {}
-                    Err(tarn_metastore::Error::DocumentChanged { .. }) => continue,
-                    Err(error @ tarn_metastore::Error::DocumentTooLong { .. }) => {
-                        return Err(Error::new(ErrorKind::ProgramLimit, format!("functions: {error}"))
-                            .with_hint("DROP FUNCTION those that are not needed"));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-                fail::fail_point!("functions::written");
-            }
-            *self.known.write() = shared(known);
-            self.catalog.changed();
-            return Ok(done);
-        }
-        Err(Error::new(ErrorKind::Conflict, "others changed functions again and again").with_hint("try again"))
+        let done = self.kept.change(change).await?;
+        fail::fail_point!("functions::written");
+        self.catalog.changed();
+        Ok(done)
     }
 }
 
-fn shared(known: Known) -> Arc<Vec<Arc<UserFunction>>> {
-    Arc::new(known.functions.into_iter().map(Arc::new).collect())
+fn shared(known: Known) -> Vec<Arc<UserFunction>> {
+    known.functions.into_iter().map(Arc::new).collect()
 }
 
 pub(crate) fn taken(name: &str) -> Error {
     Error::new(ErrorKind::ObjectExists, format!("function \"{name}\" already exists with same argument types"))
-}
-
-async fn read(metastore: &dyn Metastore) -> Result<(Known, u64)> {
-    Ok(match document(metastore, DOCUMENT).await? {
-        None => (Known::default(), 0),
-        Some(document) => (Known::of_text(&document.text)?, document.version),
-    })
 }
 
 #[cfg(test)]
@@ -280,6 +240,7 @@ mod tests {
     use tarn_types::ManualClock;
 
     use super::*;
+    use crate::kept::of_text;
 
     #[tokio::test]
     async fn functions_are_there_again_and_a_text_that_is_not_understood_is_not_written_over() {
@@ -318,7 +279,7 @@ mod tests {
         assert_eq!(again.named("f").first().map(|function| function.shown()), Some("f(integer)".to_owned()));
         assert_eq!(again.all(), functions.all());
         for text in ["", "{}", "{\"format\":2,\"next\":1,\"functions\":[]}"] {
-            assert_eq!(Known::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
     }
 }

@@ -7,22 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tarn_metastore::{Metastore, document, put_document};
+use tarn_metastore::Metastore;
 use tarn_types::full_name;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-
-/// The name of the document.
-const DOCUMENT: &str = "schemas";
+use crate::kept::{Form, Kept};
 
 /// Of the document.
 const FORMAT: u8 = 1;
-
-/// How often a change is tried that others get in the way of.
-const TRIES: usize = 5;
 
 /// Schemas that are there without anybody having made them, and whose names nobody else's can have.
 pub const BUILT_IN: [&str; 4] = [full_name::PUBLIC, "information_schema", "pg_catalog", "tarn"];
@@ -62,33 +56,25 @@ impl Default for Known {
     }
 }
 
-impl Known {
-    fn of_text(text: &str) -> Result<Known> {
-        let corrupt = |why: String| {
-            Error::new(ErrorKind::Corrupt, format!("the metastore's document of schemas: {why}"))
-                .with_hint("restore the metastore, or use a newer build")
-        };
-        let known: Known = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-        match known.format {
-            FORMAT => Ok(known),
-            other => Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),
-        }
+impl Form for Known {
+    const NAME: &'static str = "schemas";
+    const FORMAT: u8 = FORMAT;
+    const SHORTER: &'static str = "DROP SCHEMA those that are not needed";
+
+    fn format(&self) -> u8 {
+        self.format
     }
 }
 
 /// The schemas of a node. Shared.
 pub struct Schemas {
-    metastore: Arc<dyn Metastore>,
     catalog: Arc<Catalog>,
-    /// Held for moments only.
-    known: RwLock<Arc<Known>>,
-    /// One change at a time.
-    changing: tokio::sync::Mutex<()>,
+    kept: Kept<Known>,
 }
 
 impl fmt::Debug for Schemas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.known.read().schemas.keys()).finish()
+        f.debug_list().entries(self.kept.known().schemas.keys()).finish()
     }
 }
 
@@ -97,34 +83,32 @@ impl Schemas {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Schemas> {
-        let (known, _) = read(&*metastore).await?;
-        let known = RwLock::new(Arc::new(known));
-        Ok(Schemas { metastore, catalog, known, changing: tokio::sync::Mutex::default() })
+        Ok(Schemas { catalog, kept: Kept::open(metastore, |known| known).await? })
     }
 
     /// All that somebody made, by name.
     pub fn all(&self) -> Vec<Schema> {
-        self.known.read().schemas.values().cloned().collect()
+        self.kept.known().schemas.values().cloned().collect()
     }
 
     /// Whether nobody made one.
     pub fn is_empty(&self) -> bool {
-        self.known.read().schemas.is_empty()
+        self.kept.known().schemas.is_empty()
     }
 
     /// The schema of this name, if somebody made it.
     pub fn get(&self, name: &str) -> Option<Schema> {
-        self.known.read().schemas.get(name).cloned()
+        self.kept.known().schemas.get(name).cloned()
     }
 
     /// The schema of this number.
     pub fn by_id(&self, id: SchemaId) -> Option<Schema> {
-        self.known.read().schemas.values().find(|of| of.id == id).cloned()
+        self.kept.known().schemas.values().find(|of| of.id == id).cloned()
     }
 
     /// Whether there is one of this name that tables can be in.
     pub fn has_tables(&self, name: &str) -> bool {
-        name == full_name::PUBLIC || self.known.read().schemas.contains_key(name)
+        name == full_name::PUBLIC || self.kept.known().schemas.contains_key(name)
     }
 
     /// Whether something of this full name may be made.
@@ -184,28 +168,9 @@ impl Schemas {
     }
 
     async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
-        let _one = self.changing.lock().await;
-        for _ in 0..TRIES {
-            let (before, version) = read(&*self.metastore).await?;
-            let mut known = before.clone();
-            let done = change(&mut known)?;
-            if known != before {
-                let text = serde_json::to_string(&known).expect("schemas have a JSON form");
-                match put_document(&*self.metastore, DOCUMENT, version, &text).await {
-                    Ok(_) => {}
-                    Err(tarn_metastore::Error::DocumentChanged { .. }) => continue,
-                    Err(error @ tarn_metastore::Error::DocumentTooLong { .. }) => {
-                        return Err(Error::new(ErrorKind::ProgramLimit, format!("schemas: {error}"))
-                            .with_hint("DROP SCHEMA those that are not needed"));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            *self.known.write() = Arc::new(known);
-            self.catalog.changed();
-            return Ok(done);
-        }
-        Err(Error::new(ErrorKind::Conflict, "others changed schemas again and again").with_hint("try again"))
+        let done = self.kept.change(change).await?;
+        self.catalog.changed();
+        Ok(done)
     }
 }
 
@@ -225,19 +190,13 @@ pub(crate) fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NoSchema, format!("schema \"{name}\" does not exist"))
 }
 
-async fn read(metastore: &dyn Metastore) -> Result<(Known, u64)> {
-    Ok(match document(metastore, DOCUMENT).await? {
-        None => (Known::default(), 0),
-        Some(document) => (Known::of_text(&document.text)?, document.version),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use tarn_metastore::Memory;
     use tarn_types::ManualClock;
 
     use super::*;
+    use crate::kept::of_text;
 
     #[tokio::test]
     async fn schemas_are_there_again_and_their_numbers_are_never_anothers() {
@@ -272,8 +231,8 @@ mod tests {
     #[test]
     fn a_document_that_is_not_understood_is_not_written_over() {
         for text in ["", "{}", "{\"format\":2,\"next\":1,\"schemas\":{}}", "{\"format\":1,\"next\":1,\"x\":1}"] {
-            assert_eq!(Known::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(Known::of_text("{\"format\":1,\"next\":1,\"schemas\":{}}").unwrap(), Known::default());
+        assert_eq!(of_text::<Known>("{\"format\":1,\"next\":1,\"schemas\":{}}").unwrap(), Known::default());
     }
 }

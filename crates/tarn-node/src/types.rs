@@ -14,25 +14,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
-use tarn_metastore::{Metastore, document, put_document};
+use tarn_metastore::Metastore;
 use tarn_types::{Enumerated, TableSchema, TypeId};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-
-/// The name of the document.
-const DOCUMENT: &str = "types";
+use crate::kept::{Form, Kept};
 
 /// Of the document.
 const FORMAT: u8 = 1;
 
 /// The first number of a type that somebody makes. Smaller ones are PostgreSQL's own.
 const FIRST: u32 = 16_384;
-
-/// How often a change is tried that others get in the way of.
-const TRIES: usize = 5;
 
 /// A type that somebody made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,17 +77,13 @@ impl Default for Known {
     }
 }
 
-impl Known {
-    fn of_text(text: &str) -> Result<Known> {
-        let corrupt = |why: String| {
-            Error::new(ErrorKind::Corrupt, format!("the metastore's document of types: {why}"))
-                .with_hint("restore the metastore, or use a newer build")
-        };
-        let known: Known = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
-        match known.format {
-            FORMAT => Ok(known),
-            other => Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),
-        }
+impl Form for Known {
+    const NAME: &'static str = "types";
+    const FORMAT: u8 = FORMAT;
+    const SHORTER: &'static str = "DROP TYPE those that are not needed";
+
+    fn format(&self) -> u8 {
+        self.format
     }
 }
 
@@ -111,17 +101,13 @@ impl UserType {
 
 /// The types of a node. Shared.
 pub struct Types {
-    metastore: Arc<dyn Metastore>,
     catalog: Arc<Catalog>,
-    /// Held for moments only.
-    known: RwLock<Arc<Known>>,
-    /// One change at a time.
-    changing: tokio::sync::Mutex<()>,
+    kept: Kept<Known>,
 }
 
 impl std::fmt::Debug for Types {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.known.read().types.keys()).finish()
+        f.debug_list().entries(self.kept.known().types.keys()).finish()
     }
 }
 
@@ -130,28 +116,27 @@ impl Types {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Types> {
-        let (known, _) = read(&*metastore).await?;
-        Ok(Types { metastore, catalog, known: RwLock::new(Arc::new(known)), changing: tokio::sync::Mutex::default() })
+        Ok(Types { catalog, kept: Kept::open(metastore, |known| known).await? })
     }
 
     /// All there are, by name.
     pub fn all(&self) -> Vec<UserType> {
-        self.known.read().types.values().cloned().collect()
+        self.kept.known().types.values().cloned().collect()
     }
 
     /// Whether nobody made one.
     pub fn is_empty(&self) -> bool {
-        self.known.read().types.is_empty()
+        self.kept.known().types.is_empty()
     }
 
     /// The type of this name.
     pub fn get(&self, name: &str) -> Option<UserType> {
-        self.known.read().types.get(name).cloned()
+        self.kept.known().types.get(name).cloned()
     }
 
     /// The type of this number.
     pub fn by_id(&self, id: TypeId) -> Option<UserType> {
-        self.known.read().types.values().find(|of| of.id == id).cloned()
+        self.kept.known().types.values().find(|of| of.id == id).cloned()
     }
 
     /// Makes one. Its number.
@@ -196,28 +181,9 @@ impl Types {
     }
 
     async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
-        let _one = self.changing.lock().await;
-        for _ in 0..TRIES {
-            let (before, version) = read(&*self.metastore).await?;
-            let mut known = before.clone();
-            let done = change(&mut known)?;
-            if known != before {
-                let text = serde_json::to_string(&known).expect("types have a JSON form");
-                match put_document(&*self.metastore, DOCUMENT, version, &text).await {
-                    Ok(_) => {}
-                    Err(tarn_metastore::Error::DocumentChanged { .. }) => continue,
-                    Err(error @ tarn_metastore::Error::DocumentTooLong { .. }) => {
-                        return Err(Error::new(ErrorKind::ProgramLimit, format!("types: {error}"))
-                            .with_hint("DROP TYPE those that are not needed"));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            *self.known.write() = Arc::new(known);
-            self.catalog.changed();
-            return Ok(done);
-        }
-        Err(Error::new(ErrorKind::Conflict, "others changed types again and again").with_hint("try again"))
+        let done = self.kept.change(change).await?;
+        self.catalog.changed();
+        Ok(done)
     }
 
     /// The columns of tables that are of a type.
@@ -257,19 +223,13 @@ fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NoObject, format!("type \"{name}\" does not exist"))
 }
 
-async fn read(metastore: &dyn Metastore) -> Result<(Known, u64)> {
-    Ok(match document(metastore, DOCUMENT).await? {
-        None => (Known::default(), 0),
-        Some(document) => (Known::of_text(&document.text)?, document.version),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use tarn_metastore::Memory;
     use tarn_types::ManualClock;
 
     use super::*;
+    use crate::kept::of_text;
 
     #[tokio::test]
     async fn types_are_there_again_and_their_numbers_are_never_anothers() {
@@ -300,8 +260,8 @@ mod tests {
         for text in
             ["", "{}", "{\"format\":2,\"next\":1,\"types\":{}}", "{\"format\":1,\"next\":1,\"types\":{},\"x\":1}"]
         {
-            assert_eq!(Known::of_text(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(Known::of_text("{\"format\":1,\"next\":16384,\"types\":{}}").unwrap(), Known::default());
+        assert_eq!(of_text::<Known>("{\"format\":1,\"next\":16384,\"types\":{}}").unwrap(), Known::default());
     }
 }

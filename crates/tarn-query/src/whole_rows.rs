@@ -131,18 +131,25 @@ fn within<'a>(from: &'a TableWithJoins, is_open: bool, see: &mut impl FnMut(Stri
 }
 
 fn one<'a>(factor: &'a TableFactor, is_open: bool, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
+    if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+        return within(table_with_joins, is_open, see);
+    }
+    if let Some(name) = name_in_from(factor) {
+        see(name, factor, is_open);
+    }
+}
+
+/// What something in FROM is called in its query: the alias, or the name of the table without its schema.
+pub fn name_in_from(factor: &TableFactor) -> Option<String> {
     let (alias, own) = match factor {
-        TableFactor::NestedJoin { table_with_joins, alias: None } => return within(table_with_joins, is_open, see),
         TableFactor::Table { name, alias, .. } => (alias, name.0.last().and_then(|part| part.as_ident())),
         TableFactor::Derived { alias, .. }
         | TableFactor::Function { alias, .. }
         | TableFactor::UNNEST { alias, .. }
         | TableFactor::NestedJoin { alias, .. } => (alias, None),
-        _ => return,
+        _ => return None,
     };
-    if let Some(name) = alias.as_ref().map(|alias| &alias.name).or(own) {
-        see(fold(name), factor, is_open);
-    }
+    alias.as_ref().map(|alias| &alias.name).or(own).map(fold)
 }
 
 /// The statement with rows in the places of their tables' names. `None`: there are none.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{Expr, Query, Select, TableFactor, TableWithJoins, Visitor};
-use tarn_query::{each_expr, walk};
+use tarn_query::{each_expr, name_in_from, walk};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
@@ -53,7 +53,7 @@ impl<'a> Seen<'a> {
                 TableFactor::Derived { lateral: true, subquery, .. } => self.laterals.push(subquery),
                 _ => {}
             }
-            if let Some(name) = name_of(factor)
+            if let Some(name) = name_in_from(factor)
                 && !self.once.insert(name.clone())
             {
                 self.twice.insert(name);
@@ -70,16 +70,7 @@ impl Visitor for Own {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-        self.0.extend(name_of(factor));
+        self.0.extend(name_in_from(factor));
         ControlFlow::Continue(())
     }
-}
-
-fn name_of(factor: &TableFactor) -> Option<String> {
-    let (alias, own) = match factor {
-        TableFactor::Table { name, alias, .. } => (alias, name.0.last().and_then(|part| part.as_ident())),
-        TableFactor::Derived { alias, .. } | TableFactor::Function { alias, .. } => (alias, None),
-        _ => return None,
-    };
-    alias.as_ref().map(|alias| &alias.name).or(own).map(fold)
 }
