@@ -8,6 +8,7 @@ import uuid
 import asyncpg
 import pandas as pd
 import sqlalchemy as sa
+from sqlalchemy import orm
 from sqlalchemy.dialects.postgresql import JSONB
 
 PORT = os.environ["TARN_PORT"]
@@ -212,6 +213,129 @@ def indexes():
     assert "by_at" not in [index["name"] for index in sa.inspect(ENGINE).get_indexes("visits")]
 
 
+class Base(orm.DeclarativeBase):
+    pass
+
+
+TAGGED = sa.Table(
+    "tagged",
+    Base.metadata,
+    sa.Column("book_id", sa.ForeignKey("book.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("tag_id", sa.ForeignKey("tag.id"), primary_key=True),
+)
+
+
+class Author(Base):
+    __tablename__ = "author"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(40), unique=True)
+    # A circle: the key comes behind both tables, and the column is written behind both rows.
+    best_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("book.id", name="author_best", use_alter=True))
+    best: orm.Mapped["Book | None"] = orm.relationship(foreign_keys=best_id, post_update=True)
+    books: orm.Mapped[list["Book"]] = orm.relationship(back_populates="author", foreign_keys="Book.author_id", order_by="Book.title", cascade="all, delete-orphan", passive_deletes=True)
+
+
+class Book(Base):
+    __tablename__ = "book"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    title: orm.Mapped[str]
+    author_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("author.id", ondelete="CASCADE"), index=True)
+    part_of: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("book.id", ondelete="SET NULL", deferrable=True, initially="DEFERRED"))
+    author: orm.Mapped[Author] = orm.relationship(back_populates="books", foreign_keys=author_id)
+    tags: orm.Mapped[list["Tag"]] = orm.relationship(secondary=TAGGED, back_populates="books")
+
+
+class Tag(Base):
+    __tablename__ = "tag"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    word: orm.Mapped[str] = orm.mapped_column(unique=True)
+    books: orm.Mapped[list[Book]] = orm.relationship(secondary=TAGGED, back_populates="tags")
+
+
+def violated(statement):
+    """The constraint that a statement violates, and of which table it is."""
+    try:
+        with ENGINE.begin() as c:
+            c.execute(statement)
+    except sa.exc.IntegrityError as error:
+        assert error.orig.sqlstate == "23503", error
+        return error.orig.diag.table_name, error.orig.diag.constraint_name
+    return None
+
+
+def relationships():
+    Base.metadata.create_all(ENGINE)
+    with orm.Session(ENGINE) as session:
+        first, second = Book(title="one"), Book(title="two")
+        ann = Author(name="ann", books=[first, second], best=second)
+        bob = Author(name="bob", books=[Book(title="three")])
+        first.tags = [Tag(word="red"), Tag(word="old")]
+        second.tags = [first.tags[0]]
+        session.add_all([ann, bob])
+        session.flush()
+        second.part_of = first.id
+        session.commit()
+        assert [book.title for book in session.get(Author, ann.id).books] == ["one", "two"] and ann.best is second
+    by_tag = sa.select(Book.title).join(Book.tags).where(Tag.word == "red").order_by(Book.title)
+    with orm.Session(ENGINE) as session:
+        assert session.scalars(by_tag).all() == ["one", "two"]
+        loaded = session.scalars(sa.select(Author).options(orm.selectinload(Author.books)).order_by(Author.id)).all()
+        assert [(author.name, len(author.books)) for author in loaded] == [("ann", 2), ("bob", 1)]
+    assert violated(sa.insert(Book).values(title="none", author_id=99)) == ("book", "book_author_id_fkey")
+    assert violated(sa.delete(Tag).where(Tag.word == "old")) == ("tagged", "tagged_tag_id_fkey")
+    assert violated(sa.delete(Book).where(Book.title == "two")) == ("author", "author_best")
+    # Kept until COMMIT.
+    late = sa.update(Book).where(Book.title == "three").values(part_of=77)
+    assert violated(late) == ("book", "book_part_of_fkey")
+    with ENGINE.begin() as c:
+        c.execute(late)
+        bob_id = c.execute(sa.select(Author.id).where(Author.name == "bob")).scalar()
+        c.execute(sa.insert(Book).values(id=77, title="all", author_id=bob_id))
+    with orm.Session(ENGINE) as session:
+        bob = session.scalars(sa.select(Author).where(Author.name == "bob")).one()
+        bob.books.remove(session.get(Book, 77))
+        session.commit()
+        assert session.scalars(sa.select(Book.part_of).where(Book.title == "three")).one() is None
+        ann = session.scalars(sa.select(Author).where(Author.name == "ann")).one()
+        ann.best = None
+        session.delete(ann)
+        session.commit()
+        assert session.scalars(sa.select(Book.title)).all() == ["three"]
+        assert session.scalar(sa.select(sa.func.count()).select_from(TAGGED)) == 0
+    inspector = sa.inspect(ENGINE)
+    found = {key["name"]: key for key in inspector.get_foreign_keys("book")}
+    assert {name: (key["constrained_columns"], key["referred_table"], key["referred_columns"], key["options"]) for name, key in found.items()} == {
+        "book_author_id_fkey": (["author_id"], "author", ["id"], {"ondelete": "CASCADE"}),
+        "book_part_of_fkey": (["part_of"], "book", ["id"], {"ondelete": "SET NULL", "deferrable": True, "initially": "DEFERRED"}),
+    }, found
+    assert [index["name"] for index in inspector.get_indexes("book")] == ["ix_book_author_id"]
+    reflected = sa.MetaData()
+    reflected.reflect(ENGINE, only=["author", "book", "tag", "tagged"])
+    of_tagged = reflected.tables["tagged"].foreign_keys
+    assert sorted(key.target_fullname for key in of_tagged) == ["book.id", "tag.id"], of_tagged
+    Base.metadata.drop_all(ENGINE)
+    assert not {"author", "book", "tag", "tagged"} & set(sa.inspect(ENGINE).get_table_names())
+
+
+def keys_over_schemas():
+    with ENGINE.begin() as c:
+        c.execute(sa.schema.CreateSchema("crm"))
+    meta = sa.MetaData(schema="crm")
+    people = sa.Table("people", meta, sa.Column("id", sa.Integer, primary_key=True))
+    sa.Table("calls", meta, sa.Column("id", sa.Integer, primary_key=True), sa.Column("person", sa.ForeignKey("crm.people.id")))
+    bills = sa.Table("bills", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("person", sa.ForeignKey(people.c.id)))
+    meta.create_all(ENGINE)
+    bills.create(ENGINE)
+    assert violated(sa.insert(bills).values(person=5)) == ("bills", "bills_person_fkey")
+    for schema, table in [("crm", "calls"), (None, "bills")]:
+        (key,) = sa.inspect(ENGINE).get_foreign_keys(table, schema=schema)
+        assert (key["referred_schema"], key["referred_table"], key["name"]) == ("crm", "people", f"{table}_person_fkey"), key
+    with ENGINE.begin() as c:
+        c.execute(sa.schema.DropSchema("crm", cascade=True))
+    assert sa.inspect(ENGINE).get_foreign_keys("bills") == []
+    bills.drop(ENGINE)
+
+
 def frames():
     frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", None, "z"], "f": [1.5, 2.5, None], "d": pd.to_datetime(["2026-01-01"] * 3)})
     frame.to_sql("frame", ENGINE, index=False)
@@ -253,6 +377,8 @@ schemas()
 documents()
 arrays()
 indexes()
+relationships()
+keys_over_schemas()
 frames()
 asyncio.run(pool())
 print("SQLAlchemy, pandas and asyncpg: as expected")

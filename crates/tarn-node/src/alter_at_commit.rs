@@ -35,14 +35,16 @@ use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
 use crate::committing::{Committing, Noted, check};
+use crate::edges::{Edge, Edges};
 use crate::error::{Error, ErrorKind, Result};
+use crate::foreign::{Wrote, settle};
 use crate::node::Node;
 use crate::threads::blocking;
 use crate::transaction::TableWrites;
 use crate::view_readers::{Rewrites, names_change, readers_of};
 use crate::write::conflict;
 
-/// A table that a transaction altered.
+/// A table that a transaction altered, or that others are to refer to from now on, which is as it was.
 #[derive(Clone)]
 pub struct Altered {
     /// As it was when the transaction first altered it, which it has to be still.
@@ -68,6 +70,7 @@ struct Moment {
     runtime: Handle,
     tables: Vec<(Arc<TableHandle>, Altered)>,
     readers: Vec<Alteration>,
+    wrote: Wrote,
     /// By table, in the order of their ids; of altered tables as they are to be.
     writes: Vec<(Arc<TableHandle>, MutationBatch)>,
 }
@@ -118,9 +121,12 @@ impl Node {
             shut.tables.iter().map(|(_, table)| (&*table.from, &*table.to)).collect();
         let readers = readers_of(&self.catalog().views(), &changes, rewrites)?;
         self.mark_owners(&shut.tables).await?;
+        let own = writes.iter().map(|of_table| (of_table.table.schema().id, Arc::clone(&of_table.own)));
+        let wrote = Wrote { own: own.collect(), keys: None };
         let writes = shut.writes(writes)?;
+        shut.check_parents()?;
         let tables = shut.tables.clone();
-        let moment = Moment { node: Arc::clone(self), runtime: Handle::current(), tables, readers, writes };
+        let moment = Moment { node: Arc::clone(self), runtime: Handle::current(), tables, readers, wrote, writes };
         // Whatever becomes of the thread: only what was refused is as it was.
         shut.is_over = true;
         match blocking(move || Ok(moment.commit())).await? {
@@ -201,6 +207,23 @@ impl Shut {
         Ok(())
     }
 
+    /// Nobody writes the parents of foreign keys that come, whose rows were looked at: else one of them may be gone by now.
+    fn check_parents(&self) -> Result<()> {
+        for (_, Altered { from, to, .. }) in &self.tables {
+            let come =
+                to.options.rules.foreign_keys.iter().filter(|key| !from.options.rules.foreign_keys.contains(key));
+            for key in come {
+                let parent = key.parent_of(to.id);
+                if !self.tables.iter().any(|(_, table)| table.to.id == parent) {
+                    let message =
+                        format!("the parent of foreign key \"{}\" of table \"{}\" was not kept", key.name, to.name);
+                    return Err(Error::new(ErrorKind::Internal, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What is written into each table, by the handle that is the table's now.
     fn writes(&self, writes: Vec<TableWrites>) -> Result<Vec<(Arc<TableHandle>, MutationBatch)>> {
         let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
@@ -274,12 +297,26 @@ impl Moment {
                 return Ended::Refused(self.node.parts().of_constraint(error));
             }
         }
+        let mut tables = self.node.catalog().schemas();
+        tables.retain(|table| self.tables.iter().all(|(_, altered)| altered.from.id != table.id));
+        tables.extend(self.tables.iter().map(|(_, altered)| Arc::clone(&altered.to)));
+        let edges = Edges::of(&tables);
+        if let Err(error) = self.check_references(&edges) {
+            return Ended::Refused(error);
+        }
+        let _held = match settle(self.node.parts(), &edges, &self.wrote) {
+            Ok(held) => held,
+            Err(error) => return Ended::Refused(error),
+        };
         let noted = match self.note() {
             Ok(noted) => noted,
             Err(error) => return Ended::Refused(error),
         };
         fail::fail_point!("commit::noted");
-        let mut changes: Vec<Alteration> = self.tables.iter().map(|(_, of)| of.alteration()).collect();
+        // One that is only kept as it is, as others are to refer to it, is defined as it was.
+        let is_other = |of: &&Altered| of.from != of.to;
+        let mut changes: Vec<Alteration> =
+            self.tables.iter().map(|(_, of)| of).filter(is_other).map(Altered::alteration).collect();
         changes.extend(self.readers.iter().cloned());
         if let Err(error) = self.runtime.block_on(self.node.define_all(changes)) {
             if error.kind() != ErrorKind::Indeterminate {
@@ -307,11 +344,30 @@ impl Moment {
         )
     }
 
+    /// Whether the keys stay that others refer to: a foreign key may have come since the transaction looked, whose parent it altered.
+    ///
+    /// Errors: `Conflict`.
+    fn check_references(&self, edges: &Edges) -> Result<()> {
+        let before = self.node.parts().edges.now(self.node.catalog());
+        let is_altered = |table: &TableSchema| self.tables.iter().any(|(_, of)| of.to.id == table.id);
+        let is_kept = |edge: &Edge| {
+            let is_it = |now: &Edge| now.child.id == edge.child.id && now.key.name == edge.key.name;
+            edges.to(edge.parent.id).any(|now| is_it(now) && now.referenced.keys == edge.referenced.keys)
+        };
+        let mut of_others = before.all.iter().filter(|edge| is_altered(&edge.parent) && !is_altered(&edge.child));
+        match of_others.find(|edge| !is_kept(edge)) {
+            None => Ok(()),
+            Some(edge) => Err(altered(&edge.parent.name)),
+        }
+    }
+
     /// `None`: there are no rows that a crash could take.
     fn note(&self) -> Result<Option<Noted>> {
         let logged = self.writes.iter().filter(|(handle, _)| !handle.schema().id.is_temporary());
         let batches: Vec<MutationBatch> = logged.map(|(_, batch)| batch.clone()).collect();
-        let Some((_, first)) = self.tables.first().filter(|_| !batches.is_empty()) else { return Ok(None) };
+        // One whose definition tells whether the transaction is committed.
+        let first = self.tables.iter().find(|(_, of)| of.from != of.to);
+        let Some((_, first)) = first.filter(|_| !batches.is_empty()) else { return Ok(None) };
         Committing::new(&first.to, batches).note(&self.node.settings().data_dir).map(Some)
     }
 

@@ -301,6 +301,19 @@ impl Catalog {
         tables.values().any(is_its)
     }
 
+    /// The table with this id, which is probably called so.
+    pub(crate) fn by_id(&self, id: TableId, name: &str) -> Option<Arc<TableHandle>> {
+        let is_it = |handle: &Arc<TableHandle>| handle.schema().id == id;
+        self.get(name).filter(is_it).or_else(|| {
+            let tables = self.tables.read();
+            let mut handles = tables.values().filter_map(|entry| match entry {
+                Entry::Table(handle) => Some(handle),
+                Entry::External(_) | Entry::View(_) => None,
+            });
+            handles.find(|handle| is_it(handle)).cloned()
+        })
+    }
+
     /// The entries of an index.
     pub(crate) fn index(&self, id: TableId) -> Option<Arc<TableHandle>> {
         self.indexes.read().get(&id).cloned()
@@ -357,7 +370,13 @@ impl Catalog {
         let name = handle.schema().name.clone();
         match handle.schema().options.is_index {
             true => drop(self.indexes.write().insert(handle.schema().id, handle)),
-            false => drop(self.tables.write().insert(name, Entry::Table(handle))),
+            false => {
+                let mut tables = self.tables.write();
+                tables.insert(name, Entry::Table(handle));
+                // Before anybody finds it: who does knows its foreign keys, too.
+                self.changed();
+                return;
+            }
         }
         self.changed();
     }
@@ -387,11 +406,10 @@ impl Catalog {
             let mut tables = self.tables.write();
             gone.iter().for_each(|name| drop(tables.remove(name)));
             tables.extend(there.into_iter().map(|entry| (entry.schema().name.clone(), entry)));
+            self.changed();
         }
         let mut stuck = self.stuck.write();
         gone.iter().for_each(|name| drop(stuck.remove(name)));
-        drop(stuck);
-        self.changed();
     }
 
     /// What was planned is to be planned anew.

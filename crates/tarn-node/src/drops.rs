@@ -46,6 +46,7 @@ impl Node {
             return Err(Error::new(ErrorKind::TableExists, format!("table \"{name}\" already exists"))
                 .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
         }
+        let _kept = self.keep_parents(&schema).await?;
         self.create_with_indexes(schema).await?;
         Ok(true)
     }
@@ -119,7 +120,7 @@ impl Node {
 
     /// Forgets a table, its rows, its log and its files; or a view. False: there was none and `if_exists` was said.
     ///
-    /// Errors: `Depended` while a view reads it. Before the metastore has dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and
+    /// Errors: `Depended` while a view reads it, or another table refers to it. Before the metastore has dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and
     /// dropping it again finds out.
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
@@ -147,6 +148,7 @@ impl Node {
             },
         };
         self.check_unread(&schema)?;
+        self.check_unreferenced(&schema)?;
         if !schema.has_rows() {
             self.parts().metastore.drop_table(name).await?;
             return Ok(true);

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tarn_types::{TableSchema, Unique};
+use tarn_types::{ForeignKey, TableSchema, Unique, Value};
 
 /// What a caller can do about it, and whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum ErrorKind {
     WrongState,
     /// A row of the same key is there; [`Error::existing`] is whose.
     KeyExists,
+    /// A foreign key does not hold; [`Error::violation`] is which.
+    ForeignKey,
     /// Somebody else changed the same rows: again.
     Conflict,
     /// It may have happened or not: look.
@@ -93,6 +95,8 @@ struct Parts {
     value: Option<Arc<tarn_types::Error>>,
     /// The key that is there.
     existing: Option<Existing>,
+    /// The foreign key that does not hold.
+    violation: Option<Violation>,
 }
 
 /// A key that is there, and was to be new.
@@ -105,9 +109,48 @@ pub struct Existing {
     pub unique: Option<Unique>,
 }
 
+/// A foreign key that does not hold.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub child: Arc<TableSchema>,
+    pub parent: Arc<TableSchema>,
+    pub key: ForeignKey,
+    /// Of the child's columns, or of the parent's, in the order of the foreign key's.
+    pub values: Vec<Value>,
+    pub what: Violated,
+}
+
+/// What is wrong with a foreign key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Violated {
+    /// A row has no parent.
+    Missing,
+    /// A parent is gone, and there are rows that refer to it.
+    Referenced,
+    /// `MATCH FULL`: some of the columns are NULL.
+    Mixed,
+}
+
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Parts { kind, message: message.into(), detail: None, hint: None, value: None, existing: None }))
+        Error(Box::new(Parts {
+            kind,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            value: None,
+            existing: None,
+            violation: None,
+        }))
+    }
+
+    /// `ForeignKey`.
+    pub fn foreign_key(violation: Violation) -> Error {
+        let message =
+            format!("foreign key \"{}\" of table \"{}\" does not hold", violation.key.name, violation.child.name);
+        let mut error = Error::new(ErrorKind::ForeignKey, message);
+        error.0.violation = Some(violation);
+        error
     }
 
     pub fn no_table(name: &str) -> Error {
@@ -193,6 +236,11 @@ impl Error {
     /// The value that does not fit, if that is what went wrong.
     pub fn value(&self) -> Option<&tarn_types::Error> {
         self.0.value.as_deref()
+    }
+
+    /// The foreign key that does not hold, if that is what went wrong.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.0.violation.as_ref()
     }
 
     /// The key that is there, if that is what went wrong.

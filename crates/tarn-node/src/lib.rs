@@ -7,7 +7,7 @@
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
 //!   `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is what several statements write together and see ([`own`]), [`requests`] are known when they are made again (`being_made` says which are), `follow` tells what happened, [`entries`] are what constraints are kept by), `drops` makes and drops tables, `unique` the tables of these entries, `temporary` those of one session, which are `unlogged` and have a `temporary_room`, [`renames`] calls them otherwise, [`alter`] defines tables otherwise, [`alter_at_commit`] does with what a transaction writes (`committing` is what a crash finds of that, [`view_readers`] what views say then), [`rekey`] gives them a key (`beside` names what is made for that), [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`] makes and drops views, [`comments`] keeps what people say of tables, [`types`] what types they made, [`functions`] which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`].
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is what several statements write together and see ([`own`]), [`requests`] are known when they are made again (`being_made` says which are), `follow` tells what happened, [`entries`] are what constraints are kept by, [`foreign`] looks after foreign keys, which are [`edges`], with `latches`), `drops` makes and drops tables, [`parents`] says what of them others refer to, `unique` the tables of these entries, `temporary` those of one session, which are `unlogged` and have a `temporary_room`, [`renames`] calls them otherwise, [`alter`] defines tables otherwise, [`alter_at_commit`] does with what a transaction writes (`committing` is what a crash finds of that, [`view_readers`] what views say then), [`rekey`] gives them a key (`beside` names what is made for that), [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`] makes and drops views, [`comments`] keeps what people say of tables, [`types`] what types they made, [`functions`] which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -25,12 +25,14 @@ pub mod comments;
 mod committing;
 mod dropped;
 mod drops;
+pub mod edges;
 pub mod entries;
 pub mod error;
 pub mod external_table;
 mod external_tables;
 mod folder;
 mod follow;
+pub mod foreign;
 mod function_changes;
 pub mod functions;
 mod grown;
@@ -39,6 +41,7 @@ mod health;
 pub mod jobs;
 mod kept;
 mod lake_store;
+mod latches;
 mod ledger;
 mod log_metrics;
 mod maintenance;
@@ -47,6 +50,7 @@ pub mod metrics;
 pub mod node;
 pub mod own;
 mod own_view;
+pub mod parents;
 mod parts;
 mod pass;
 pub mod rekey;

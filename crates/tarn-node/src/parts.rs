@@ -21,11 +21,13 @@ use crate::catalog::Catalog;
 use crate::clock::monotonic_ns;
 use crate::comments::Comments;
 use crate::dropped::Drops;
+use crate::edges::KnownEdges;
 use crate::error::{Error, Result};
 use crate::folder::io_error;
 use crate::functions::Functions;
 use crate::health::Health;
 use crate::lake_store;
+use crate::latches::Latches;
 use crate::ledger::Ledger;
 use crate::log_metrics::LogMetrics;
 use crate::metastores::{self, MetastoreLocation};
@@ -61,6 +63,8 @@ pub struct Parts {
     pub functions: Arc<Functions>,
     pub schemas: Arc<Schemas>,
     pub catalog: Arc<Catalog>,
+    pub(crate) edges: KnownEdges,
+    pub(crate) latches: Latches,
     pub(crate) temporary: TemporaryRoom,
     /// Which tables have their rows here.
     pub(crate) ledger: Arc<Ledger>,
@@ -163,6 +167,8 @@ impl Parts {
             functions,
             schemas,
             catalog,
+            edges: KnownEdges::default(),
+            latches: Latches::default(),
             temporary: TemporaryRoom::default(),
             ledger: Arc::new(ledger),
             drops: Drops::default(),

@@ -14,6 +14,7 @@ use crate::auth::{Principal, Privilege};
 use crate::catalog::{Entry, TableHandle, WayIn};
 use crate::entries::are_there;
 use crate::error::{Error, ErrorKind, Result};
+use crate::foreign::{Wrote, settle_now};
 use crate::own::OwnWrites;
 use crate::parts::Parts;
 use crate::requests::NamedRequest;
@@ -45,7 +46,7 @@ impl TableService {
     ///
     /// Cost: one durable write, whatever the number of tables.
     /// Errors: as of [`TableService::write`]; `Conflict` when a row is not any more what the transaction read, `KeyExists` when somebody else
-    /// inserted its key: nothing was written then. `Indeterminate` is about all of them.
+    /// inserted its key, `ForeignKey` for a row without its parent: nothing was written then. `Indeterminate` is about all of them.
     pub async fn commit_together(&self, who: &Principal, writes: Vec<TableWrites>, waiter: &dyn Waiter) -> Result<u64> {
         self.commit_as_one(who, writes, None, waiter).await
     }
@@ -73,12 +74,14 @@ impl TableService {
         waiter: &dyn Waiter,
     ) -> Result<u64> {
         let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
+        let mut wrote = Wrote::default();
         for TableWrites { table, privileges, own } in writes {
             for privilege in privileges {
                 self.may(who, table.schema(), privilege)?;
             }
             self.parts.wait_for_room(&table).await?;
             let batch = own.batch();
+            wrote.own.insert(table.schema().id, own);
             if !batch.is_empty() {
                 asked.insert(table.schema().id, (table, batch));
             }
@@ -95,8 +98,8 @@ impl TableService {
         let began_us = self.parts.clock.monotonic_us();
         let asked: Vec<(Arc<TableHandle>, MutationBatch)> = asked.into_values().collect();
         let decided = {
-            let asked = asked.clone();
-            blocking(move || span.in_scope(|| propose(&asked, named.as_ref()))).await?
+            let (asked, parts) = (asked.clone(), Arc::clone(&self.parts));
+            blocking(move || span.in_scope(|| propose(&parts, &asked, &wrote, named.as_ref()))).await?
         };
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
         let (mut rows, mut exists) = (0, None);
@@ -216,11 +219,20 @@ impl Moment {
 }
 
 /// Commits on the calling thread, which waits for the disk. The tables ascend by their ids: temporary ones are the last.
-fn propose(asked: &[(Arc<TableHandle>, MutationBatch)], named: Option<&NamedRequest>) -> Result<Vec<Decided>> {
+///
+/// Errors: `ForeignKey`, before anything is written.
+fn propose(
+    parts: &Parts,
+    asked: &[(Arc<TableHandle>, MutationBatch)],
+    wrote: &Wrote,
+    named: Option<&NamedRequest>,
+) -> Result<Vec<Decided>> {
     let mut in_use = Vec::with_capacity(asked.len());
     for (table, _) in asked {
         in_use.push(table.enter()?);
     }
+    // Only now: who has entered its gates knows all foreign keys of a table.
+    let _held = settle_now(parts, wrote)?;
     let (mut logged, mut unlogged) = (Vec::new(), Vec::new());
     for (of, (table, batch)) in asked.iter().enumerate() {
         match &table.way_in {
@@ -233,9 +245,10 @@ fn propose(asked: &[(Arc<TableHandle>, MutationBatch)], named: Option<&NamedRequ
     logged.sort_by_key(|(of, _)| Some(asked[*of].0.schema().id) != home);
     let (places, logged): (Vec<usize>, Vec<_>) = logged.into_iter().unzip();
     let decided = match named {
-        Some(named) => commit_named(&logged, &named.request)?,
-        None => commit_together(&logged)?,
+        Some(named) => commit_named(&logged, &named.request),
+        None => commit_together(&logged),
     };
+    let decided = parts.latches.note(decided.map_err(Error::from))?;
     let mut decided: Vec<Decided> = decided.into_iter().map(|part| Decided { of: places[part.of], ..part }).collect();
     for (of, table, batch) in unlogged {
         if decided.iter().any(Decided::is_refused) {

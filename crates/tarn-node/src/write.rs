@@ -71,6 +71,7 @@ impl TableService {
         waiter: &dyn Waiter,
     ) -> Result<Vec<Written>> {
         self.may(who, table.schema(), privilege)?;
+        self.check_alone(table)?;
         self.parts.wait_for_room(table).await?;
         if !table.schema().has_indexes() {
             return self.write_rows_alone(table, batches, waiter).await;
@@ -83,6 +84,17 @@ impl TableService {
             });
         }
         Ok(written)
+    }
+
+    /// Whether what is written to a table may commit by itself: a table with foreign keys, or that others refer to, is written with
+    /// [`TableService::commit_together`] alone.
+    ///
+    /// Errors: `Conflict`: it got one since the statement was planned.
+    fn check_alone(&self, table: &TableHandle) -> Result<()> {
+        match self.parts.edges.has(&self.parts.catalog, table.schema().id) {
+            false => Ok(()),
+            true => Err(altered(&table.schema().name)),
+        }
     }
 
     /// Batches that change no entries.
@@ -118,6 +130,7 @@ impl TableService {
         waiter: &dyn Waiter,
     ) -> Result<u64> {
         self.may(who, table.schema(), Privilege::Insert)?;
+        self.check_alone(table)?;
         self.parts.wait_for_room(table).await?;
         let schema = Arc::clone(table.schema());
         let batch = blocking(move || Ok(batch_from_columns(&schema, &rows, op)?)).await?;
@@ -146,6 +159,7 @@ impl TableService {
         waiter: &dyn Waiter,
     ) -> Result<Written> {
         self.may(who, table.schema(), privilege)?;
+        self.check_alone(table)?;
         self.parts.wait_for_room(table).await?;
         if table.schema().has_indexes() && touches(table.schema(), &batch)? {
             return self.write_with_entries(table, batch, waiter).await;

@@ -33,7 +33,8 @@ pub(crate) struct Asked {
 /// The indexes of a table that the filters say something of, the most useful first: those that are unique, and those with more columns that
 /// have values.
 pub(crate) fn asked(predicates: &[Predicate], table: &TableSchema) -> Vec<Asked> {
-    let uniques = table.options.rules.uniques.iter();
+    // Of a foreign key's own, rows that are older than a column of it have no entries.
+    let uniques = table.options.rules.uniques.iter().filter(|unique| !unique.of_foreign_key);
     let mut found: Vec<(bool, Asked)> =
         uniques.filter_map(|unique| Some((unique.repeats, of_index(predicates, table, unique)?))).collect();
     found.sort_by_key(|(repeats, asked)| (*repeats, std::cmp::Reverse(asked.n_fixed)));
@@ -124,6 +125,7 @@ mod tests {
             by_index: repeats,
             repeats,
             orders: vec![],
+            of_foreign_key: false,
         }
     }
 

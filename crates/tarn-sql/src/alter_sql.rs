@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::column_rules::SaidCheck;
 use crate::ddl::key_of;
 use crate::error::{Result, SqlError};
+use crate::foreign_rules::SaidForeignKey;
 use crate::names::{check_name, fold, is_word, near, take, written_name};
 use crate::unique_rules::SaidUnique;
 
@@ -71,6 +72,8 @@ pub enum Action {
     AddCheck(SaidCheck),
     /// A constraint, or another index: it is made, and filled with the rows that are there.
     AddUnique(SaidUnique),
+    /// All rows are looked at.
+    AddForeignKey(Box<SaidForeignKey>),
     /// `DROP INDEX`, of one that is no constraint.
     DropIndex {
         name: String,
@@ -261,7 +264,7 @@ fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
 }
 
 /// What to do instead of an action that begins with these words, where the parser may not even know it.
-const REFUSED: [(&[&str], &str); 25] = [
+const REFUSED: [(&[&str], &str); 24] = [
     (&["owner"], "ALTER TABLE t OWNER TO u, without IF EXISTS and by itself"),
     (&["set", "tablespace"], "leave it out: there are no tablespaces"),
     (&["set", "logged"], "leave it out: all tables are logged"),
@@ -284,7 +287,6 @@ const REFUSED: [(&[&str], &str); 25] = [
     (&["replica", "identity"], "leave it out: changes are told by the primary key"),
     (&["validate", "constraint"], "leave it out: ADD CONSTRAINT looks at all rows"),
     (&["alter", "constraint"], "leave it out: constraints are checked by each statement"),
-    (&["add", "foreign"], "check it in the client"),
     (&["add", "exclude"], "check it in the client"),
     (&["drop", "primary"], "CREATE TABLE … AS makes a table without a key"),
 ];
@@ -332,8 +334,12 @@ fn action(operation: AlterTableOperation) -> Result<Action> {
         AlterTableOperation::AddConstraint { constraint: TableConstraint::Unique(unique), .. } => {
             Ok(Action::AddUnique(SaidUnique::of(&unique)?))
         }
+        AlterTableOperation::AddConstraint { constraint: TableConstraint::ForeignKey(key), .. } => {
+            Ok(Action::AddForeignKey(Box::new(SaidForeignKey::of_written(&key)?)))
+        }
         AlterTableOperation::AddConstraint { .. } => {
-            Err(unsupported("TABLE … ADD CONSTRAINT of this kind", "CHECK and UNIQUE are what can be added"))
+            let instead = "CHECK, UNIQUE, PRIMARY KEY and FOREIGN KEY are what can be added";
+            Err(unsupported("TABLE … ADD CONSTRAINT of this kind", instead))
         }
         AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
             no_cascade("TABLE … DROP CONSTRAINT", drop_behavior)?;
@@ -353,12 +359,13 @@ fn action(operation: AlterTableOperation) -> Result<Action> {
     }
 }
 
-/// Nothing hangs on a constraint.
+/// On a constraint nothing hangs but foreign keys, which are to be dropped by name.
 fn no_cascade(what: &str, behavior: Option<DropBehavior>) -> Result<()> {
     match behavior {
-        Some(DropBehavior::Cascade) => {
-            Err(unsupported(&format!("{what} … CASCADE"), "leave it out: nothing depends on it"))
-        }
+        Some(DropBehavior::Cascade) => Err(unsupported(
+            &format!("{what} … CASCADE"),
+            "leave it out: nothing depends on it but foreign keys, which you DROP first",
+        )),
         Some(DropBehavior::Restrict) | None => Ok(()),
     }
 }

@@ -132,7 +132,7 @@ mod tests {
                    bloom = '\"Body text\", ts', bloom_chunks = 8192, bloom_fpp = 0.01, follow = '1500ms', concurrency = 8, checksums = true)";
         let asked = request(sql).unwrap();
         let table = asked.table(surveyed(&asked)).unwrap();
-        assert_eq!(create_statement(&table), sql);
+        assert_eq!(create_statement(&table, &[]), sql);
         let short = request("attach '/data' as logs").unwrap();
         assert_eq!((short.name.as_str(), short.follow_ms, short.concurrency), ("logs", None, None));
         assert_eq!(request("ATTACH '/d' AS t WITH (follow = true)").unwrap().follow_ms, Some(60_000));

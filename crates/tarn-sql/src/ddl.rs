@@ -20,6 +20,7 @@ use tarn_types::{
 use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
+use crate::foreign_rules::SaidForeignKey;
 use crate::like_sql::Including;
 use crate::names::{check_name, fold, table_name};
 use crate::settings::Settings;
@@ -68,6 +69,8 @@ pub struct Defined {
     pub sequences: Vec<ColumnSequence>,
     /// Which of its unique constraints have names that are made up, which may be taken.
     pub unnamed: Vec<usize>,
+    /// What it refers to, which is still to be found.
+    pub foreign_keys: Vec<SaidForeignKey>,
 }
 
 /// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be taken. Defaults
@@ -77,7 +80,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     let (mut rules, mut sequences, mut checks, mut generated) = (Rules::default(), vec![], vec![], vec![]);
-    let mut said_uniques = vec![];
+    let (mut said_uniques, mut foreign_keys) = (vec![], vec![]);
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
@@ -92,6 +95,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
         sequences.extend(said.sequence.map(|sequence| ColumnSequence { column_idx, sequence }));
         checks.extend(said.checks);
         said_uniques.extend(column_uniques(def, &column.name)?);
+        foreign_keys.extend(SaidForeignKey::of_column(def)?);
         columns.push(column);
     }
     for constraint in &create.constraints {
@@ -101,10 +105,11 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
             }
             TableConstraint::Check(check) => checks.push(SaidCheck::of(check, None)?),
             TableConstraint::Unique(unique) => said_uniques.push(SaidUnique::of(unique)?),
+            TableConstraint::ForeignKey(key) => foreign_keys.push(SaidForeignKey::of(key, None)?),
             other => {
                 return Err(SqlError::unsupported(
                     format!("constraint {other} of table \"{name}\""),
-                    "PRIMARY KEY, UNIQUE, NOT NULL and CHECK are the constraints Tarn enforces",
+                    "PRIMARY KEY, UNIQUE, FOREIGN KEY, NOT NULL and CHECK are the constraints Tarn enforces",
                 ));
             }
         }
@@ -120,7 +125,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
     let (uniques, unnamed) = unique_rules::uniques(unique_rules::once(said_uniques, &schema), &schema)?;
     schema.options.rules.uniques = uniques;
     schema.validate().map_err(|e| invalid(&schema, &e))?;
-    Ok(Defined { schema, sequences, unnamed })
+    Ok(Defined { schema, sequences, unnamed, foreign_keys })
 }
 
 /// What a column says of its own values.
@@ -200,7 +205,8 @@ pub fn table_like(
             index: unique_rules::NOT_MADE,
             ..unique.clone()
         };
-        rules.uniques = of.options.rules.uniques.iter().map(of_new).collect();
+        let told = of.options.rules.uniques.iter().filter(|unique| !unique.of_foreign_key);
+        rules.uniques = told.map(of_new).collect();
     }
     let key = (including.indexes && has_primary_key(of))
         .then(|| of.key.iter().map(|part| (of.columns[part.column_idx].name.clone(), part.descending)).collect());
@@ -537,11 +543,11 @@ fn column(def: &ColumnDef, idx: usize) -> Result<(Column, bool)> {
             ColumnOption::Default(_) | ColumnOption::Check(_) => {}
             ColumnOption::Generated { .. } => {}
             // Said of the table.
-            ColumnOption::Unique(_) => {}
+            ColumnOption::Unique(_) | ColumnOption::ForeignKey(_) => {}
             other => {
                 return Err(SqlError::unsupported(
                     format!("column option {other} of column \"{}\"", column.name),
-                    "NOT NULL, DEFAULT, GENERATED … AS IDENTITY, CHECK, UNIQUE and PRIMARY KEY are supported",
+                    "NOT NULL, DEFAULT, GENERATED … AS IDENTITY, CHECK, UNIQUE, REFERENCES and PRIMARY KEY are supported",
                 ));
             }
         }
@@ -680,7 +686,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(schema.options.indexing.bloom, [ColumnId(2), ColumnId(1)]);
-        assert_eq!(create(&create_statement(&schema)).unwrap(), schema);
+        assert_eq!(create(&create_statement(&schema, &[])).unwrap(), schema);
     }
 
     #[test]
@@ -690,7 +696,7 @@ mod tests {
              f char(2), b int DEFAULT -5 CHECK (b < 0), ok bool DEFAULT true, PRIMARY KEY (id), CHECK (n > b), CONSTRAINT \"No\" CHECK (v <> ''))",
         )
         .unwrap();
-        let text = create_statement(&schema);
+        let text = create_statement(&schema, &[]);
         for part in [
             "id BIGINT NOT NULL DEFAULT nextval('t_id_seq'::regclass)",
             "n INTEGER NOT NULL GENERATED BY DEFAULT AS IDENTITY",
@@ -718,7 +724,7 @@ mod tests {
         let names: Vec<&str> = schema.options.rules.uniques.iter().map(|unique| unique.name.as_str()).collect();
         assert_eq!(names, ["t_email_key", "own", "t_a_email_key"]);
         assert_eq!(schema.options.rules.uniques[2].columns, [ColumnId(3), ColumnId(2)]);
-        let text = create_statement(&schema);
+        let text = create_statement(&schema, &[]);
         assert!(text.contains("CONSTRAINT t_a_email_key UNIQUE (a, email)"), "{text}");
         assert_eq!(create(&text).unwrap(), schema);
     }

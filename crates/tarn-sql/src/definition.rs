@@ -1,18 +1,20 @@
 //! Which statement makes a table that is there? What `tarn.tables` and SHOW CREATE TABLE say.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use tarn_types::{
-    Archive, Column, ColumnId, DataType, Identity, IndexedColumn, Indexing, Length, TableSchema, TokenColumns, Unique,
-    Value,
+    Archive, Column, ColumnId, DataType, ForeignKey, Identity, IndexedColumn, Indexing, Length, OnParent, TableSchema,
+    TokenColumns, Unique, Value,
 };
 
 use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
 use crate::view_text;
 
-/// The statement that makes this table or view again; more than one where it has indexes that are no constraints.
-pub fn create_statement(schema: &TableSchema) -> String {
+/// The statement that makes this table or view again; more than one where it has indexes that are no constraints. `tables` are those that its foreign
+/// keys refer to, and perhaps others.
+pub fn create_statement(schema: &TableSchema, tables: &[Arc<TableSchema>]) -> String {
     if let Some(view) = &schema.options.view {
         return view_text::create_statement(schema, view);
     }
@@ -47,6 +49,13 @@ pub fn create_statement(schema: &TableSchema) -> String {
     for unique in schema.options.rules.uniques.iter().filter(|unique| !unique.by_index) {
         let _ = write!(sql, ",\n  CONSTRAINT {} UNIQUE ({})", quote(&unique.name), unique_text(schema, unique));
     }
+    for key in &schema.options.rules.foreign_keys {
+        let is_itself = key.parent == ForeignKey::ITSELF;
+        let parent = tables.iter().map(|table| &**table).find(|table| table.id == key.parent);
+        let Some(parent) = is_itself.then_some(schema).or(parent) else { continue };
+        let text = definition_text(schema, key, parent, &quote(&parent.name));
+        let _ = write!(sql, ",\n  CONSTRAINT {} {text}", quote(&key.name));
+    }
     for check in &schema.options.rules.checks {
         let _ = write!(sql, ",\n  CONSTRAINT {} CHECK ({})", quote(&check.name), check.expr);
     }
@@ -54,12 +63,40 @@ pub fn create_statement(schema: &TableSchema) -> String {
     if !schema.id.is_temporary() {
         let _ = write!(sql, " WITH ({})", options_text(schema));
     }
-    for unique in schema.options.rules.uniques.iter().filter(|unique| unique.by_index) {
+    for unique in schema.options.rules.uniques.iter().filter(|unique| unique.by_index && !unique.of_foreign_key) {
         let (name, table) = (quote(&unique.name), quote(&schema.name));
         let kind = if unique.repeats { "INDEX" } else { "UNIQUE INDEX" };
         let _ = write!(sql, ";\nCREATE {kind} {name} ON {table} ({})", unique_text(schema, unique));
     }
     sql
+}
+
+/// `FOREIGN KEY (p_id) REFERENCES p(id) ON DELETE CASCADE`, as PostgreSQL writes it. `parent_name` is how the parent is written.
+pub fn definition_text(child: &TableSchema, key: &ForeignKey, parent: &TableSchema, parent_name: &str) -> String {
+    let names = |table: &TableSchema, ids: &[ColumnId]| {
+        let columns = ids.iter().filter_map(|id| table.column_by_id(*id));
+        columns.map(|column| quote(&column.name)).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = format!(
+        "FOREIGN KEY ({}) REFERENCES {parent_name}({})",
+        names(child, &key.columns),
+        names(parent, &key.parent_columns)
+    );
+    if key.match_full {
+        text.push_str(" MATCH FULL");
+    }
+    for (what, on) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+        if on != OnParent::NoAction {
+            text.push_str(&format!(" ON {what} {on}"));
+        }
+    }
+    if key.deferrable {
+        text.push_str(" DEFERRABLE");
+    }
+    if key.initially_deferred {
+        text.push_str(" INITIALLY DEFERRED");
+    }
+    text
 }
 
 /// The default of the column at this place, as PostgreSQL shows it: `0`, `'a'::text`, `now()`. An identity column has none to show.

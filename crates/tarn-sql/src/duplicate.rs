@@ -1,8 +1,11 @@
-//! How is it said that a key is there? As PostgreSQL says it, so that what clients make of `23505` is made of it here too.
+//! How is it said that a key is there, or that one is not that a row refers to? As PostgreSQL says it, so that what clients make of `23505` and `23503` is made of
+//! it here too.
 
 use bytes::BytesMut;
-use tarn_node::error::Existing;
-use tarn_types::{Column, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, full_name, index_table};
+use tarn_node::error::{Existing, Violated, Violation};
+use tarn_types::{
+    Column, ColumnId, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, full_name, index_table,
+};
 
 use crate::error::{SqlError, state};
 use crate::names::{KEY_SUFFIX, quote};
@@ -22,6 +25,37 @@ pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
         // A key that was read or encoded a moment ago; without its values the error is the same.
         None => error,
     }
+}
+
+/// `23503`, with the key in its detail.
+pub(crate) fn violated(violation: &Violation, zone: &Zone) -> SqlError {
+    let Violation { child, parent, key, values, what } = violation;
+    let columns = |table: &TableSchema, ids: &[ColumnId]| {
+        let columns = ids.iter().filter_map(|id| table.column_by_id(*id)).collect();
+        values_text(columns, values, zone)
+    };
+    // PostgreSQL leaves schemas out here, also of the detail.
+    let (child_name, parent_name, name) = (full_name::bare(&child.name), full_name::bare(&parent.name), &key.name);
+    let error = match what {
+        Violated::Referenced => {
+            let message = format!(
+                "update or delete on table \"{parent_name}\" violates foreign key constraint \"{name}\" on table \"{child_name}\""
+            );
+            let detail = columns(parent, &key.parent_columns);
+            SqlError::new(state::FOREIGN_KEY_VIOLATION, message)
+                .with_detail(format!("{detail} is still referenced from table \"{child_name}\"."))
+        }
+        Violated::Missing | Violated::Mixed => {
+            let message =
+                format!("insert or update on table \"{child_name}\" violates foreign key constraint \"{name}\"");
+            let detail = match what {
+                Violated::Mixed => "MATCH FULL does not allow mixing of null and nonnull key values.".to_owned(),
+                _ => format!("{} is not present in table \"{parent_name}\".", columns(child, &key.columns)),
+            };
+            SqlError::new(state::FOREIGN_KEY_VIOLATION, message).with_detail(detail)
+        }
+    };
+    error.with_constraint(&child.name, name.clone())
 }
 
 fn told(table: &TableSchema, unique: Option<&Unique>, key: &[u8], zone: &Zone) -> Option<String> {
@@ -58,7 +92,7 @@ fn value_text(value: &Value, data_type: &DataType, zone: &Zone) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use tarn_types::{ColumnId, KeyPart, TableId, TableOptions, TabletId, encode_key, entry_key};
+    use tarn_types::{KeyPart, TableId, TableOptions, TabletId, encode_key, entry_key};
 
     use super::*;
 

@@ -52,6 +52,8 @@ pub mod state {
     pub const INVALID_BINARY: &str = "22P03";
     pub const BAD_COPY_FORMAT: &str = "22P04";
     pub const NOT_NULL_VIOLATION: &str = "23502";
+    pub const FOREIGN_KEY_VIOLATION: &str = "23503";
+    pub const INVALID_FOREIGN_KEY: &str = "42830";
     pub const UNIQUE_VIOLATION: &str = "23505";
     pub const GROUPING: &str = "42803";
     pub const WINDOWING: &str = "42P20";

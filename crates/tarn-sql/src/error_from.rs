@@ -12,7 +12,7 @@ use tarn_node::error::{Error, ErrorKind, metastore_away};
 use tarn_query::parser::ParseError;
 use tarn_types::{Kind, Zone};
 
-use crate::duplicate::duplicate;
+use crate::duplicate::{duplicate, violated};
 use crate::error::{Place, SqlError, no_array, state, types_state};
 use crate::planner_messages;
 
@@ -29,6 +29,7 @@ fn state_of(kind: ErrorKind) -> &'static str {
         ErrorKind::InUse => state::OBJECT_IN_USE,
         ErrorKind::WrongState => state::NOT_IN_PREREQUISITE_STATE,
         ErrorKind::KeyExists => state::UNIQUE_VIOLATION,
+        ErrorKind::ForeignKey => state::FOREIGN_KEY_VIOLATION,
         ErrorKind::Conflict => state::SERIALIZATION_FAILURE,
         ErrorKind::Indeterminate => state::COMPLETION_UNKNOWN,
         // Not 57P03: drivers take that for a server that is starting.
@@ -59,6 +60,9 @@ impl From<Error> for SqlError {
     fn from(error: Error) -> SqlError {
         if let Some(existing) = error.existing() {
             return duplicate(existing, &Zone::utc());
+        }
+        if let Some(violation) = error.violation() {
+            return violated(violation, &Zone::utc());
         }
         let state = error.value().map_or_else(|| state_of(error.kind()), types_state);
         let mut told = SqlError::new(state, error.message());

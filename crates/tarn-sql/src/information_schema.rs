@@ -1,5 +1,5 @@
 //! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, sequences, and what there is none
-//! of (foreign keys, triggers) as empty tables. Functions are DataFusion's to list, those of users beside them (`catalog_routines.rs`).
+//! of (triggers) as empty tables. Functions are DataFusion's to list, those of users beside them (`catalog_routines.rs`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,6 +11,7 @@ use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::Expr;
+use tarn_node::edges::{Edge, Edges};
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
@@ -246,6 +247,26 @@ impl SystemTables for Relations {
             "check_constraints" => self.each_check(|table, check| {
                 rows.push(check_place(table, check).into_iter().chain([("check_clause", text(&check.expr))]));
             }),
+            "referential_constraints" => self.each_edge(|edge| {
+                let unique = match &edge.referenced.unique {
+                    // An index that is no constraint has no name there.
+                    Some(unique) => (!unique.by_index).then(|| unique.name.clone()),
+                    None => Some(format!("{}{KEY_SUFFIX}", full_name::bare(&edge.parent.name))),
+                };
+                let of_unique = unique.iter().flat_map(|name| {
+                    [
+                        ("unique_constraint_catalog", text(DATABASE)),
+                        ("unique_constraint_schema", text(full_name::schema_of(&edge.parent.name))),
+                        ("unique_constraint_name", text(name)),
+                    ]
+                });
+                let rules = [
+                    ("match_option", text(if edge.key.match_full { "FULL" } else { "NONE" })),
+                    ("update_rule", Cell::Text(edge.key.on_update.to_string())),
+                    ("delete_rule", Cell::Text(edge.key.on_delete.to_string())),
+                ];
+                rows.push(named(&edge.child, &edge.key.name).into_iter().chain(of_unique).chain(rules));
+            }),
             "table_constraints" => {
                 let more = || {
                     let more = [("is_deferrable", yes(false)), ("initially_deferred", yes(false))];
@@ -259,6 +280,16 @@ impl SystemTables for Relations {
                     let kind = [("constraint_type", text("UNIQUE"))];
                     let of = of_table(&table.name).into_iter().chain(named(table, &unique.name));
                     rows.push(of.chain(kind).chain(more()).chain([("nulls_distinct", yes(true))]));
+                });
+                self.each_edge(|edge| {
+                    let kind = [("constraint_type", text("FOREIGN KEY"))];
+                    let more = [
+                        ("is_deferrable", yes(edge.key.deferrable)),
+                        ("initially_deferred", yes(edge.key.initially_deferred)),
+                        ("enforced", yes(true)),
+                    ];
+                    let of = of_table(&edge.child.name).into_iter().chain(named(&edge.child, &edge.key.name));
+                    rows.push(of.chain(kind).chain(more));
                 });
                 self.each_check(|table, check| {
                     let kind = [("constraint_type", text("CHECK"))];
@@ -281,6 +312,23 @@ impl SystemTables for Relations {
                             [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
                         let of = of_table(&table.name).into_iter().chain(named(table, &unique.name));
                         rows.push(of.chain(column));
+                    }
+                });
+                self.each_edge(|edge| {
+                    let (table, ids) = match name {
+                        "constraint_column_usage" => (&edge.parent, &edge.key.parent_columns),
+                        _ => (&edge.child, &edge.key.columns),
+                    };
+                    for (at, column) in ids.iter().filter_map(|id| table.column_by_id(*id)).enumerate() {
+                        // Where the column that it refers to stands in the parent's key.
+                        let in_key = edge.referenced.order.iter().position(|place| *place == at).unwrap_or(at);
+                        let cells = [
+                            ("column_name", text(&column.name)),
+                            ("ordinal_position", Cell::Int(at as i32 + 1)),
+                            ("position_in_unique_constraint", Cell::Int(in_key as i32 + 1)),
+                        ];
+                        let of = of_table(&table.name).into_iter().chain(named(&edge.child, &edge.key.name));
+                        rows.push(of.chain(cells));
                     }
                 });
                 if name == "constraint_column_usage" {
@@ -342,6 +390,10 @@ impl Relations {
             let uniques = table.options.rules.uniques.iter().filter(|unique| !unique.by_index);
             uniques.for_each(|unique| each(&table, unique));
         }
+    }
+
+    fn each_edge(&self, mut each: impl FnMut(&Edge)) {
+        Edges::of(&self.public()).all.iter().for_each(&mut each);
     }
 
     fn each_check(&self, mut each: impl FnMut(&TableSchema, &Check)) {

@@ -69,6 +69,7 @@ pub(crate) fn register(
 ) -> Result<()> {
     let types = Arc::clone(ours.node.types());
     let visible = visible::functions(&ours.node, &ours.vars, &temporary.temporary);
+    let written = visible::written(&ours.node, &ours.vars, &temporary.temporary);
     information_schema::register(context, &ours.node, temporary)?;
     let state = context.state_ref();
     let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
@@ -83,7 +84,9 @@ pub(crate) fn register(
         && let Some(theirs) = catalog.schema(SCHEMA)
     {
         let node = Arc::clone(&ours.node);
-        relations::functions(&node, temporary).into_iter().for_each(|function| context.register_udf(function));
+        relations::functions(&node, temporary, &written)
+            .into_iter()
+            .for_each(|function| context.register_udf(function));
         described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
         catalog_functions::described(&node).into_iter().for_each(|function| context.register_udf(function));
         // By them names of relations are found; the crate's own take no blanks around dots, which ADBC writes.

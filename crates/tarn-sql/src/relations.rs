@@ -21,16 +21,17 @@ use datafusion::datasource::TableType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use tarn_node::edges::{Edge, Edges};
 use tarn_node::node::Node;
 use tarn_node::schemas::SchemaId;
 use tarn_types::data_type::TYPE_METADATA;
-use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, TableId, TableSchema, full_name};
+use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, OnParent, TableId, TableSchema, full_name};
 
 use crate::catalog_dependencies;
 use crate::catalog_functions::{self, ListForm};
 use crate::catalog_sequences;
 use crate::catalog_types;
-use crate::definition::{default_text, has_primary_key, order_text};
+use crate::definition::{default_text, definition_text, has_primary_key, order_text};
 use crate::names::{KEY_SUFFIX, quote};
 use crate::operator_classes;
 use crate::rows::{CHAR, INT2_VECTOR, pg_type, size_and_modifier};
@@ -73,6 +74,9 @@ const OWN_PLACES: i32 = 100_000_000;
 /// Numbers of checks: as many for each table as [`CHECKS_OF_A_TABLE`].
 const CHECKS: i32 = 1_700_000_000;
 const CHECKS_OF_A_TABLE: i32 = 64;
+
+/// Numbers of foreign keys, in the same way.
+const FOREIGN_KEYS: i32 = 1_900_000_000;
 
 /// The B-tree of `pg_am`, and its default operators.
 const BTREE: i32 = 403;
@@ -187,7 +191,11 @@ impl Relation {
             "pg_constraint" => {
                 let checks = tables.iter().flat_map(|(oid, table)| checks(*oid, table, of(table)));
                 let keys = indexes().filter(|(_, index)| index.is_constraint);
-                keys.map(|(oid, index)| constraint(oid, &index, of(index.table))).chain(checks).collect()
+                let seen: Vec<Arc<TableSchema>> = tables.iter().map(|(_, table)| Arc::clone(table)).collect();
+                let edges = Edges::of(&seen);
+                let foreign = edges.all.iter().filter_map(|edge| foreign_key(edge, of(&edge.child)));
+                let foreign: Vec<Cells> = foreign.collect();
+                keys.map(|(oid, index)| constraint(oid, &index, of(index.table))).chain(checks).chain(foreign).collect()
             }
             "pg_class" => {
                 let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, namespace(name)));
@@ -502,7 +510,9 @@ fn indexes(table: &TableSchema) -> Vec<Index<'_>> {
     });
     let place =
         |(place, id): (usize, &ColumnId)| Some((place, table.columns.iter().position(|column| column.id == *id)?));
-    let uniques = table.options.rules.uniques.iter().map(|unique| Index {
+    // Of those that are there for foreign keys alone nobody is told.
+    let told = table.options.rules.uniques.iter().filter(|unique| !unique.of_foreign_key);
+    let uniques = told.map(|unique| Index {
         table,
         // The entries are a table, which has this number to itself.
         place: place_of(unique.index),
@@ -613,6 +623,65 @@ fn checks(oid: i32, table: &TableSchema, namespace: i32) -> Vec<Cells<'static>> 
     rows.collect()
 }
 
+/// What `pg_constraint` says of the way in which an action is done.
+fn letter(on: OnParent) -> &'static str {
+    match on {
+        OnParent::NoAction => "a",
+        OnParent::Restrict => "r",
+        OnParent::Cascade => "c",
+        OnParent::SetNull => "n",
+        OnParent::SetDefault => "d",
+    }
+}
+
+fn number_of_foreign_key(table: &TableSchema, at: usize) -> i32 {
+    let of_table = place_of(table.id).saturating_mul(CHECKS_OF_A_TABLE);
+    FOREIGN_KEYS.saturating_add(of_table).saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
+}
+
+fn foreign_key(edge: &Edge, namespace: i32) -> Option<Cells<'static>> {
+    let at = edge.child.options.rules.foreign_keys.iter().position(|key| key.name == edge.key.name)?;
+    let places = |table: &TableSchema, ids: &[ColumnId]| {
+        let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
+        let places = ids.iter().filter_map(place).map(|place| ScalarValue::from(place as i16 + 1));
+        list(places.collect(), &DataType::Int16)
+    };
+    let unique = edge.referenced.unique.as_ref().map(|unique| unique.index);
+    let index = INDEXES.saturating_add(place_of(unique.unwrap_or(edge.parent.id)));
+    Some(vec![
+        ("oid", ScalarValue::from(number_of_foreign_key(&edge.child, at))),
+        ("conname", ScalarValue::from(edge.key.name.clone())),
+        ("connamespace", ScalarValue::from(namespace)),
+        ("contype", ScalarValue::from("f")),
+        ("condeferrable", ScalarValue::from(edge.key.deferrable)),
+        ("condeferred", ScalarValue::from(edge.key.initially_deferred)),
+        ("convalidated", ScalarValue::from(true)),
+        ("conrelid", ScalarValue::from(number_of(&edge.child))),
+        ("conindid", ScalarValue::from(index)),
+        ("confrelid", ScalarValue::from(number_of(&edge.parent))),
+        ("confupdtype", ScalarValue::from(letter(edge.key.on_update))),
+        ("confdeltype", ScalarValue::from(letter(edge.key.on_delete))),
+        ("confmatchtype", ScalarValue::from(if edge.key.match_full { "f" } else { "s" })),
+        ("conislocal", ScalarValue::from(true)),
+        ("connoinherit", ScalarValue::from(true)),
+        ("conkey", places(&edge.child, &edge.key.columns)),
+        ("confkey", places(&edge.parent, &edge.key.parent_columns)),
+    ])
+}
+
+/// How a table that has a number is written: without its schema where it is found so.
+pub(crate) type Written = Arc<dyn Fn(i32) -> String + Send + Sync>;
+
+/// The foreign key that has this number.
+fn foreign_key_of(tables: &[Arc<TableSchema>], oid: i32, written: &Written) -> Option<String> {
+    tables.iter().find_map(|child| {
+        let mut keys = child.options.rules.foreign_keys.iter().enumerate();
+        let (_, key) = keys.find(|(at, _)| number_of_foreign_key(child, *at) == oid)?;
+        let parent = tables.iter().find(|table| table.id == key.parent_of(child.id))?;
+        Some(definition_text(child, key, parent, &written(number_of(parent))))
+    })
+}
+
 /// The check that has this number.
 fn check_of(tables: &[Arc<TableSchema>], oid: i32) -> Option<String> {
     let mut found = tables.iter().flat_map(|table| {
@@ -698,9 +767,9 @@ fn with(batch: &RecordBatch, name: &str, values: ArrayRef) -> Result<RecordBatch
 }
 
 /// `pg_get_indexdef` and `pg_get_constraintdef`.
-pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
+pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema, written: &Written) -> [ScalarUDF; 2] {
     let told = |name: &str, first: i32, tell: fn(&Index<'_>) -> String| {
-        let (node, own) = (Arc::clone(node), Arc::clone(&own.temporary));
+        let (node, own, written) = (Arc::clone(node), Arc::clone(&own.temporary), Arc::clone(written));
         let kinds = [1, 2, 3].map(TypeSignature::Any).to_vec();
         let signature = Signature::one_of(kinds, Volatility::Stable);
         let answer = move |args: &[ColumnarValue]| {
@@ -714,6 +783,9 @@ pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema) -> [ScalarUDF; 2] {
                 None => None,
             };
             let texts = oids.as_primitive::<Int32Type>().iter().enumerate().map(|(row, oid)| {
+                if first == CONSTRAINTS && oid? >= FOREIGN_KEYS {
+                    return foreign_key_of(&tables, oid?, &written);
+                }
                 if first == CONSTRAINTS && oid? >= CHECKS {
                     return check_of(&tables, oid?);
                 }

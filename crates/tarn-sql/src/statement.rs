@@ -17,6 +17,7 @@ use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::{CatalogUse, compatible, is_variable};
+use crate::constraints_sql::SetConstraints;
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::function_sql::FunctionSql;
@@ -32,8 +33,8 @@ use crate::type_sql::TypeSql;
 use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
 use crate::{
-    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, copy_options, cursor_sql, function_sql, like_sql,
-    pg_catalog, schema_sql, sequence_sql, type_sql, type_tree,
+    access_sql, alter_sql, attach_sql, cache_sql, comment_sql, constraints_sql, copy_options, cursor_sql, function_sql,
+    like_sql, pg_catalog, schema_sql, sequence_sql, type_sql, type_tree,
 };
 
 /// One statement.
@@ -87,6 +88,8 @@ pub enum Parsed {
     Lock(Box<LockRows>),
     /// `VACUUM` and `ANALYZE`.
     Vacuum(Box<Vacuum>),
+    /// `SET CONSTRAINTS`: when foreign keys are checked.
+    Constraints(Box<SetConstraints>),
 }
 
 impl Parsed {
@@ -210,6 +213,9 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     if let Some(like) = like_sql::create_like(parser)? {
         return Ok(Parsed::CreateLike(Box::new(like)));
+    }
+    if let Some(said) = constraints_sql::set_constraints(parser)? {
+        return Ok(Parsed::Constraints(Box::new(said)));
     }
     if let Some(vacuum) = vacuum_sql::vacuum(parser)? {
         return Ok(Parsed::Vacuum(Box::new(vacuum)));

@@ -75,6 +75,7 @@ impl System {
             "damage",
             "definition",
         ]);
+        let tables = self.node.catalog().schemas();
         for (schema, lake) in self.node.lakes().await.map_err(failed)? {
             let handle = self.node.catalog().get(&schema.name);
             let pending = handle.as_ref().map(|handle| handle.pending()).unwrap_or_default();
@@ -93,7 +94,7 @@ impl System {
                 int(lake.files.len() as u64),
                 int(lake.size_bytes()),
                 handle.as_ref().and_then(|handle| handle.damage()).map_or(Cell::Null, text),
-                Cell::Text(create_statement(&schema)),
+                Cell::Text(create_statement(&schema, &tables)),
             ]);
         }
         rows.finish()

@@ -17,20 +17,23 @@
 //! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
 //! came after, also from a transaction that an error ended.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
+use tarn_node::edges::Edges;
+use tarn_node::foreign::Wrote;
 use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::renames::Rename;
 use tarn_node::schemas::SchemaId;
 use tarn_node::transaction::{Moment, TableWrites};
-use tarn_types::{MutationBatch, TableId, TableSchema, TypeId, full_name};
+use tarn_types::{MutationBatch, Op, TableId, TableSchema, TypeId, full_name};
 
 use crate::budget::{Budget, Reservation};
+use crate::constraints_sql::{Deferral, SetConstraints};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::requests::{KEY_SETTING, Named};
@@ -54,6 +57,8 @@ pub enum Does {
     Changes,
     /// They are written as they are, so that nobody else changes them.
     Locks,
+    /// They go with their parents, or are changed with them, as their table's definition says: nobody is asked for his rights.
+    Follows,
 }
 
 /// What statements of a transaction see of what others commit meanwhile.
@@ -130,6 +135,16 @@ pub struct Open {
     own_before: Option<Arc<Own>>,
     /// What its client called it.
     pub request: Option<Named>,
+    /// It is one statement, which commits by itself.
+    is_alone: bool,
+    /// What is owed to foreign keys waits for a later statement.
+    pub keys_wait: bool,
+    /// Which foreign keys are checked at COMMIT.
+    deferral: Deferral,
+    /// How many of `writes` were looked at for children of parents that went.
+    n_followed: usize,
+    /// Rows that got other keys: of which table, and both keys.
+    moves: Vec<(TableId, Vec<u8>, Vec<u8>)>,
 }
 
 /// One batch.
@@ -166,6 +181,8 @@ struct Savepoint {
     n_drops: usize,
     n_made: usize,
     read_only: bool,
+    deferral: Deferral,
+    n_moves: usize,
     /// What the session had to itself.
     own: Arc<Own>,
 }
@@ -206,6 +223,16 @@ impl Open {
     /// Of the statements of one message.
     pub fn implicit(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
         Open { is_implicit: true, ..Open::new(read_only, isolation, own) }
+    }
+
+    /// Of one statement, which commits by itself.
+    pub fn alone(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
+        Open { is_alone: true, ..Open::implicit(read_only, isolation, own) }
+    }
+
+    /// Whether it is one statement, which commits by itself.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Whether it drops or changes tables and views when it commits.
@@ -250,6 +277,7 @@ impl Open {
             return Ok(());
         }
         self.writes.truncate(n_writes);
+        self.n_followed = self.n_followed.min(n_writes);
         self.own.clear();
         for held in &self.writes {
             add(&mut self.own, held)?;
@@ -319,11 +347,13 @@ fn add(own: &mut HashMap<TableId, TableWrites>, held: &Held) -> Result<()> {
         privileges: BTreeSet::new(),
         own: Arc::new(OwnWrites::new(Arc::clone(table.schema()))),
     });
-    of_table.privileges.insert(*privilege);
+    if *does != Does::Follows {
+        of_table.privileges.insert(*privilege);
+    }
     // A result that is still being read keeps what it saw.
     let own = Arc::make_mut(&mut of_table.own);
     Ok(match does {
-        Does::Changes => own.add(batch),
+        Does::Changes | Does::Follows => own.add(batch),
         Does::Locks => own.lock(batch),
     }?)
 }
@@ -394,7 +424,8 @@ impl Transaction {
             return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("RELEASE SAVEPOINT those that are done"));
         }
         let (n_writes, n_drops, n_made) = (open.writes.len(), open.drops.len(), open.made.len());
-        open.savepoints.push(Savepoint { name, n_writes, n_drops, n_made, read_only: open.read_only, own });
+        let (deferral, n_moves, read_only) = (open.deferral.clone(), open.moves.len(), open.read_only);
+        open.savepoints.push(Savepoint { name, n_writes, n_drops, n_made, read_only, deferral, n_moves, own });
         Ok(())
     }
 
@@ -453,8 +484,12 @@ impl Transaction {
         let n_left = open.place(name)? + 1;
         open.savepoints.truncate(n_left);
         let (mut made, mut own) = (vec![], None);
-        if let Some(Savepoint { n_writes, n_drops, n_made, read_only, own: then, .. }) = open.savepoints.last() {
+        if let Some(savepoint) = open.savepoints.last() {
+            let Savepoint { n_writes, n_drops, n_made, read_only, deferral, n_moves, own: then, .. } = savepoint;
             own = Some(Arc::clone(then));
+            open.deferral.clone_from(deferral);
+            open.moves.truncate(*n_moves);
+            open.keys_wait = false;
             let (n_writes, n_drops, n_made, read_only) = (*n_writes, *n_drops, *n_made, *read_only);
             open.go_back(n_writes)?;
             open.drops.truncate(n_drops);
@@ -491,6 +526,97 @@ impl Transaction {
     /// Whether its client called it something.
     pub fn is_named(&self) -> bool {
         matches!(self, Transaction::Open(Open { request: Some(_), .. }))
+    }
+
+    /// How many batches were looked at for children of parents that went.
+    pub fn n_followed(&self) -> usize {
+        if let Transaction::Open(open) = self { open.n_followed } else { 0 }
+    }
+
+    /// All batches were.
+    pub fn followed(&mut self) {
+        if let Transaction::Open(open) = self {
+            open.n_followed = open.writes.len();
+        }
+    }
+
+    /// What is owed to foreign keys waits, or does not any more.
+    pub fn keys_wait(&mut self, waits: bool) {
+        if let Transaction::Open(open) = self {
+            open.keys_wait = waits;
+        }
+    }
+
+    /// All that the transaction wrote, and which keys behind the first `from` batches: those that foreign keys are about.
+    pub fn wrote_since(&self, from: usize, edges: &Edges) -> Wrote {
+        let Transaction::Open(open) = self else { return Wrote::default() };
+        let asked: BTreeSet<TableId> =
+            edges.all.iter().flat_map(|edge| [edge.serving.index, edge.referenced.keys]).collect();
+        let mut keys: HashMap<TableId, BTreeSet<Vec<u8>>> = HashMap::new();
+        for held in open.writes.iter().skip(from).filter(|held| held.does != Does::Locks) {
+            let id = held.table.schema().id;
+            if asked.contains(&id) {
+                keys.entry(id).or_default().extend(held.batch.iter().map(|mutation| mutation.key.to_vec()));
+            }
+        }
+        Wrote { own: self.own_writes(), keys: Some(keys) }
+    }
+
+    /// What the transaction wrote, by table.
+    pub fn own_writes(&self) -> HashMap<TableId, Arc<OwnWrites>> {
+        let Transaction::Open(open) = self else { return HashMap::new() };
+        open.own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own))).collect()
+    }
+
+    /// Keys of rows that were deleted behind the first `from` batches, and of their entries; not of those that got other values.
+    pub fn deleted_since(&self, from: usize) -> HashSet<(TableId, Vec<u8>)> {
+        let Transaction::Open(open) = self else { return HashSet::new() };
+        let deletes = open.writes.iter().skip(from).filter(|held| held.privilege == Privilege::Delete);
+        let keys = deletes.flat_map(|held| {
+            held.batch.iter().map(|mutation| (held.table.schema().id, mutation.key.to_vec())).collect::<Vec<_>>()
+        });
+        keys.collect()
+    }
+
+    /// The cells of a row or entry among the first `n` batches, as the last of them that wrote it did.
+    pub fn held_before(&self, n: usize, table: TableId, key: &[u8]) -> Option<Vec<u8>> {
+        let Transaction::Open(open) = self else { return None };
+        let batches = open.writes.iter().take(n).rev().filter(|held| held.table.schema().id == table);
+        let mut found = batches.filter_map(|held| {
+            let its = held.batch.iter().filter(|mutation| mutation.key == key && mutation.op != Op::Delete);
+            its.last().map(|mutation| mutation.cells.to_vec())
+        });
+        found.next()
+    }
+
+    /// Rows of a table got other keys.
+    pub fn moved(&mut self, table: TableId, moves: Vec<(Vec<u8>, Vec<u8>)>) {
+        if let Transaction::Open(open) = self {
+            open.moves.extend(moves.into_iter().map(|(from, to)| (table, from, to)));
+        }
+    }
+
+    /// The key that a row got last which had this one.
+    pub fn moved_to(&self, table: TableId, key: &[u8]) -> Option<Vec<u8>> {
+        let Transaction::Open(open) = self else { return None };
+        let found = open.moves.iter().rev().find(|(of, from, _)| *of == table && from == key);
+        found.map(|(_, _, to)| to.clone())
+    }
+
+    /// Which foreign keys are checked at COMMIT.
+    pub fn deferral(&self) -> Deferral {
+        if let Transaction::Open(open) = self { open.deferral.clone() } else { Deferral::default() }
+    }
+
+    /// `SET CONSTRAINTS`. False: there is no transaction.
+    pub fn defer(&mut self, said: &SetConstraints) -> bool {
+        match self {
+            Transaction::Open(open) if !open.is_alone => {
+                open.deferral.say(said);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub fn is_open(&self) -> bool {
@@ -660,13 +786,11 @@ impl Transaction {
             open.size_bytes += batch.size_bytes();
             let size_bytes = open.size_bytes as u64;
             if size_bytes > limit_bytes {
-                return Err(SqlError::new(
-                    state::PROGRAM_LIMIT,
-                    format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}"),
-                )
-                .with_hint(
-                    "load outside BEGIN, by a message of one statement (autocommit), or raise the setting transaction_bytes",
-                ));
+                let message = format!("the transaction holds {size_bytes} bytes, the limit is {limit_bytes}");
+                return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint(match open.is_alone {
+                    true => HINT_ALONE,
+                    false => "load outside BEGIN, by a message of one statement (autocommit), or raise the setting transaction_bytes",
+                }));
             }
             if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
                 return Err(no_room(budget));
@@ -678,6 +802,10 @@ impl Transaction {
         Ok(())
     }
 }
+
+/// What to do about a statement that is held because of foreign keys, and is too large for that.
+const HINT_ALONE: &str = "a statement that writes a table with foreign keys, or one that others refer to, is held whole: write fewer \
+                          rows at once, ADD FOREIGN KEY behind the load, or raise the setting transaction_bytes";
 
 /// Whether a full name is in one of these schemas.
 fn is_in(schemas: &[String], name: &str) -> bool {

@@ -18,6 +18,9 @@ use crate::operator_classes::operators;
 /// Of an index that is still to be made.
 pub const NOT_MADE: TableId = TableId(0);
 
+/// What names of indexes end with that are there for foreign keys alone, of which nobody is told.
+pub const OF_FOREIGN_KEY: &str = "fkidx";
+
 /// A constraint, or another index, as it was said.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SaidUnique {
@@ -181,7 +184,7 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
             }
         };
         let SaidUnique { by_index, repeats, .. } = said;
-        uniques.push(Unique { name, columns: ids, index: NOT_MADE, by_index, repeats, orders });
+        uniques.push(Unique { name, columns: ids, index: NOT_MADE, by_index, repeats, orders, of_foreign_key: false });
     }
     Ok((uniques, unnamed))
 }
@@ -205,6 +208,7 @@ pub fn name_anew(table: &mut TableSchema, at: usize, is_taken: impl Fn(&str) -> 
     let others: HashSet<&str> = others.map(|(_, unique)| unique.name.as_str()).collect();
     // Its index is in the schema of the table.
     let is_taken = |name: &str| others.contains(name) || is_taken(&full_name::beside(&table.name, name));
-    let name = made_up(&[full_name::bare(&table.name), &columns], label(unique.by_index), is_taken);
+    let label = if unique.of_foreign_key { OF_FOREIGN_KEY } else { label(unique.by_index) };
+    let name = made_up(&[full_name::bare(&table.name), &columns], label, is_taken);
     table.options.rules.uniques[at].name = name;
 }

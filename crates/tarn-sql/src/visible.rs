@@ -14,7 +14,7 @@ use tarn_types::{TypeId, full_name};
 use crate::catalog_sequences;
 use crate::error::{SqlError, state};
 use crate::names::{OF_SYSTEM, parts_named, quote};
-use crate::relations::{has_number, name_of_number, number_of, number_of_index};
+use crate::relations::{Written, has_number, name_of_number, number_of, number_of_index};
 use crate::schema_path::whole_path;
 use crate::session::vars::Vars;
 use crate::temporary::Temporary;
@@ -88,6 +88,12 @@ pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &A
     let signature = Signature::exact(vec![DataType::Utf8], Volatility::Stable);
     let parts = SimpleScalarUDF::new_with_signature(RELATION_PARTS, signature, of_texts, Arc::new(parts)).into();
     [tables, types, may_be_there, there, names, parts]
+}
+
+/// How the session writes relations that have numbers.
+pub(crate) fn written(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &Arc<Temporary>) -> Written {
+    let asked = Asked { node: Arc::clone(node), vars: Arc::clone(vars), temporary: Arc::clone(temporary) };
+    Arc::new(move |oid| asked.name(oid))
 }
 
 impl Asked {

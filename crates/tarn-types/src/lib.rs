@@ -70,6 +70,7 @@ pub mod key;
 pub mod mutation;
 mod opaque;
 pub mod options;
+pub mod references;
 pub mod request;
 pub mod row;
 pub mod rules;
@@ -114,12 +115,15 @@ pub use key::{
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
 pub use opaque::Opaque;
 pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View};
+pub use references::{Referenced, children, converted, is_comparable, parent_key, referenced, values_of_entry};
 pub use request::{MAX_REQUEST_STATEMENTS, Named, Request, StatementOutcome, put_statements, statements_of};
 pub use row::{
     Cells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
     patch_cells,
 };
-pub use rules::{Check, ColumnRules, DroppedColumn, Generated, Identity, IndexedColumn, Length, Rules, Unique};
+pub use rules::{
+    Check, ColumnRules, DroppedColumn, ForeignKey, Generated, Identity, IndexedColumn, Length, OnParent, Rules, Unique,
+};
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use style::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Style};
 pub use tablet::TabletMap;

@@ -32,6 +32,9 @@ pub struct Rules {
     /// Of which columns no two rows have the same values, and by which rows are found, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uniques: Vec<Unique>,
+    /// Whose rows its rows refer to, in the order in which it was said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub foreign_keys: Vec<ForeignKey>,
     /// Columns that the table had, in the order in which they went.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedColumn>,
@@ -136,6 +139,86 @@ pub struct Unique {
     /// What was said of each column, in the order of `columns`; empty: of none of them anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<IndexedColumn>,
+    /// It is there for a foreign key alone, by which rows are found that refer to one that goes: nobody is told of it, and it goes with the key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_foreign_key: bool,
+}
+
+/// `FOREIGN KEY (…) REFERENCES …`: a row whose columns are all not NULL needs a row of the parent that has these values (`references.rs`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Unique in the table.
+    pub name: String,
+    /// The columns, in the order in which they were said.
+    pub columns: Vec<ColumnId>,
+    /// The table that they refer to; 0: the table that has the constraint.
+    pub parent: TableId,
+    /// Its columns, in the order of `columns`: those of its primary key, or of a unique constraint or index.
+    pub parent_columns: Vec<ColumnId>,
+    /// `MATCH FULL`: either all of the columns are NULL or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub match_full: bool,
+    /// What becomes of rows whose parent goes.
+    #[serde(default)]
+    pub on_delete: OnParent,
+    /// What becomes of rows whose parent gets other values.
+    #[serde(default)]
+    pub on_update: OnParent,
+    /// A transaction may put off that it is checked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deferrable: bool,
+    /// It is checked at COMMIT, unless the transaction says otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub initially_deferred: bool,
+}
+
+/// What becomes of rows that refer to one that goes, or gets other values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnParent {
+    /// There may be none when the statement, or the transaction, is done.
+    #[default]
+    NoAction,
+    /// There may be none when the statement is done.
+    Restrict,
+    /// They go with it, or get the same values.
+    Cascade,
+    /// Their columns are NULL from then on.
+    SetNull,
+    /// Their columns have their defaults from then on.
+    SetDefault,
+}
+
+impl OnParent {
+    /// Whether rows are changed, or go.
+    #[must_use]
+    pub fn acts(self) -> bool {
+        matches!(self, OnParent::Cascade | OnParent::SetNull | OnParent::SetDefault)
+    }
+}
+
+/// As it is written behind `ON DELETE`.
+impl std::fmt::Display for OnParent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OnParent::NoAction => "NO ACTION",
+            OnParent::Restrict => "RESTRICT",
+            OnParent::Cascade => "CASCADE",
+            OnParent::SetNull => "SET NULL",
+            OnParent::SetDefault => "SET DEFAULT",
+        })
+    }
+}
+
+impl ForeignKey {
+    /// In [`ForeignKey::parent`]: the table that has the constraint.
+    pub const ITSELF: TableId = TableId(0);
+
+    /// The table that rows of `child` refer to by it.
+    #[must_use]
+    pub fn parent_of(&self, child: TableId) -> TableId {
+        if self.parent == Self::ITSELF { child } else { self.parent }
+    }
 }
 
 /// How the values of a column lie in an index.
@@ -165,7 +248,37 @@ impl Rules {
     /// Is nothing said?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.columns.is_empty() && self.checks.is_empty() && self.uniques.is_empty() && self.dropped.is_empty()
+        self.columns.is_empty()
+            && self.checks.is_empty()
+            && self.uniques.is_empty()
+            && self.foreign_keys.is_empty()
+            && self.dropped.is_empty()
+    }
+
+    /// The place, among [`Rules::uniques`], of an index by which the rows of a foreign key are found: one whose first columns are the key's and that has
+    /// an entry for each row, or a constraint of just these columns.
+    #[must_use]
+    pub fn serving(&self, key: &ForeignKey) -> Option<usize> {
+        let serves = |unique: &Unique| match unique.repeats {
+            true => unique.columns.starts_with(&key.columns),
+            // Where some of several columns are NULL there is no entry, and `MATCH FULL` asks for that.
+            false => unique.columns == key.columns && !(key.match_full && key.columns.len() > 1),
+        };
+        self.uniques.iter().position(serves)
+    }
+
+    /// Indexes that are there for foreign keys alone, and that none needs, are not in it any more.
+    pub fn forget_unneeded(&mut self) {
+        // What others serve, too, is served by them.
+        let (hidden, others): (Vec<Unique>, Vec<Unique>) =
+            std::mem::take(&mut self.uniques).into_iter().partition(|unique| unique.of_foreign_key);
+        self.uniques = others;
+        for unique in hidden {
+            let needs = |key: &ForeignKey| key.columns == unique.columns && self.serving(key).is_none();
+            if self.foreign_keys.iter().any(needs) {
+                self.uniques.push(unique);
+            }
+        }
     }
 
     /// What is said of a column.
@@ -201,7 +314,11 @@ impl Rules {
         let of_columns = self.columns.iter_mut().flat_map(|rules| {
             [&mut rules.id].into_iter().chain(rules.generated.iter_mut().flat_map(|generated| &mut generated.columns))
         });
-        of_columns.chain(of_checks).chain(of_uniques)
+        let of_keys = self.foreign_keys.iter_mut().flat_map(|key| {
+            let is_own = key.parent == ForeignKey::ITSELF;
+            key.columns.iter_mut().chain(key.parent_columns.iter_mut().filter(move |_| is_own))
+        });
+        of_columns.chain(of_checks).chain(of_uniques).chain(of_keys)
     }
 }
 

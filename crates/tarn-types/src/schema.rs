@@ -16,7 +16,7 @@ use crate::enumerated::Enumerated;
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
-use crate::rules::{ColumnRules, DroppedColumn, Generated, Length};
+use crate::rules::{ColumnRules, DroppedColumn, ForeignKey, Generated, Length};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -264,6 +264,23 @@ impl TableSchema {
                 return Err(format!("unique {}: no column with id {id}", unique.name));
             }
         }
+        // Indexes share the names of tables, constraints have theirs within the table.
+        let mut names: HashSet<&str> =
+            rules.uniques.iter().filter(|unique| !unique.by_index).map(|unique| unique.name.as_str()).collect();
+        for key in &rules.foreign_keys {
+            if !names.insert(key.name.as_str()) {
+                return Err(format!("foreign key {} is there twice", key.name));
+            }
+            if key.columns.is_empty() || key.columns.len() != key.parent_columns.len() || self.options.append_only {
+                return Err(format!("foreign key {}: rows are not held to it", key.name));
+            }
+            if let Some(id) = key.columns.iter().find(|id| self.column_by_id(**id).is_none()) {
+                return Err(format!("foreign key {}: no column with id {id}", key.name));
+            }
+            if rules.serving(key).is_none() {
+                return Err(format!("foreign key {}: no index of its columns", key.name));
+            }
+        }
         for check in &rules.checks {
             if !names.insert(check.name.as_str()) {
                 return Err(format!("check {} is there twice", check.name));
@@ -438,7 +455,7 @@ impl TableSchema {
         wider
     }
 
-    /// The same table without the column at this place, and without the checks, unique constraints and indexes that name it. Rows and files stay as they are. What else needs
+    /// The same table without the column at this place, and without the checks, unique constraints, indexes and foreign keys that name it. Rows and files stay as they are. What else needs
     /// the column is the caller's: it is not in the key, and no view reads it. Panics for a place beyond the last.
     #[must_use]
     pub fn with_column_dropped(&self, column_idx: usize) -> TableSchema {
@@ -451,6 +468,10 @@ impl TableSchema {
         rules.columns.retain(|of| of.id != id);
         rules.checks.retain(|check| !check.columns.contains(&id));
         rules.uniques.retain(|unique| !unique.columns.contains(&id));
+        let names_it = |key: &ForeignKey| {
+            key.columns.contains(&id) || (key.parent == ForeignKey::ITSELF && key.parent_columns.contains(&id))
+        };
+        rules.foreign_keys.retain(|key| !names_it(key));
         rules.dropped.push(DroppedColumn { id, stored });
         let indexing = &mut narrower.options.indexing;
         indexing.bloom.retain(|of| *of != id);

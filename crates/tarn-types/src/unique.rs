@@ -234,6 +234,7 @@ mod tests {
                 by_index: true,
                 repeats: true,
                 orders: vec![IndexedColumn::default(), by_email],
+                ..Unique::default()
             };
             let index = TableSchema { id: TableId(9), ..index_table(&table, &unique).unwrap() };
             let mut entries: Vec<(Vec<u8>, i64)> = vec![];

@@ -7,6 +7,7 @@
 //! `TARN_SEED` repeats a run, `TARN_SOAK_SECONDS` makes it long (`make soak`).
 
 mod child;
+mod foreign_keys;
 mod requests;
 mod uniques;
 

@@ -240,7 +240,7 @@ impl Session {
                 let mut there = names.filter(|name| self.node.catalog().contains(name));
                 there.try_for_each(|name| self.allow_own(&asking, &name))
             }
-            Kind::Vacuum(_) => Ok(()),
+            Kind::Vacuum(_) | Kind::Constraints(_) => Ok(()),
         }
     }
 
@@ -452,6 +452,7 @@ impl Session {
             | Kind::Lock(_)
             | Kind::Explain(_)
             | Kind::Vacuum(_)
+            | Kind::Constraints(_)
             | Kind::Fetch(_) => return,
         };
         let objects = full_name::dotted(&objects);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
+use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use tarn_node::alter::Altering;
@@ -18,7 +18,7 @@ use tarn_node::renames::Rename;
 use tarn_node::sequences::Sequence;
 use tarn_node::types::Types;
 use tarn_node::views::no_view;
-use tarn_types::{Check, Column, ColumnId, DataType, Style, TableSchema, Value, full_name};
+use tarn_types::{Check, Column, ColumnId, DataType, ForeignKey, Style, TableSchema, Value, full_name};
 
 use super::access::{may_drop, may_own_relation};
 use super::columns::{
@@ -34,6 +34,7 @@ use crate::column_rules::{SaidCheck, checks, default_of, generated, length};
 use crate::ddl::{Ddl, check_column_name, column_uniques, keyed};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, kept, with_column_renamed};
+use crate::foreign_rules::{self, SaidForeignKey};
 use crate::names::{KEY_SUFFIX, fold, quote};
 use crate::seen_schemas::REWRITES;
 use crate::spelled::data_type;
@@ -52,6 +53,7 @@ impl Session {
                 self.rename(alter, &to).await?;
             }
             Change::Actions(actions) => match self.must_hold()? {
+                false if adds_foreign_key(actions) => self.alter_as_one(alter, actions).await?,
                 true => self.alter_later(alter, actions).await?,
                 false => self.change_table(alter, actions).await?,
             },
@@ -141,6 +143,7 @@ impl Session {
         let before = Arc::clone(self.node.catalog().require(name)?.schema());
         let Changed { to, dropped, anew, .. } = self.changed(&before, actions).await?;
         self.check_dropped(&before, &dropped).await?;
+        self.check_references(&before, &to, !anew.is_empty())?;
         if anew.is_empty() && !to.stores_as(&before) {
             self.admin(Work::Deliver, name).await?;
         }
@@ -148,6 +151,7 @@ impl Session {
         let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
         let Changed { to, added, dropped, anew, looks, .. } = self.changed(altering.schema(), actions).await?;
         self.check_dropped(altering.schema(), &dropped).await?;
+        self.check_references(altering.schema(), &to, !anew.is_empty())?;
         let rows = as_they_will_be(&to, &added, &anew);
         // What is computed for a row may be another value each time: its checks are asked of what was written.
         let (behind, looks): (Vec<_>, Vec<_>) = looks.into_iter().partition(|look| look.is_check && !anew.is_empty());
@@ -191,6 +195,7 @@ impl Session {
         let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
         let table = Arc::clone(altering.schema());
         let to = keyed(&table, key)?;
+        self.check_references(&table, &to, true)?;
         for part in &to.key {
             if table.columns[part.column_idx].nullable {
                 self.look(&quote(name), has_null(&table, &table.columns[part.column_idx].name)).await?;
@@ -215,6 +220,7 @@ impl Session {
                 computed: vec![],
                 said: vec![],
                 uniques: vec![],
+                foreign_keys: vec![],
                 dropped: vec![],
                 retyped: vec![],
                 anew: vec![],
@@ -227,6 +233,7 @@ impl Session {
             let said = std::mem::take(&mut changed.said);
             changed.add_checks(said)?;
             self.add_uniques(&mut changed).await?;
+            self.add_foreign_keys_to(&mut changed)?;
             let to = &changed.to;
             to.validate().map_err(|error| {
                 SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", to.name))
@@ -282,6 +289,30 @@ impl Session {
         Ok(())
     }
 
+    /// The foreign keys that come, and the indexes that they all need.
+    ///
+    /// Errors: `0A000` for other values of a column that refers to a parent.
+    fn add_foreign_keys_to(&self, changed: &mut Changed) -> Result<()> {
+        let said = std::mem::take(&mut changed.foreign_keys);
+        foreign_rules::add(&mut changed.to, said, |name| self.parent(name))?;
+        if changed.to.options.rules.foreign_keys.is_empty() && changed.to.options.rules.uniques.is_empty() {
+            return Ok(());
+        }
+        let is_retyped = |id: &ColumnId| changed.retyped.iter().any(|of| of.id == *id);
+        let refers = |key: &&ForeignKey| {
+            let is_own = key.parent == ForeignKey::ITSELF;
+            key.columns.iter().any(is_retyped) || (is_own && key.parent_columns.iter().any(is_retyped))
+        };
+        if let Some(key) = changed.to.options.rules.foreign_keys.iter().find(refers) {
+            return Err(SqlError::unsupported(
+                format!("ALTER TABLE … TYPE of a column of foreign key \"{}\"", key.name),
+                "DROP CONSTRAINT it first, and ADD it behind",
+            ));
+        }
+        foreign_rules::serve(&mut changed.to, |name| self.node.catalog().contains(name));
+        Ok(())
+    }
+
     /// Whether no row of a FROM is there that must not be.
     pub(super) fn look<'a>(&'a self, rows: &'a str, look: Look) -> BoxFuture<'a, Result<()>> {
         async move {
@@ -300,6 +331,18 @@ impl Session {
     }
 }
 
+/// Whether others may not write the parent meanwhile, either.
+fn adds_foreign_key(actions: &[Action]) -> bool {
+    let adds = |action: &Action| match action {
+        Action::AddForeignKey(_) => true,
+        Action::AddColumn { def, .. } => {
+            def.options.iter().any(|option| matches!(option.option, ColumnOption::ForeignKey(_)))
+        }
+        _ => false,
+    };
+    actions.iter().any(adds)
+}
+
 /// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column that is NOT NULL.
 fn in_passes(actions: &[Action]) -> Vec<&Action> {
     let pass = |action: &&Action| match action {
@@ -312,7 +355,7 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
         | Action::DropExpression { .. } => 0,
         Action::SetType { .. } => 1,
         Action::AddColumn { .. } => 2,
-        Action::AddCheck(_) | Action::AddUnique(_) => 3,
+        Action::AddCheck(_) | Action::AddUnique(_) | Action::AddForeignKey(_) => 3,
         Action::SetNotNull { .. } => 4,
         Action::SetDefault { .. } => 5,
         // By themselves.
@@ -364,6 +407,7 @@ pub(super) struct Changed {
     said: Vec<SaidCheck>,
     /// Constraints and indexes that come; their entries are still to be made.
     uniques: Vec<SaidUnique>,
+    foreign_keys: Vec<SaidForeignKey>,
     pub dropped: Vec<DropColumn>,
     /// Columns of other types, whose values are others for that.
     retyped: Vec<Retyped>,
@@ -409,6 +453,7 @@ impl Changed {
             Action::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
             Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
             Action::AddUnique(said) => self.uniques.push(said.clone()),
+            Action::AddForeignKey(said) => self.foreign_keys.push((**said).clone()),
             Action::RenameIndex { name, to } => {
                 let uniques = self.to.options.rules.uniques.iter_mut();
                 uniques.filter(|unique| unique.name == *name).for_each(|unique| unique.name.clone_from(to));
@@ -433,6 +478,7 @@ impl Changed {
                     self.computed.extend(computed.map(|default| (id, default)));
                     self.said.extend(checks);
                     self.uniques.extend(column_uniques(def, &fold(&def.name))?);
+                    self.foreign_keys.extend(SaidForeignKey::of_column(def)?);
                 }
             }
             Action::DropColumn(dropped) => {
@@ -649,6 +695,11 @@ impl Changed {
         let uniques = &mut self.to.options.rules.uniques;
         if let Some(at) = uniques.iter().position(|unique| unique.name == name && !unique.by_index) {
             uniques.remove(at);
+            return Ok(());
+        }
+        let keys = &mut self.to.options.rules.foreign_keys;
+        if let Some(at) = keys.iter().position(|key| key.name == name) {
+            keys.remove(at);
             return Ok(());
         }
         if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", full_name::bare(&self.to.name)) {

@@ -15,6 +15,7 @@ use tarn_node::alter_at_commit;
 use tarn_node::catalog::Entry;
 use tarn_node::jobs::Work;
 use tarn_node::transaction::TableWrites;
+use tarn_types::ForeignKey;
 
 use super::Session;
 use super::access::may_own_relation;
@@ -26,6 +27,12 @@ use crate::altered::{Altered, AlteredTables, Called};
 use crate::error::{Result, SqlError, state};
 use crate::seen_schemas::{REWRITES, with_views};
 use crate::unique_rules::NOT_MADE;
+
+/// Whether a table is to refer to another from now on, which is kept as it is meanwhile.
+fn refers(child: &Altered, parent: &Altered) -> bool {
+    let now = &child.handle.schema().options.rules.foreign_keys;
+    now.iter().any(|key| key.parent == parent.from.id && !child.from.options.rules.foreign_keys.contains(key))
+}
 
 impl Session {
     /// The table as everybody sees it, and as the transaction does so far.
@@ -86,6 +93,7 @@ impl Session {
             |of: &DropColumn| DropColumn { column: self.temporary.committed_names(name, &of.column).1, ..of.clone() };
         let dropped: Vec<DropColumn> = dropped.iter().map(by_their_names).collect();
         self.check_dropped(&altered.from, &dropped).await?;
+        self.check_references(&before, &to, false)?;
         if to == *before {
             return Ok(());
         }
@@ -100,11 +108,25 @@ impl Session {
             // Before the first look: what comes between the two counts.
             altered.looked_at = Some(altered.handle.position());
         }
+        let come: Vec<ForeignKey> = to.options.rules.foreign_keys.clone();
+        let come: Vec<ForeignKey> =
+            come.into_iter().filter(|key| !before.options.rules.foreign_keys.contains(key)).collect();
+        // Their rows are looked at, too, and have to be those still.
+        let mut parents = vec![];
+        for key in come.iter().filter(|key| key.parent_of(before.id) != before.id) {
+            parents.push(self.parent_looked_at(key).await?);
+        }
         let rows = as_they_will_be(&to, &added, &anew);
         for look in looks {
             self.look(&rows, look).await?;
         }
+        for key in &come {
+            self.look_for_parents(&to, key, &rows).await?;
+        }
         let to = self.with_indexes_held(&before, to, &added).await?;
+        for parent in parents {
+            self.see(parent).await?;
+        }
         self.see(Altered { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
     }
 
@@ -163,7 +185,8 @@ impl Session {
             looked_at: altered.looked_at.clone(),
         };
         // One that is as it was again.
-        let is_other = |altered: &&Altered| altered.from != *altered.handle.schema();
+        let is_altered = |altered: &&Altered| altered.from != *altered.handle.schema();
+        let is_other = |table: &&Altered| is_altered(table) || altered.iter().any(|child| refers(child, table));
         let tables: Vec<alter_at_commit::Altered> = altered.iter().filter(is_other).map(of).collect();
         if tables.is_empty() {
             let by_its_name = |of_table: TableWrites| match altered.get(of_table.table.schema().id) {
@@ -189,6 +212,27 @@ impl Session {
                 _ => error,
             }
         })
+    }
+
+    /// A table that others are to refer to when the transaction commits.
+    async fn parent_looked_at(&self, key: &ForeignKey) -> Result<Altered> {
+        let now = self.temporary.now();
+        let altered = match now.altered.get(key.parent) {
+            Some(altered) => altered.clone(),
+            None => {
+                let handle = self.node.tables().handle(key.parent);
+                let handle = handle.ok_or_else(|| SqlError::undefined_table(&key.name))?;
+                Altered { from: Arc::clone(handle.schema()), handle, looked_at: None }
+            }
+        };
+        if altered.looked_at.is_some() {
+            return Ok(altered);
+        }
+        if altered.handle.has_recent_rows() {
+            self.admin(Work::Deliver, &altered.from.name).await?;
+        }
+        let position = altered.handle.position();
+        Ok(Altered { looked_at: Some(position), ..altered })
     }
 
     /// Before a table is made inside or outside of a transaction.

@@ -25,7 +25,11 @@ impl Session {
         let finishing = async move {
             let (rows, held) = copy.finish().await?;
             let rows = match held {
-                Some(held) => self.hold(held).await?,
+                Some(held) => {
+                    let rows = self.hold(held).await?;
+                    self.end_of_statement().await?;
+                    rows
+                }
                 None => rows,
             };
             self.copied(copy, rows)

@@ -71,7 +71,7 @@ enum Input {
 struct Done {
     /// Rows that are committed, or held.
     rows: u64,
-    /// Inside BEGIN: what is to be held.
+    /// Inside BEGIN, and of a table with foreign keys: what is to be held.
     held: Option<PendingChanges>,
     error: Option<SqlError>,
 }
@@ -279,11 +279,11 @@ async fn commit(
             if kept_bytes > limit {
                 return Err(SqlError::new(
                     state::PROGRAM_LIMIT,
-                    format!("COPY inside BEGIN holds more than {limit} bytes"),
+                    format!("COPY holds more than {limit} bytes until COMMIT"),
                 )
                 .with_hint(
-                    "COPY outside a transaction (autocommit) and without tarn.idempotency_key, or in parts, or raise the setting \
-                     transaction_bytes",
+                    "COPY outside a transaction (autocommit), without tarn.idempotency_key and before ADD FOREIGN KEY, or in parts, or \
+                     raise the setting transaction_bytes",
                 ));
             }
             if !reservation.resize(kept_bytes as u64) {

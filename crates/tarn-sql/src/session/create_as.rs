@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CreateTable, Insert, Query, Statement, Truncate, TruncateIdentityOption};
+use datafusion::sql::sqlparser::ast::{
+    CascadeOption, CreateTable, Insert, Query, Statement, Truncate, TruncateIdentityOption,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_types::{Opaque, data_type_of};
@@ -47,7 +49,7 @@ impl Session {
             let id = schema.columns[at].id;
             schema.options.rules.entry(id).enumerated = Some(of);
         }
-        let defined = Defined { schema, sequences: vec![], unnamed: vec![] };
+        let defined = Defined { schema, sequences: vec![], unnamed: vec![], foreign_keys: vec![] };
         match own {
             Some(_) => drop(self.make_temporary(create, defined).await?),
             None => drop(self.create(defined, false).await?),
@@ -78,8 +80,7 @@ impl Session {
 
     /// One table after the other: those before one that fails are empty, and the error says so.
     pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Answer> {
-        // There are no foreign keys: `CASCADE` finds nothing to do.
-        let Truncate { table_names, partitions, table: _, if_exists, identity, cascade: _, on_cluster } = truncate;
+        let Truncate { table_names, partitions, table: _, if_exists, identity, cascade, on_cluster } = truncate;
         let restarts = matches!(identity, Some(TruncateIdentityOption::Restart));
         if restarts && self.transaction.lock().is_open() {
             return Err(SqlError::unsupported(
@@ -92,6 +93,12 @@ impl Session {
         }
         let names = table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
         names.iter().try_for_each(|name| self.table(name).map(drop))?;
+        let names = self.emptied_with(names, *cascade == Some(CascadeOption::Cascade))?;
+        self.as_one(self.empty_all(&names, restarts).boxed()).await?;
+        Ok(Answer::done("TRUNCATE TABLE"))
+    }
+
+    async fn empty_all(&self, names: &[String], restarts: bool) -> Result<()> {
         for (n_done, name) in names.iter().enumerate() {
             // Its rows take memory until it is another table.
             if self.temporary.table(name).is_some() {
@@ -110,7 +117,7 @@ impl Session {
                 self.node.sequences().restart_of_table(name).await?;
             }
         }
-        Ok(Answer::done("TRUNCATE TABLE"))
+        Ok(())
     }
 
     /// How many rows a statement changed that stands for a part of another.

@@ -39,7 +39,7 @@ impl Session {
         let is_own = |name: &str| own.is_some() && self.temporary.sequence(name).is_some();
         self.check_sequences(&schema, &made, is_own).await?;
         let unnamed = (0..schema.options.rules.uniques.len()).collect();
-        let (name, defined) = (schema.name.clone(), Defined { schema, sequences, unnamed });
+        let (name, defined) = (schema.name.clone(), Defined { schema, sequences, unnamed, foreign_keys: vec![] });
         if own.is_some() {
             self.make_temporary(create, defined).await?;
             return Ok(Answer::done("CREATE TABLE"));

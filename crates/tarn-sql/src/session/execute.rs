@@ -18,7 +18,7 @@ use super::current_of::is_at_cursor;
 use super::prepare::{Kind, bind};
 use super::{Answer, Parameter, Prepared, Session};
 use crate::access_sql::tag;
-use crate::duplicate::duplicate;
+use crate::duplicate::{duplicate, violated};
 use crate::error::{Result, SqlError, state};
 use crate::statement::{Parsed, work_tag};
 
@@ -141,6 +141,7 @@ impl Session {
             | Kind::Schema(_)
             | Kind::CreateLike(_)
             | Kind::Alter(_)
+            | Kind::Constraints(_)
             | Kind::Fetch(_)
             | Kind::Vacuum(_) => true,
         }
@@ -158,7 +159,10 @@ impl Session {
 
     async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match self.is_named() {
-            false => self.run_by_kind(prepared, parameters).await,
+            false => match self.holds_keys(prepared) {
+                false => self.run_by_kind(prepared, parameters).await,
+                true => self.run_with_keys(prepared, parameters).await,
+            },
             true => self.run_named(prepared, parameters).await,
         }
     }
@@ -301,6 +305,10 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Ok(Box::pin(self.lock_rows(asked, parameters)).await?.counted_by(self.backend.rows()))
             }
+            Kind::Constraints(asked) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.set_constraints(asked)).await
+            }
             Kind::Vacuum(asked) => Box::pin(self.vacuum(asked)).await,
             Kind::Fetch(fetch) => {
                 self.transaction.lock().check_usable()?;
@@ -362,9 +370,10 @@ impl Session {
 
     /// What the node said: moments in it as this session's clocks show them.
     pub(super) fn told(&self, error: tarn_node::error::Error) -> SqlError {
-        match error.existing() {
-            Some(existing) => duplicate(existing, &self.zone()),
-            None => error.into(),
+        match (error.existing(), error.violation()) {
+            (Some(existing), _) => duplicate(existing, &self.zone()),
+            (None, Some(violation)) => violated(violation, &self.zone()),
+            (None, None) => error.into(),
         }
     }
 

@@ -55,7 +55,7 @@ impl Session {
         for batch in batches {
             let held = match indexes.is_empty() {
                 true => WithEntries::none(batch),
-                false => self.with_entries(&table, indexes.clone(), batch).await?,
+                false => self.with_entries(&table, indexes.clone(), batch, does).await?,
             };
             let WithEntries { rows, entries, read, .. } = held;
             let of_key = |key: Vec<u8>| match read.contains(&key) {
@@ -89,9 +89,18 @@ impl Session {
         table: &Arc<TableHandle>,
         indexes: Vec<Index>,
         batch: MutationBatch,
+        does: Does,
     ) -> Result<WithEntries> {
-        let (who, seen) = (self.principal(), self.transaction.lock().sees(&self.node)?);
-        let sees = Sees { tables: self.node.tables(), who: &who, table, seen: &seen };
+        let (who, mut seen) = (self.principal(), self.transaction.lock().sees(&self.node)?);
+        let who = match does {
+            Does::Changes | Does::Locks => Some(&who),
+            // Their parents are gone now, whatever the transaction sees of others.
+            Does::Follows => {
+                seen.moment = None;
+                None
+            }
+        };
+        let sees = Sees { tables: self.node.tables(), who, table, seen: &seen };
         let known = Known::read(table.schema(), indexes, batch, &sees).await?;
         let held = blocking(move || known.with_entries()).await?;
         held.ok_or_else(|| conflict(&table.schema().name).into())
@@ -197,7 +206,8 @@ impl Session {
 /// What a transaction sees of a table and its entries.
 struct Sees<'a> {
     tables: &'a TableService,
-    who: &'a Principal,
+    /// `None`: nobody is asked for his rights.
+    who: Option<&'a Principal>,
     table: &'a Arc<TableHandle>,
     seen: &'a Seen,
 }
@@ -210,6 +220,7 @@ impl Sees<'_> {
     async fn rows_of(&self, keys: &[&[u8]]) -> tarn_node::error::Result<Vec<Option<Row>>> {
         let own = self.own(self.table);
         let moment = self.seen.moment.as_ref().and_then(|moment| moment.of(&Opened::Table(Arc::clone(self.table))));
+        let moment = self.who.zip(moment);
         let mut rows: Vec<Option<Row>> = Vec::with_capacity(keys.len());
         let (mut asked, mut places) = (vec![], vec![]);
         for (place, key) in keys.iter().enumerate() {
@@ -219,7 +230,7 @@ impl Sees<'_> {
                     Some(Row { values, seqno: OWN_SEQNO })
                 }
                 (Some(None), _) => None,
-                (None, Some(moment)) => self.tables.get_in(self.who, self.table.schema(), moment, key).await?,
+                (None, Some((who, moment))) => self.tables.get_in(who, self.table.schema(), moment, key).await?,
                 (None, None) => {
                     asked.push(*key);
                     places.push(place);
@@ -228,7 +239,10 @@ impl Sees<'_> {
             });
         }
         if !asked.is_empty() {
-            let found = self.tables.multi_get(self.who, self.table, &asked).await?;
+            let found = match self.who {
+                Some(who) => self.tables.multi_get(who, self.table, &asked).await?,
+                None => self.tables.rows_to_follow(self.table, &asked).await?,
+            };
             places.into_iter().zip(found).for_each(|(place, row)| rows[place] = row);
         }
         Ok(rows)
@@ -236,7 +250,7 @@ impl Sees<'_> {
 
     async fn entries_of(&self, index: &Index, keys: Vec<Vec<u8>>) -> tarn_node::error::Result<Vec<bool>> {
         // What others committed meanwhile counts, whatever the transaction sees of it: as in PostgreSQL.
-        let mut there = self.tables.are_there(self.who, &index.entries, keys.clone()).await?;
+        let mut there = self.tables.entries_there(index, keys.clone()).await?;
         if let Some(own) = self.own(&index.entries) {
             for (key, is_there) in keys.iter().zip(&mut there) {
                 *is_there = own.get(key).map_or(*is_there, |entry| entry.is_some());

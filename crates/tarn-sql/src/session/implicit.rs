@@ -75,6 +75,7 @@ impl Part {
             | Parsed::Schema(_)
             | Parsed::Declare(_)
             | Parsed::Lock(_)
+            | Parsed::Constraints(_)
             | Parsed::Fetch(_) => return Part::Other,
             Parsed::Vacuum(vacuum) => return if vacuum.vacuums { Part::AtOnce } else { Part::Other },
         };

@@ -152,7 +152,8 @@ impl Session {
     /// The table whose index has this full name, as the session sees it, and whether it is that of a constraint.
     fn table_of_index(&self, index: &str) -> Option<(Arc<TableSchema>, bool)> {
         self.temporary.public(self.node.catalog()).into_iter().find_map(|table| {
-            let is_it = |unique: &&Unique| full_name::beside(&table.name, &unique.name) == index;
+            let is_it =
+                |unique: &&Unique| !unique.of_foreign_key && full_name::beside(&table.name, &unique.name) == index;
             let unique = table.options.rules.uniques.iter().find(is_it);
             let is_key = index.strip_suffix(KEY_SUFFIX) == Some(&table.name) && !table.is_keyless();
             let is_constraint = unique.map(|unique| !unique.by_index).or(is_key.then_some(true))?;
@@ -315,8 +316,10 @@ fn has_entries(to: &TableSchema, at: usize, added: &[ColumnId]) -> Result<bool> 
         if to.missing(*id).is_some() {
             let column = to.column_by_id(*id).map_or("", |column| column.name.as_str());
             return Err(SqlError::unsupported(
-                format!("ALTER TABLE … ADD COLUMN \"{column}\" … UNIQUE with a DEFAULT, which all rows would have"),
-                "ADD COLUMN without it, UPDATE, and ADD UNIQUE then",
+                format!(
+                    "ALTER TABLE … ADD COLUMN \"{column}\" … UNIQUE or REFERENCES with a DEFAULT, which all rows would have"
+                ),
+                "ADD COLUMN without it, UPDATE, and ADD the constraint then",
             ));
         }
         has_entries = false;

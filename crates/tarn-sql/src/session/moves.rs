@@ -26,7 +26,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
 use tarn_query::has_query;
 use tarn_query::parser::statements;
-use tarn_types::{Length, Op, TableSchema, batch_from_columns, conform, full_name};
+use tarn_types::{Length, MutationBatch, Op, TableSchema, batch_from_columns, conform, full_name};
 
 use super::placeholders::Declared;
 use super::returning::reading;
@@ -102,6 +102,15 @@ fn one(sql: &str) -> Result<Statement> {
     statements(sql)?.pop().ok_or_else(|| SqlError::new(state::INTERNAL, format!("{sql} is no statement")))
 }
 
+/// The keys that rows had, and those that they get: both are in the order in which the rows were read.
+fn moves(going: &[MutationBatch], created: &[MutationBatch]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let keys = |batches: &[MutationBatch]| -> Vec<Vec<u8>> {
+        batches.iter().flat_map(|batch| batch.iter().map(|of| of.key.to_vec()).collect::<Vec<_>>()).collect()
+    };
+    let (from, to) = (keys(going), keys(created));
+    from.into_iter().zip(to).collect()
+}
+
 impl Session {
     /// What it deletes, and what those rows are to be.
     pub(super) async fn prepare_move(
@@ -161,9 +170,11 @@ impl Session {
             let batch = rules.applied(batch)?;
             created.push(batch_from_columns(schema, &batch, Op::Create)?);
         }
+        let moves = moves(&going, &created);
         let change = |batches| PendingChanges { table: Arc::clone(handle), privilege: Privilege::Update, batches };
         let n_rows = self.hold(change(going)).await?;
         self.hold(change(created)).await?;
+        self.transaction.lock().moved(schema.id, moves);
         Ok(n_rows)
     }
 }

@@ -25,8 +25,9 @@ use super::Session;
 use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
+use crate::foreign_rules::has_constraint;
 use crate::function_sql::{FunctionSql, Named, Returns};
-use crate::names::{OF_SYSTEM, fold, parts_named, quote};
+use crate::names::{OF_SYSTEM, fold, parts_named, quote, table_name};
 use crate::schema_path;
 use crate::sequence_sql::{Clauses, SequenceSql};
 use crate::statement::Parsed;
@@ -149,6 +150,9 @@ impl Session {
                 names.qualify(&mut like.of, Wanted::Relation)?;
             }
             Parsed::Alter(alter) => names.in_alter(alter)?,
+            Parsed::Constraints(said) => {
+                said.names.iter_mut().flatten().try_for_each(|name| names.find_constraint(name))?
+            }
             Parsed::Function(statement) => names.in_function(statement)?,
             Parsed::Schema(_) | Parsed::Fetch(_) => {}
         }
@@ -285,12 +289,67 @@ impl Names<'_> {
     }
 
     fn make_table(&self, create: &mut ast::CreateTable) -> Result<()> {
-        if create.temporary || alone(&create.name).is_none() {
-            return Ok(());
+        if !create.temporary && alone(&create.name).is_some() {
+            let schema = self.first_of_users()?;
+            if schema != PUBLIC {
+                put_schema(&mut create.name, schema);
+            }
         }
-        let schema = self.first_of_users()?;
-        if schema != PUBLIC {
-            put_schema(&mut create.name, schema);
+        let of_columns = create.columns.iter_mut().flat_map(|def| &mut def.options);
+        let of_columns = of_columns.filter_map(|option| match &mut option.option {
+            ast::ColumnOption::ForeignKey(key) => Some(&mut key.foreign_table),
+            _ => None,
+        });
+        let of_table = create.constraints.iter_mut().filter_map(|constraint| match constraint {
+            ast::TableConstraint::ForeignKey(key) => Some(&mut key.foreign_table),
+            _ => None,
+        });
+        // One of the session's own has none.
+        let made = if create.temporary { String::new() } else { table_name(&create.name)? };
+        of_columns.chain(of_table).try_for_each(|parent| self.in_reference(parent, &made))
+    }
+
+    /// The parent of a table that is made, which may be that itself: it is there by then.
+    fn in_reference(&self, parent: &mut ObjectName, made: &str) -> Result<()> {
+        let Some(bare) = alone(parent) else { return Ok(()) };
+        let is_itself = |schema: &String| full_name::join(schema, &bare) == made;
+        let found = self.found(&bare, Wanted::Relation);
+        let is_before = |schema: &&String| match &found {
+            Found::Here => *schema != PUBLIC,
+            Found::In(other) => *schema != other,
+            Found::Nowhere => true,
+        };
+        // A table of the session's own comes before all of them.
+        let is_own = self.session.temporary.table(&bare).is_some();
+        let before = self.path.iter().take_while(is_before).find(|schema| is_itself(schema));
+        match before.filter(|_| !is_own) {
+            Some(schema) if schema == PUBLIC => Ok(()),
+            Some(schema) => {
+                put_schema(parent, schema);
+                Ok(())
+            }
+            None => self.qualify(parent, Wanted::Relation),
+        }
+    }
+
+    /// The full name of a constraint, which is in the schema of its table.
+    fn find_constraint(&self, name: &mut String) -> Result<()> {
+        let tables = self.session.temporary.public(self.session.node.catalog());
+        let has = |schema: &str, name: &str| {
+            let mut there = tables.iter().filter(|table| full_name::schema_of(&table.name) == schema);
+            there.any(|table| has_constraint(table, name))
+        };
+        let schema = match is_said(name) {
+            Some((schema, _)) if !self.is_schema(schema) => return Err(undefined_schema(schema)),
+            Some((schema, bare)) => Some(schema.to_owned()).filter(|schema| has(schema, bare)),
+            None => self.path.iter().find(|schema| has(schema, name)).cloned(),
+        };
+        let bare = full_name::bare(name);
+        match schema {
+            Some(schema) => *name = full_name::join(&schema, bare),
+            None => {
+                return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("constraint \"{bare}\" does not exist")));
+            }
         }
         Ok(())
     }
@@ -490,6 +549,7 @@ impl Names<'_> {
             match action {
                 Action::SetDefault { to, .. } => self.walk(to)?,
                 Action::AddCheck(check) => self.walk(check.expr_mut())?,
+                Action::AddForeignKey(said) => self.find(&mut said.parent, Wanted::Relation)?,
                 Action::AddColumn { def, .. } => self.in_column(def)?,
                 Action::SetType { to, using, .. } => {
                     self.in_type(to, &mut vec![])?;
@@ -517,6 +577,7 @@ impl Names<'_> {
             match &mut option.option {
                 ast::ColumnOption::Default(expr) => self.walk(expr)?,
                 ast::ColumnOption::Check(check) => self.walk(check.expr.as_mut())?,
+                ast::ColumnOption::ForeignKey(key) => self.qualify(&mut key.foreign_table, Wanted::Relation)?,
                 ast::ColumnOption::Generated { generation_expr: Some(expr), .. } => self.walk(expr)?,
                 _ => {}
             }

@@ -39,6 +39,7 @@ use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
 use crate::compat::CatalogUse;
+use crate::constraints_sql::SetConstraints;
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};
 use crate::function_mentions::calls;
@@ -137,6 +138,7 @@ pub(super) enum Kind {
     Fetch(Fetch),
     Lock(Box<LockPlan>),
     Vacuum(Box<Vacuum>),
+    Constraints(Box<SetConstraints>),
     Explain(Box<Explained>),
 }
 
@@ -177,6 +179,7 @@ impl Prepared {
             | Kind::Alter(_)
             | Kind::Declare { .. }
             | Kind::Fetch(_)
+            | Kind::Constraints(_)
             | Kind::Vacuum(_) => Way::Other,
             Kind::Lock(_) | Kind::Explain(_) => Way::Query,
         }
@@ -315,6 +318,7 @@ impl Session {
                 (Kind::Declare { declared: cursor.clone(), locked, plan: Box::new(plan) }, parameters, None)
             }
             Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
+            Parsed::Constraints(said) => (Kind::Constraints(said.clone()), vec![], None),
             Parsed::Vacuum(vacuum) => (Kind::Vacuum(vacuum.clone()), vec![], None),
             Parsed::Fetch(fetch) => {
                 let columns = self.cursors.facts(&fetch.cursor)?.schema;

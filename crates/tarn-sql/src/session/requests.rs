@@ -86,12 +86,13 @@ impl Session {
             transaction.is_open()
         };
         match part {
+            Part::Other if is_open => self.run_in_transaction(prepared, parameters).await,
             Part::Other => self.run_by_kind(prepared, parameters).await,
             // Locks end with the statement, and nothing is written.
             Part::Locks { .. } if !is_open => self.run_by_kind(prepared, parameters).await,
             Part::Locks { table } => {
                 self.name_transaction(&table).await?;
-                self.run_by_kind(prepared, parameters).await
+                self.run_in_transaction(prepared, parameters).await
             }
             Part::Writes { table, command } if is_open => {
                 self.name_transaction(&table).await?;
@@ -157,6 +158,7 @@ impl Session {
             | Kind::Declare { .. }
             | Kind::Fetch(_)
             | Kind::Vacuum(_)
+            | Kind::Constraints(_)
             | Kind::Explain(_) => Ok(Part::Other),
         }
     }
@@ -253,7 +255,7 @@ impl Session {
         let digest = digest_of(prepared, &parameters);
         if command == "COPY" {
             let was_made = self.in_request(|named| Ok(named.was_made()))?;
-            let Answer::CopyFrom(mut copy) = self.run_by_kind(prepared, parameters).await? else {
+            let Answer::CopyFrom(mut copy) = self.run_in_transaction(prepared, parameters).await? else {
                 return Err(SqlError::new(state::INTERNAL, "COPY FROM answers that data may come"));
             };
             if was_made {
@@ -266,7 +268,7 @@ impl Session {
         if let Some(rows) = self.in_request(|named| named.again(number))? {
             return Ok(Answer::counted(command, rows));
         }
-        let answer = self.run_by_kind(prepared, parameters).await?;
+        let answer = self.run_in_transaction(prepared, parameters).await?;
         let Answer::Done(Tag { rows: Some(rows), .. }) = &answer else {
             return Err(SqlError::new(state::INTERNAL, format!("{command} answers how many rows it wrote")));
         };
@@ -283,7 +285,7 @@ impl Session {
         })
     }
 
-    /// Behind a COPY: commits it, if it has a key of its own, so that what the client is told is what happened.
+    /// Behind a COPY: commits it, if it has a key of its own or its table has foreign keys, so that what the client is told is what happened.
     ///
     /// Errors: as of COMMIT.
     pub fn end_copy(&self) -> BoxFuture<'_, Result<()>> {
@@ -292,7 +294,7 @@ impl Session {
                 .transaction
                 .lock()
                 .implicit()
-                .is_some_and(|open| open.request.as_ref().is_some_and(Named::is_alone));
+                .is_some_and(|open| open.is_alone() || open.request.as_ref().is_some_and(Named::is_alone));
             match is_alone {
                 true => self.interrupt.run(pin!(self.commit())).await.map(drop),
                 false => Ok(()),

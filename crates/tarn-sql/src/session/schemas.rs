@@ -19,6 +19,7 @@ use super::{Answer, Session};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::schema_sql::{Role, SchemaChange, SchemaSql};
+use crate::seen_schemas::REWRITES;
 use crate::transaction::{Made, What};
 use crate::view_rename::rewrite;
 
@@ -227,12 +228,16 @@ async fn check_free_of_others(
 }
 
 /// Drops schemas at COMMIT, or at once.
-pub(super) async fn drop_schemas(node: &Node, who: &Principal, ids: &[SchemaId], cascade: bool) -> Result<()> {
+pub(super) async fn drop_schemas(node: &Arc<Node>, who: &Principal, ids: &[SchemaId], cascade: bool) -> Result<()> {
     // COMMIT may be long after the statement.
     let going: Vec<Schema> = ids.iter().filter_map(|id| node.schemas().by_id(*id)).collect();
     going.iter().try_for_each(|of| may_own_schema(node, who, of))?;
     check_free_of_others(node, &going, cascade, &|_| false).await?;
     for of in &going {
+        if cascade {
+            let there = node.contents_of(&of.name).await?.relations;
+            node.end_references(&there.iter().map(|table| table.id).collect(), REWRITES).await?;
+        }
         node.drop_schema(of.id, cascade).await?;
     }
     Ok(())

@@ -34,7 +34,7 @@ pub(super) async fn create_defined(
     defined: Defined,
     if_not_exists: bool,
 ) -> Result<bool> {
-    let Defined { mut schema, sequences, unnamed } = defined;
+    let Defined { mut schema, sequences, unnamed, foreign_keys: _ } = defined;
     let name = schema.name.clone();
     if node.types().get(&name).is_some() {
         let message = format!("type \"{name}\" already exists");

@@ -195,7 +195,13 @@ impl Session {
     /// Errors: `25006` in a transaction that only reads; `42P07`; `54000`.
     pub(super) async fn make_temporary(&self, create: &CreateTable, defined: Defined) -> Result<bool> {
         self.must_hold()?;
-        let Defined { mut schema, sequences, unnamed: _ } = defined;
+        let Defined { mut schema, sequences, unnamed: _, foreign_keys } = defined;
+        if !foreign_keys.is_empty() {
+            return Err(SqlError::unsupported(
+                format!("FOREIGN KEY of temporary table \"{}\"", schema.name),
+                "leave it out, or make a table that stays",
+            ));
+        }
         if schema.has_indexes() {
             return Err(SqlError::unsupported(
                 format!("UNIQUE, and indexes, of temporary table \"{}\"", schema.name),

@@ -102,9 +102,10 @@ impl Session {
             }
             Statement::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
                 let table = self.definition(&table_name(obj_name)?)?;
+                let tables = self.temporary.public(self.node.catalog());
                 text_rows(
                     &["table_name", "create_statement"],
-                    vec![vec![full_name::dotted(&table.name).into_owned()], vec![create_statement(&table)]],
+                    vec![vec![full_name::dotted(&table.name).into_owned()], vec![create_statement(&table, &tables)]],
                 )
             }
             Statement::ShowColumns { show_options, .. } => {
@@ -210,7 +211,10 @@ impl Session {
 
     /// Commits what is open, if it has not failed; the tag says what became of it.
     pub(super) async fn commit(&self) -> Result<&'static str> {
-        let held = self.read_held().await;
+        let held = match self.check_deferred().await {
+            Ok(()) => self.read_held().await,
+            Err(violated) => Err(violated),
+        };
         let mut transaction = std::mem::take(&mut *self.transaction.lock());
         self.query.end();
         let (made, own) = (transaction.take_made(), transaction.take_own());
@@ -243,6 +247,14 @@ impl Session {
     /// Writes what a transaction held, then drops what it drops.
     async fn commit_open(&self, open: Open, made: Vec<Made>, before: Option<Arc<Own>>) -> Result<()> {
         let ToCommit { mut writes, drops, request } = open.into_commit();
+        // A table that others refer to since is written by another handle, and is what it was.
+        for of_table in &mut writes {
+            let (table, schema) = (&of_table.table, of_table.table.schema());
+            let now = self.node.catalog().get(&schema.name).filter(|now| !Arc::ptr_eq(now, table));
+            if let Some(now) = now.filter(|now| **now.schema() == **schema) {
+                of_table.table = now;
+            }
+        }
         let own = self.temporary.now();
         let is_kept = |table: &TableSchema| !table.id.is_temporary() || own.keeps(table.id);
         writes.retain(|of_table| is_kept(of_table.table.schema()));
@@ -319,6 +331,9 @@ impl Session {
         self.check_defaults(&defined.schema).await?;
         self.plan_checks(&defined.schema).await?;
         self.plan_generated(&defined.schema).await?;
+        if !create.if_not_exists || !self.node.catalog().contains(&defined.schema.name) {
+            self.with_foreign_keys(&mut defined)?;
+        }
         let made: Vec<usize> = defined.sequences.iter().map(|made| made.column_idx).collect();
         self.check_sequences(&defined.schema, &made, |_| false).await?;
         self.create(defined, create.if_not_exists).await

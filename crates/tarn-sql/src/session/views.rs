@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::FieldRef;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
+use tarn_node::parents::check_unreferenced;
 use tarn_node::views::{check_unread, no_view, outermost_first, readers};
 use tarn_query::{MAX_VIEW_DEPTH, Read, reads};
 use tarn_types::{Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of};
@@ -22,6 +23,7 @@ use crate::comment_sql::{Comment, Commented};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::check_name;
+use crate::seen_schemas::REWRITES;
 use crate::shown::shown;
 use crate::transaction::{Made, What};
 use crate::user_types::undefined_type;
@@ -89,6 +91,14 @@ impl Session {
                 if is_known || self.node.check_droppable(name).await.is_err() {
                     return Err(absent);
                 }
+            }
+            if !cascade && !are_views {
+                let tables: Vec<_> = names.iter().filter_map(|name| self.definition(name).ok()).collect();
+                let edges = self.edges();
+                let gone =
+                    edges.all.iter().filter(|edge| self.transaction.lock().check_there(&edge.child.name).is_err());
+                let going = gone.map(|edge| edge.child.id).chain(tables.iter().map(|table| table.id)).collect();
+                tables.iter().try_for_each(|table| check_unreferenced(&edges, &going, table))?;
             }
         }
         let ddl = Ddl::Views(Change::Drop { names, are_views, if_exists, cascade });
@@ -227,7 +237,7 @@ impl Session {
 }
 
 /// Whether something new was made.
-pub(super) async fn run(node: &Node, principal: &Principal, change: Change) -> Result<bool> {
+pub(super) async fn run(node: &Arc<Node>, principal: &Principal, change: Change) -> Result<bool> {
     match change {
         Change::Create { schema, or_replace } => {
             let name = schema.name.clone();
@@ -256,7 +266,7 @@ pub(super) async fn run(node: &Node, principal: &Principal, change: Change) -> R
 
 /// All are asked for before the first is gone.
 async fn drop_all(
-    node: &Node,
+    node: &Arc<Node>,
     principal: &Principal,
     names: &[String],
     are_views: bool,
@@ -289,11 +299,17 @@ async fn drop_all(
             Err(refused) => return Err(refused),
         }
     }
+    let going_ids: BTreeSet<TableId> = going.iter().map(|schema| schema.id).collect();
+    let edges = node.tables().edges(&[]);
+    if !cascade {
+        going.iter().try_for_each(|table| check_unreferenced(&edges, &going_ids, table))?;
+    }
     let views = node.catalog().views();
     match cascade {
         true => going.extend(readers(&going.iter().map(|schema| schema.id).collect(), &views)),
         false => check_unread(&going, &views)?,
     }
+    node.end_references(&going_ids, REWRITES).await?;
     for schema in outermost_first(going) {
         node.drop_table(&schema.name, true).await?;
     }

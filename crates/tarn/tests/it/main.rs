@@ -22,6 +22,7 @@ mod errors;
 mod explain;
 mod faults;
 mod follow;
+mod foreign_keys;
 mod harness;
 mod hostile_functions;
 mod http;
