@@ -36,9 +36,9 @@ use datafusion::logical_expr::{Cast, Expr as Planned, LogicalPlan, LogicalPlanBu
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, DoUpdate, Expr, GroupByExpr, Ident, Insert, Join, JoinConstraint,
-    JoinOperator, ObjectName, Parens, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias,
-    TableFactor, TableWithJoins, UnaryOperator, Update, UpdateTableFromKind, Value as Literal, Values, Visitor,
+    Assignment, AssignmentTarget, Delete, DoUpdate, Expr, Ident, Insert, Join, JoinConstraint, JoinOperator,
+    ObjectName, Parens, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, UnaryOperator,
+    Update, UpdateTableFromKind, Value as Literal, Values, Visitor,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
 use futures::future::BoxFuture;
@@ -48,8 +48,9 @@ use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform, fu
 use crate::catalog::WITH_SEQNO;
 use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_key, update_of};
 use crate::engine::Session;
+use crate::inserted_query::{check_count, is_by_itself};
 use crate::keyed::{from_of, is_default, object_name, relation};
-use crate::parser::{ParseError, query_of};
+use crate::parser::{ParseError, query_of, select_of};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
 
@@ -171,13 +172,18 @@ impl Session {
         // The alias is for what comes behind the rows.
         let mut plain = Insert { on: None, returning: None, table_alias: None, replace_into: false, ..insert.clone() };
         // Who gives fewer values than there are columns means the first ones.
-        if let Some(n_given) = plain.source.as_ref().filter(|_| plain.columns.is_empty()).and_then(|rows| arity(rows))
-            && n_given < table.shown().len()
-        {
-            let first = table.shown().iter().take(n_given);
-            plain.columns = first.map(|column| ObjectName::from(vec![Ident::with_quote('"', &column.name)])).collect();
+        if let Some(n_given) = plain.source.as_ref().and_then(|rows| arity(rows)) {
+            if plain.columns.is_empty() && n_given < table.shown().len() {
+                let first = table.shown().iter().take(n_given);
+                plain.columns =
+                    first.map(|column| ObjectName::from(vec![Ident::with_quote('"', &column.name)])).collect();
+            }
+            check_count(n_given, if plain.columns.is_empty() { table.shown().len() } else { plain.columns.len() })?;
         }
         write_defaults(&mut plain, table);
+        if let Some(query) = plain.source.take_if(|query| is_by_itself(query)) {
+            return self.inserted_query(&plain, &query, table).await;
+        }
         self.dml_input(Statement::Insert(plain)).await
     }
 
@@ -567,32 +573,7 @@ fn arity(rows: &Query) -> Option<usize> {
 
 /// `SELECT columns FROM from WHERE condition`.
 pub fn rows_of(columns: Vec<SelectItem>, from: TableWithJoins, condition: Option<Expr>) -> Statement {
-    let select = Select {
-        select_token: AttachedToken::empty(),
-        optimizer_hints: vec![],
-        distinct: None,
-        select_modifiers: None,
-        top: None,
-        top_before_distinct: false,
-        projection: columns,
-        exclude: None,
-        into: None,
-        from: vec![from],
-        lateral_views: vec![],
-        prewhere: None,
-        selection: condition,
-        connect_by: vec![],
-        group_by: GroupByExpr::Expressions(vec![], vec![]),
-        cluster_by: vec![],
-        distribute_by: vec![],
-        sort_by: vec![],
-        having: None,
-        named_window: vec![],
-        qualify: None,
-        window_before_qualify: false,
-        value_table_mode: None,
-        flavor: SelectFlavor::Standard,
-    };
+    let select = select_of(columns, vec![from], condition);
     Statement::Query(Box::new(query_of(SetExpr::Select(Box::new(select)))))
 }
 

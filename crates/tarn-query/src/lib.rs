@@ -120,6 +120,7 @@ mod catalog;
 mod function_calls;
 mod group_keys;
 mod inlined;
+mod inserted_query;
 mod own_tables;
 mod threads;
 mod view_table;

@@ -12,9 +12,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType as ArrowType, FieldRef, Int64Type};
-use datafusion::common::{
-    Column as PlannedColumn, DFSchema, DFSchemaRef, ParamValues, ScalarValue, SchemaError, TableReference,
-};
+use datafusion::common::{Column as PlannedColumn, DFSchema, DFSchemaRef, ParamValues, ScalarValue, TableReference};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Planned, ExprSchemable, LogicalPlan, LogicalPlanBuilder, lit, when};
@@ -33,8 +31,9 @@ use crate::dml::{
     rows_of, stored_rows, unsupported, with_seqno,
 };
 use crate::engine::Session;
+use crate::inserted_query::{places_of, with_types};
 use crate::keyed::relation;
-use crate::parser::{fold, query_of};
+use crate::parser::query_of;
 use crate::values::{sql_schema, to_scalar};
 use crate::{Error, Result};
 
@@ -308,44 +307,6 @@ impl Merge {
         };
         wanted.iter().map(|wanted| column(wanted).map_err(DataFusionError::from)).collect()
     }
-}
-
-/// The columns that values are given for: those that are named, or the first ones.
-fn places_of(insert: &Insert, table: &TableSchema, n_given: usize) -> Result<Vec<usize>> {
-    if insert.columns.is_empty() {
-        return Ok((0..n_given).collect());
-    }
-    let mut places = Vec::with_capacity(insert.columns.len());
-    for name in &insert.columns {
-        let column = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
-        let Some(place) = table.shown().iter().position(|other| other.name == column) else {
-            let table_name = table.name.clone();
-            return Err(Error::types(&table.name)(tarn_types::Error::UnknownColumn { table: table_name, column }));
-        };
-        if places.contains(&place) {
-            let twice = SchemaError::DuplicateUnqualifiedField { name: column };
-            return Err(DataFusionError::SchemaError(Box::new(twice), Box::new(None)).into());
-        }
-        places.push(place);
-    }
-    Ok(places)
-}
-
-/// Parameters that are values themselves have the types of their columns.
-fn with_types(plan: LogicalPlan, fields: &[FieldRef]) -> Result<LogicalPlan> {
-    let LogicalPlan::Projection(list) = plan else { return Ok(plan) };
-    let typed = list.expr.into_iter().zip(fields).map(|(expr, field)| match expr {
-        Planned::Alias(mut alias) => {
-            if let Planned::Placeholder(of) = alias.expr.as_mut()
-                && of.field.is_none()
-            {
-                of.field = Some(Arc::clone(field));
-            }
-            Planned::Alias(alias)
-        }
-        expr => expr,
-    });
-    Ok(LogicalPlanBuilder::from(list.input).project(typed.collect::<Vec<_>>())?.build()?)
 }
 
 /// The column that a query is planned to answer, and what it reads.

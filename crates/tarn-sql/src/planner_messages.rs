@@ -77,7 +77,14 @@ fn clause(sentence: &str) -> Told {
 }
 
 /// By the beginning of a sentence.
-const CLAUSES: [(&str, &str, &str); 10] = [
+const CLAUSES: [(&str, &str, &str); 13] = [
+    ("INSERT has more expressions", state::SYNTAX_ERROR, "INSERT has more expressions than target columns"),
+    ("INSERT has more target columns", state::SYNTAX_ERROR, "INSERT has more target columns than expressions"),
+    (
+        "Column count doesn't match insert query",
+        state::SYNTAX_ERROR,
+        "INSERT has not as many expressions as target columns",
+    ),
     ("Aggregate function calls cannot be nested", state::GROUPING_ERROR, "aggregate function calls cannot be nested"),
     (
         "Aggregate functions are not allowed in the WHERE clause",

@@ -53,7 +53,7 @@ pub use self::limits::{
     CONNECTION_STACK_BYTES, Limit, MAX_CHAIN, MAX_COMPUTED, MAX_GROUPINGS, MAX_KEYS, MAX_LOOKS, MAX_NESTING,
     MAX_QUERIES, MAX_SELECTED, MAX_SELECTS, MAX_TABLES, MAX_TERMS, MAX_TOKENS, SMALL_BYTES, STACK_BYTES,
 };
-pub(crate) use self::plain_query::query_of;
+pub(crate) use self::plain_query::{query_of, select_of};
 
 pub use self::overriding::{Overriding, overriding};
 
