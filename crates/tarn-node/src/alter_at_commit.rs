@@ -284,7 +284,7 @@ impl Moment {
             let gate = handle.gate.write();
             let refused = match *gate {
                 Gate::Open => handle.check_whole().err(),
-                Gate::Dropped => Some(Error::no_table(&handle.schema().name)),
+                Gate::Dropped => Some(handle.dropped()),
                 Gate::Altered => Some(altered(&handle.schema().name)),
             };
             if let Some(error) = refused {

@@ -162,13 +162,22 @@ impl TableHandle {
 
     /// Before a write, which goes on while what this answers is held.
     ///
-    /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered; `Corrupt`.
+    /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered, or an index that was dropped; `Corrupt`.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>> {
         let gate = self.gate.read();
         match *gate {
             Gate::Open => self.check_whole().map(|()| gate),
-            Gate::Dropped => Err(Error::no_table(&self.schema.name)),
+            Gate::Dropped => Err(self.dropped()),
             Gate::Altered => Err(altered(&self.schema.name)),
+        }
+    }
+
+    /// What to say to who comes for it behind its end. Whoever writes the entries of an index was planned when his table had it, which has others now.
+    pub(crate) fn dropped(&self) -> Error {
+        match self.schema.options.is_index {
+            true => Error::new(ErrorKind::Conflict, "an index of the table was dropped meanwhile")
+                .with_hint("run the statement or transaction again"),
+            false => Error::no_table(&self.schema.name),
         }
     }
 

@@ -83,18 +83,26 @@ impl Session {
             self.must_hold()?;
             for round in 1.. {
                 self.begin_alone()?;
+                let mut is_committing = false;
                 let answer = match self.run_by_kind(prepared, parameters.clone()).await {
                     // It commits when all data came ([`Session::end_copy`]).
                     Ok(Answer::CopyFrom(copy)) => return Ok(Answer::CopyFrom(copy)),
                     Ok(answer) => match self.end_of_statement().await {
-                        Ok(()) => self.commit().await.map(|_| answer),
+                        Ok(()) => {
+                            is_committing = true;
+                            self.commit().await.map(|_| answer)
+                        }
                         Err(error) => self.rollback().await.and(Err(error)),
                     },
                     Err(error) => self.rollback().await.and(Err(error)),
                 };
                 match answer {
-                    // A statement that commits by itself reads again what others changed meanwhile.
-                    Err(error) if error.state() == state::SERIALIZATION_FAILURE && round < MAX_ROUNDS => {}
+                    // A statement that commits by itself reads again what others changed meanwhile. What it found free and is taken by now it finds
+                    // taken then, perhaps by the row that it replaces.
+                    Err(error)
+                        if (error.state() == state::SERIALIZATION_FAILURE
+                            || is_committing && error.state() == state::UNIQUE_VIOLATION)
+                            && round < MAX_ROUNDS => {}
                     answer => return answer,
                 }
             }
