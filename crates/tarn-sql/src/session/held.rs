@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
 use tarn_node::entries::{Index, Known, Reads, WithEntries};
@@ -20,7 +21,7 @@ use tarn_node::tables::{Row, TableService};
 use tarn_node::threads::blocking;
 use tarn_node::transaction::TableWrites;
 use tarn_node::write::conflict;
-use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, decode_row};
+use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, decode_row, row_of_entry};
 
 use super::{PendingChanges, Session};
 use crate::error::{Result, SqlError, state};
@@ -67,9 +68,18 @@ impl Session {
             // All is decided before the first is held: a statement that is refused left nothing.
             let mut changes = vec![(Arc::clone(&table), rows)];
             for (Index { unique, entries }, batch) in entries {
-                let of_key = |key| Error::entry_exists(table.schema(), unique.clone(), key);
-                let batch = self.decided(&entries, batch, of_key).await?;
-                changes.push((entries, batch));
+                let taken = Mutex::new(None);
+                let of_key = |key: Vec<u8>| {
+                    *taken.lock() = Some(key.clone());
+                    Error::entry_exists(table.schema(), unique.clone(), key)
+                };
+                let decided = self.decided(&entries, batch.clone(), of_key).await;
+                if let Some(key) = taken.into_inner()
+                    && self.is_of_same_row(&entries, &batch, &key).await?
+                {
+                    return Err(conflict(&table.schema().name).into());
+                }
+                changes.push((entries, decided?));
             }
             n_rows += changes[0].1.len() as u64;
             for (table, batch) in changes {
@@ -79,6 +89,16 @@ impl Session {
             }
         }
         Ok(n_rows)
+    }
+
+    /// Whether an entry that is there is of the row whose entry a batch makes: somebody else wrote that row since the statement looked for it.
+    async fn is_of_same_row(&self, entries: &Arc<TableHandle>, batch: &MutationBatch, key: &[u8]) -> Result<bool> {
+        let there = self.node.tables().rows_to_follow(entries, &[key]).await?.pop().flatten();
+        let (Some(there), Some(made)) = (there, batch.iter().find(|made| made.key == key && made.op != Op::Delete))
+        else {
+            return Ok(false);
+        };
+        Ok(row_of_entry(&there.values) == row_of_entry(&decode_row(entries.schema(), key, made.cells)?))
     }
 
     /// A batch with what it does to the entries of indexes, by what the transaction sees of its rows.
