@@ -139,7 +139,10 @@ const ENTRIES: &[Entry] = &[
     entry("UPSERT", "UPSERT INTO name [(column, …)] VALUES (value, …), …    -- replaces rows whose key is there"),
     entry("VACUUM", "VACUUM [ANALYZE] [name, …]    -- brings what is recent into the lake, and merges small files"),
     entry("VALUES", "VALUES (expression, …), …"),
-    entry("WITH", "WITH [RECURSIVE] name AS (query), …\nSELECT …"),
+    entry(
+        "WITH",
+        "WITH [RECURSIVE] name AS (query | change RETURNING …), …\nSELECT … | INSERT … | UPDATE … | DELETE …",
+    ),
 ];
 
 /// The statements that are known, in order.

@@ -34,6 +34,11 @@ impl Budget {
 }
 
 impl Reservation {
+    /// What it has.
+    pub fn size_bytes(&self) -> u64 {
+        self.taken
+    }
+
     /// Takes or gives back until it has `bytes`. False: there is not so much left, and it has what it had.
     #[must_use]
     pub fn resize(&mut self, bytes: u64) -> bool {

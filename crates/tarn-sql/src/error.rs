@@ -58,6 +58,7 @@ pub mod state {
     pub const GROUPING: &str = "42803";
     pub const WINDOWING: &str = "42P20";
     pub const INVALID_COLUMN_REFERENCE: &str = "42P10";
+    pub const DUPLICATE_ALIAS: &str = "42712";
     pub const CHECK_VIOLATION: &str = "23514";
     pub const GENERATED_ALWAYS: &str = "428C9";
     pub const ACTIVE_TRANSACTION: &str = "25001";

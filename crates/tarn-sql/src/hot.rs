@@ -181,7 +181,7 @@ impl HotReader for Reader {
                     |error: SqlError| tarn_query::Error::Sql { source: DataFusionError::External(Box::new(error)) };
                 transaction.check_table(table.schema()).map_err(told)?;
             }
-            transaction.sees(&self.node).map_err(failed)?
+            transaction.reads(&self.node).map_err(failed)?
         };
         let altered = self.temporary.now();
         let is_altered = |schema: &Arc<TableSchema>| {

@@ -32,6 +32,7 @@ use crate::error::{Result, SqlError, state};
 use crate::names::{DATABASE, fold};
 use crate::postgres::binary;
 use crate::relations::has_number;
+use crate::with_sql::WITH;
 
 /// Of what a function tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +55,8 @@ pub fn is_open_relation(schema: &str, table: &str) -> bool {
     match schema {
         "tarn" => BY_TABLE.contains(&table),
         "pg_catalog" => !SECRET.contains(&table),
-        "information_schema" => true,
+        // What a part of a statement reads of another.
+        "information_schema" | WITH => true,
         _ => false,
     }
 }

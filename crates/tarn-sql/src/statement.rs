@@ -11,7 +11,7 @@ use tarn_node::attach::AttachRequest;
 use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
 use tarn_query::OnKey;
-use tarn_query::parser::{self, next_statement, parse_with};
+use tarn_query::parser::{self, Sent, next_statement, parse_with};
 
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
@@ -32,6 +32,7 @@ use crate::shown::{name_columns, plain_columns};
 use crate::type_sql::TypeSql;
 use crate::vacuum_sql::{self, Vacuum};
 use crate::view_sql::{self, CreateView};
+use crate::with_sql::WithSql;
 use crate::{
     access_sql, alter_sql, attach_sql, cache_sql, comment_sql, constraints_sql, copy_options, cursor_sql, function_sql,
     like_sql, pg_catalog, schema_sql, sequence_sql, type_sql, type_tree,
@@ -86,6 +87,8 @@ pub enum Parsed {
     Fetch(Fetch),
     /// `SELECT … FOR UPDATE`.
     Lock(Box<LockRows>),
+    /// A statement behind a WITH that changes rows.
+    With(Box<WithSql>),
     /// `VACUUM` and `ANALYZE`.
     Vacuum(Box<Vacuum>),
     /// `SET CONSTRAINTS`: when foreign keys are checked.
@@ -187,6 +190,7 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
             Parsed::Lock(_) => {
                 return Err(SqlError::unsupported("a view … FOR UPDATE", "lock the rows that are read of the table"));
             }
+            Parsed::With(_) => return Err(no_changes_in("views")),
             _ => return Err(no_query_of("a view")),
         };
         if !matches!(*statement, Statement::Query(_)) {
@@ -228,6 +232,7 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
                 let text = view_sql::text_from(sql, start, parser);
                 return Ok(Parsed::Declare(Box::new(head.locking(*lock, text)?)));
             }
+            Parsed::With(_) => return Err(no_changes_in("DECLARE CURSOR")),
             _ => return Err(no_query_of("a cursor")),
         };
         if !matches!(*query, Statement::Query(_)) {
@@ -278,8 +283,23 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     }
     let (read, locks) = match parser::overriding(parser)? {
         Some(insert) => (insert, vec![]),
-        None => parser::read_locking(parser)?,
+        None => match parser::sent(parser)? {
+            Sent::One(read, locks) => (read, locks),
+            Sent::Parts(parser::Parts { recursive, named, last }) => {
+                let named = named.into_iter().map(|part| Ok((part.alias, in_postgres_words(part.read)?)));
+                let with = WithSql::new(recursive, named.collect::<Result<_>>()?, in_postgres_words(last)?)?;
+                return Ok(Parsed::With(Box::new(with)));
+            }
+        },
     };
+    match in_postgres_words(read)? {
+        Statement::Query(query) if !locks.is_empty() => Ok(Parsed::Lock(Box::new(LockRows { query, locks }))),
+        statement => Ok(Parsed::Sql(Box::new(statement))),
+    }
+}
+
+/// A statement with the names of columns that PostgreSQL gives.
+fn in_postgres_words(read: parser::Read) -> Result<Statement> {
     let parser::Read { mut statement, has_select, has_calls } = read;
     if has_select {
         name_columns(&mut statement);
@@ -288,14 +308,16 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     if has_select || has_calls || creates {
         select_list::rewrite(&mut statement)?;
     }
-    match statement {
-        Statement::Query(query) if !locks.is_empty() => Ok(Parsed::Lock(Box::new(LockRows { query, locks }))),
-        statement => Ok(Parsed::Sql(Box::new(statement))),
-    }
+    Ok(statement)
 }
 
 fn no_query_of(what: &str) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, format!("{what} is made of one query"))
+}
+
+fn no_changes_in(what: &str) -> SqlError {
+    let message = format!("{what} must not contain data-modifying statements in WITH");
+    SqlError::new(state::FEATURE_NOT_SUPPORTED, message).with_hint("change the rows by a statement of its own")
 }
 
 /// The work asked for and how many words name it.

@@ -145,6 +145,8 @@ pub struct Open {
     n_followed: usize,
     /// Rows that got other keys: of which table, and both keys.
     moves: Vec<(TableId, Vec<u8>, Vec<u8>)>,
+    /// Of the statement that runs.
+    parts: Option<Parts>,
 }
 
 /// One batch.
@@ -204,6 +206,28 @@ pub struct Seen {
     pub own: HashMap<TableId, Arc<OwnWrites>>,
     /// When it began, if it goes on seeing that.
     pub moment: Option<Arc<Moment>>,
+}
+
+/// A statement of several parts, while it runs.
+struct Parts {
+    /// What was there when it began: all parts read that.
+    began: Seen,
+    /// What the transaction wrote until the part began that runs.
+    before: HashMap<TableId, Arc<OwnWrites>>,
+}
+
+/// What other parts of a statement did to a table.
+pub struct OtherParts {
+    own: Arc<OwnWrites>,
+    /// How many changes there were before the statement.
+    n_before: u64,
+}
+
+impl OtherParts {
+    /// Whether one of them wrote or deleted the row of this key.
+    pub fn changed(&self, key: &[u8]) -> bool {
+        self.own.is_changed_since(key, self.n_before)
+    }
 }
 
 /// What is left to do at COMMIT.
@@ -634,6 +658,52 @@ impl Transaction {
         }
         let own = open.own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own)));
         Ok(Seen { own: own.collect(), moment: open.moment.clone() })
+    }
+
+    /// What a query that begins now reads beside what is committed: what the statement sees that it is a part of.
+    ///
+    /// Errors: as of [`Transaction::sees`].
+    pub fn reads(&mut self, node: &Node) -> tarn_node::error::Result<Seen> {
+        match self {
+            Transaction::Open(Open { parts: Some(parts), .. }) => Ok(parts.began.clone()),
+            other => other.sees(node),
+        }
+    }
+
+    /// A statement of several parts begins: all of them read what is there now.
+    ///
+    /// Errors: as of [`Transaction::sees`].
+    pub fn begin_parts(&mut self, node: &Node) -> tarn_node::error::Result<()> {
+        let mut began = self.sees(node)?;
+        if began.moment.is_none() {
+            began.moment = Some(Arc::new(node.tables().moment()?));
+        }
+        if let Transaction::Open(open) = self {
+            open.parts = Some(Parts { began, before: HashMap::new() });
+        }
+        Ok(())
+    }
+
+    /// The next of them begins.
+    pub fn begin_part(&mut self) {
+        if let Transaction::Open(Open { parts: Some(parts), own, .. }) = self {
+            parts.before = own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own))).collect();
+        }
+    }
+
+    /// All of them ran, or one failed.
+    pub fn end_of_parts(&mut self) {
+        if let Transaction::Open(open) = self {
+            open.parts = None;
+        }
+    }
+
+    /// What the parts of the statement before the one that runs did to a table.
+    pub fn other_parts(&self, table: TableId) -> Option<OtherParts> {
+        let Transaction::Open(Open { parts: Some(parts), .. }) = self else { return None };
+        let own = Arc::clone(parts.before.get(&table)?);
+        let n_before = parts.began.own.get(&table).map_or(0, |own| own.n_changes());
+        Some(OtherParts { own, n_before })
     }
 
     /// Whether a statement that begins now sees nothing but what is committed: no transaction wrote anything, or goes on seeing what was.

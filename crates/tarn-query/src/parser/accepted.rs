@@ -11,11 +11,11 @@ use std::ops::ControlFlow;
 use crate::sqlparser::ast::{
     AnalyzeFormat, AnalyzeFormatKind, Assignment, AssignmentTarget, BinaryOperator, ContextModifier, Cte, Delete,
     Distinct, Expr, Fetch, FromTable, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Insert, Join,
-    LimitClause, LockClause, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr,
-    NamedWindowDefinition, NamedWindowExpr, NonBlock, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy,
-    OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, ShowStatementOptions,
-    Statement, TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, Value,
-    Values, Visitor, VisitorMut, WindowSpec, WindowType, With,
+    LimitClause, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeUpdateExpr,
+    NamedWindowDefinition, NamedWindowExpr, ObjectName, OnConflict, OnConflictAction, OnInsert, OrderBy, OrderByExpr,
+    OrderByKind, Query, Select, SelectFlavor, SelectItem, Set, SetExpr, SetOperator, ShowStatementOptions, Statement,
+    TableAlias, TableFactor, TableFunctionArgs, TableObject, TableWithJoins, UnaryOperator, Update, Value, Values,
+    Visitor, VisitorMut, WindowSpec, WindowType, With,
 };
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::walk::{walk, walk_mut};
@@ -53,30 +53,15 @@ pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
     understood(as_change(as_create_table(next(parser)?)?)?)
 }
 
-fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
+pub(super) fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
     match copy_alone(parser)? {
         Some(copy) => Ok(copy),
         None => Ok(parser.parse_statement()?),
     }
 }
 
-/// As [`read`], for who acts on what a SELECT locks: that is taken out of it. Elsewhere than at its end it is refused as ever.
-pub fn read_locking(parser: &mut Parser<'_>) -> Result<(Read, Vec<LockClause>), ParseError> {
-    let mut statement = as_change(as_create_table(next(parser)?)?)?;
-    let locks = match &mut statement {
-        Statement::Query(query) => {
-            let skips = query.locks.iter().any(|lock| lock.nonblock == Some(NonBlock::SkipLocked));
-            if skips && query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
-                return Err(wrong("SKIP LOCKED and WITH TIES options cannot be used together"));
-            }
-            std::mem::take(&mut query.locks)
-        }
-        _ => vec![],
-    };
-    Ok((understood(statement)?, locks))
-}
-
-fn understood(mut statement: Statement) -> Result<Read, ParseError> {
+/// A statement that was read, if all of it is understood.
+pub(super) fn understood(mut statement: Statement) -> Result<Read, ParseError> {
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
@@ -778,7 +763,7 @@ fn check_query(query: &Query) -> Checked {
     }
 }
 
-fn wrong(message: &str) -> ParseError {
+pub(super) fn wrong(message: &str) -> ParseError {
     ParseError::Syntax(ParserError::ParserError(message.to_owned()))
 }
 
@@ -803,7 +788,7 @@ fn check_set_expr(body: &SetExpr) -> Checked {
             SetExpr::Merge(_) => none("WITH", &[(true, "MERGE", "put the query behind USING")])?,
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) => none(
                 "WITH",
-                &[(true, "and a change of rows", "BEGIN, change the rows with RETURNING, and SELECT by what it gave")],
+                &[(true, "that changes rows and is not at the top level", "put it before the statement that is sent")],
             )?,
         }
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`), or taken out (`copy`, `overriding`); what it
-//! reads in two ways is said in one behind (`accepted`, `select_into`, `with_change`).
+//! reads in two ways is said in one behind (`accepted`, `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
 //!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
 //! printed and parsed again.
@@ -26,6 +26,7 @@ mod limits;
 mod merge;
 mod null_asks;
 mod overriding;
+mod parts;
 mod plain_query;
 mod respelled;
 mod select_into;
@@ -42,7 +43,7 @@ use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-pub use self::accepted::{Read, WITH_TIES, check, read, read_locking, statement};
+pub use self::accepted::{Read, WITH_TIES, check, read, statement};
 pub use self::assigned_parts::ASSIGNED;
 pub use self::calls::{CURRENT_OF, call};
 pub use self::copy::{OwnCopy, copy_on_conflict};
@@ -56,6 +57,7 @@ pub use self::limits::{
 pub(crate) use self::plain_query::{query_of, select_of};
 
 pub use self::overriding::{Overriding, overriding};
+pub use self::parts::{Part, Parts, Sent, put_tables, sent};
 
 /// Why a text is no statement of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]

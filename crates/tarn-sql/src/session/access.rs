@@ -132,7 +132,12 @@ impl Session {
         }
         // Who may do nothing at all is told so, whatever the statement.
         asking.may(Action::Session)?;
-        match &*prepared.kind {
+        self.allow_kind(&asking, &prepared.kind)
+    }
+
+    fn allow_kind(&self, asking: &Asking, kind: &Kind) -> Result<()> {
+        match kind {
+            Kind::With(asked) => asked.kinds().try_for_each(|kind| self.allow_kind(asking, kind)),
             Kind::Keyed { plan, table } => {
                 // The one that has the name now: it is the one that is read.
                 let table = self.definition(&table.name)?;
@@ -182,30 +187,30 @@ impl Session {
                 let of_clauses = merge.clauses.iter().filter_map(Clause::plan);
                 asking.reads_to_write(std::iter::once(&merge.pairs).chain(of_clauses))
             }
-            Kind::Utility(statement) => self.allow_utility(&asking, statement),
+            Kind::Utility(statement) => self.allow_utility(asking, statement),
             Kind::Copy { statement, on_key } => {
-                self.allow_utility(&asking, statement)?;
+                self.allow_utility(asking, statement)?;
                 match statement.as_ref() {
                     Statement::Copy { source: CopySource::Table { table_name, .. }, .. }
                         if *on_key == OnKey::Replace =>
                     {
-                        self.allow_rows(&asking, table_name, Privilege::Update)
+                        self.allow_rows(asking, table_name, Privilege::Update)
                     }
                     _ => Ok(()),
                 }
             }
-            Kind::Admin { table, .. } => self.allow_own(&asking, table),
+            Kind::Admin { table, .. } => self.allow_own(asking, table),
             // Its condition may read other tables: they are asked for when it is planned.
-            Kind::CacheTable(asked) => self.allow_own(&asking, &asked.table),
+            Kind::CacheTable(asked) => self.allow_own(asking, &asked.table),
             Kind::Attach(_) => asking.may(Action::Server { what: "ATTACH" }),
             Kind::Detach { .. } => asking.may(Action::Server { what: "DETACH" }),
             Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
-            Kind::Access(access) => self.allow_access(&asking, access),
+            Kind::Access(access) => self.allow_access(asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
             Kind::CreateView(view) => self.may_make(&view.name),
             // Asked for when it is known whose it is.
             Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),
-            Kind::Comment(comment) => self.allow_own(&asking, &comment.table),
+            Kind::Comment(comment) => self.allow_own(asking, &comment.table),
             Kind::Sequence(statement) => self.allow_sequence(statement),
             Kind::Type(statement) => self.allow_types(statement),
             Kind::Function(statement) => self.allow_functions(statement),
@@ -217,7 +222,7 @@ impl Session {
                 self.allow_create(&like.create)
             }
             Kind::Alter(alter) => match self.temporary.entry(self.node.catalog(), &alter.name).is_some() {
-                true => self.allow_own(&asking, &alter.name),
+                true => self.allow_own(asking, &alter.name),
                 // It may be a sequence, or need not be there: asked for when it is known whose it is.
                 false => asking.may(Action::Session),
             },
@@ -238,7 +243,7 @@ impl Session {
             Kind::Vacuum(asked) if asked.vacuums => {
                 let names = asked.tables.iter().filter_map(|table| table_name(&table.name).ok());
                 let mut there = names.filter(|name| self.node.catalog().contains(name));
-                there.try_for_each(|name| self.allow_own(&asking, &name))
+                there.try_for_each(|name| self.allow_own(asking, &name))
             }
             Kind::Vacuum(_) | Kind::Constraints(_) => Ok(()),
         }
@@ -445,6 +450,7 @@ impl Session {
             | Kind::Dml { .. }
             | Kind::Merge(_)
             | Kind::Move { .. }
+            | Kind::With(_)
             | Kind::Admin { .. }
             | Kind::CacheTable(_)
             | Kind::DropCache(_)

@@ -129,6 +129,11 @@ pub(super) fn is_at_cursor(parsed: &Parsed) -> bool {
     matches!(parsed, Parsed::Sql(statement) if cursor_of(statement).is_some())
 }
 
+/// As [`is_at_cursor`], of a part of a statement.
+pub(super) fn is_about_cursor(statement: &Statement) -> bool {
+    cursor_of(statement).is_some()
+}
+
 fn cursor_of(statement: &Statement) -> Option<&str> {
     let selection = match statement {
         Statement::Update(update) => update.selection.as_ref()?,

@@ -34,7 +34,7 @@ use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
-use crate::transaction::no_room;
+use crate::transaction::{OtherParts, no_room};
 
 impl Session {
     pub(super) async fn dml(
@@ -45,8 +45,23 @@ impl Session {
         parameters: Option<ParamValues>,
         returning: Option<&LogicalPlan>,
     ) -> Result<Answer> {
+        let (n_rows, answers) = self.dml_answers(dml, handle, parameters, returning).await?;
+        Ok(match answers {
+            Some(answers) => answers.answer(command).counted_by(self.backend.rows()),
+            None => Answer::counted(command, n_rows),
+        })
+    }
+
+    /// How many rows were written, and what is asked of them.
+    pub(super) async fn dml_answers(
+        &self,
+        dml: &Dml,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+        returning: Option<&LogicalPlan>,
+    ) -> Result<(u64, Option<Answers>)> {
         let hold = self.must_hold_for(handle.schema())?;
-        let (n_rows, answers) = match (dml.kind, returning) {
+        Ok(match (dml.kind, returning) {
             (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
             | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {
                 self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
@@ -61,10 +76,6 @@ impl Session {
                 (self.insert_from(dml, handle, parameters, op_of(on_key), hold).await?, None)
             }
             (DmlKind::Update | DmlKind::Delete, _) => self.change(dml, handle, parameters, hold, returning).await?,
-        };
-        Ok(match answers {
-            Some(answers) => answers.answer(command).counted_by(self.backend.rows()),
-            None => Answer::counted(command, n_rows),
         })
     }
 
@@ -88,7 +99,9 @@ impl Session {
                     encoding::check_columns(&rows)?;
                     self.insert_rows(handle, rules.applied(rows)?, op, hold).await
                 };
-                written += inserted.await.map_err(|error| partial(error, written))?;
+                // What is held is not committed.
+                let n_committed = if hold { 0 } else { written };
+                written += inserted.await.map_err(|error| partial(error, n_committed))?;
             }
             if is_last {
                 return Ok(written);
@@ -210,6 +223,7 @@ impl Session {
             done: Vec::new(),
             size_bytes: 0,
             seen: dml.may_repeat.then(HashSet::new),
+            others: self.transaction.lock().other_parts(handle.schema().id),
             rows: keeps_rows.then(Vec::new),
             rows_bytes: 0,
             reservation: budget.reservation(),
@@ -234,6 +248,8 @@ struct Changes {
     size_bytes: usize,
     /// Keys of rows that were met, where one may be met again.
     seen: Option<HashSet<Vec<u8>>>,
+    /// What other parts of the statement changed.
+    others: Option<OtherParts>,
     /// The rows without their change numbers, where somebody asks for them.
     rows: Option<Vec<RecordBatch>>,
     rows_bytes: usize,
@@ -254,7 +270,8 @@ impl Changes {
         let mut taken = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
             let key = keys.get(row);
-            let is_wanted = only.is_none_or(|only| only.contains(key));
+            let is_others = self.others.as_ref().is_some_and(|others| others.changed(key));
+            let is_wanted = !is_others && only.is_none_or(|only| only.contains(key));
             taken.push(is_wanted && self.seen.as_mut().is_none_or(|seen| seen.insert(key.to_vec())));
             if !taken[row] {
                 continue;

@@ -120,6 +120,7 @@ impl Session {
             | Kind::Dml { .. }
             | Kind::Merge(_)
             | Kind::Move { .. }
+            | Kind::With(_)
             | Kind::Declare { .. }
             | Kind::Lock(_)
             | Kind::Explain(_) => {
@@ -215,6 +216,10 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let done = self.move_rows(dml, rows, &handle, parameters).boxed().await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
+            }
+            Kind::With(asked) => {
+                self.transaction.lock().check_usable()?;
+                Box::pin(self.with_changes(asked, prepared, parameters)).await
             }
             // Counts what it gives out itself.
             Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {

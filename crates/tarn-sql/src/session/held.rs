@@ -59,6 +59,9 @@ impl Session {
                 false => self.with_entries(&table, indexes.clone(), batch, does).await?,
             };
             let WithEntries { rows, entries, read, .. } = held;
+            if does == Does::Changes {
+                self.check_other_parts(table.schema(), &rows)?;
+            }
             let of_key = |key: Vec<u8>| match read.contains(&key) {
                 // It was absent when it was looked for, and the statement did not ask for that.
                 true => conflict(&table.schema().name),
@@ -99,6 +102,21 @@ impl Session {
             return Ok(false);
         };
         Ok(row_of_entry(&there.values) == row_of_entry(&decode_row(entries.schema(), key, made.cells)?))
+    }
+
+    /// Errors: `21000` for a row that another part of the statement wrote. UPDATE and DELETE pass over it.
+    fn check_other_parts(&self, schema: &TableSchema, rows: &MutationBatch) -> Result<()> {
+        let Some(others) = self.transaction.lock().other_parts(schema.id) else { return Ok(()) };
+        let replaces = |mutation: &Mutation<'_>| matches!(mutation.op, Op::Put | Op::Delete | Op::Patch);
+        match rows.iter().any(|mutation| replaces(&mutation) && others.changed(mutation.key)) {
+            false => Ok(()),
+            true => {
+                let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+                Err(SqlError::new(state::CARDINALITY, message).with_hint(
+                    "Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
+                ))
+            }
+        }
     }
 
     /// A batch with what it does to the entries of indexes, by what the transaction sees of its rows.

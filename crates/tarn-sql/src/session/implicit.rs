@@ -55,7 +55,7 @@ impl Part {
             | Parsed::Detach { .. }
             | Parsed::Access(_)
             | Parsed::Sequence(_) => return Part::AtOnce,
-            Parsed::Copy { .. } => return Part::Writes,
+            Parsed::Copy { .. } | Parsed::With(_) => return Part::Writes,
             Parsed::CreateLike(_) | Parsed::CreateView(_) => return Part::Makes,
             Parsed::Comment(comment) if comment.on == Commented::Type => return Part::AtOnce,
             Parsed::Type(statement) if matches!(**statement, TypeSql::Alter { .. }) => return Part::AtOnce,

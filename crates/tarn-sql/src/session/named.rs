@@ -12,8 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    self, ArrayElemTypeDef, CopySource, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, ObjectType, Query, Statement, TableFactor, TableObject, VisitorMut,
+    self, ArrayElemTypeDef, CopySource, Expr, FromTable, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName, ObjectNamePart, ObjectType, Query, Statement, TableFactor, TableObject, TableWithJoins,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 use tarn_node::auth::Access;
@@ -74,7 +75,12 @@ impl Session {
     pub(super) async fn in_schemas(&self, parsed: &Parsed, path: Option<&Path>) -> Result<Option<Parsed>> {
         let of_parser = matches!(
             parsed,
-            Parsed::Sql(_) | Parsed::Copy { .. } | Parsed::Declare(_) | Parsed::Lock(_) | Parsed::Vacuum(_)
+            Parsed::Sql(_)
+                | Parsed::Copy { .. }
+                | Parsed::Declare(_)
+                | Parsed::Lock(_)
+                | Parsed::With(_)
+                | Parsed::Vacuum(_)
         );
         if path.is_none() && of_parser {
             return Ok(None);
@@ -99,6 +105,12 @@ impl Session {
                 }
             }
             Parsed::Lock(lock) => names.walk(&mut *lock.query)?,
+            Parsed::With(asked) => {
+                let defined = asked.names();
+                for (statement, n_visible) in asked.statements_mut() {
+                    names.in_part(statement, &defined[..n_visible])?;
+                }
+            }
             Parsed::Vacuum(vacuum) => {
                 vacuum.tables.iter_mut().try_for_each(|table| names.qualify(&mut table.name, Wanted::Relation))?;
             }
@@ -361,6 +373,28 @@ impl Names<'_> {
         }
         self.in_targets(statement)?;
         self.walk(statement)
+    }
+
+    /// As [`Names::in_statement`], behind a WITH of these names.
+    fn in_part(&self, statement: &mut Statement, defined: &[String]) -> Result<()> {
+        self.in_targets(statement)?;
+        let relation = |name: &mut ObjectName| self.qualify(name, Wanted::Relation);
+        // What is changed is a table, whatever WITH names.
+        match statement {
+            Statement::Update(update) => target_of(std::slice::from_mut(&mut update.table)).map_or(Ok(()), relation)?,
+            Statement::Delete(delete) => match &mut delete.from {
+                FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => {
+                    target_of(from).map_or(Ok(()), relation)?;
+                }
+            },
+            _ => {}
+        }
+        let around = Defined { names: defined.to_vec(), n_visible: defined.len(), queries: vec![] };
+        let mut within = Within { names: self, around: vec![around], put: vec![] };
+        match walk_mut(statement, &mut within) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
+        }
     }
 
     /// What a statement names outside of a FROM.
@@ -732,6 +766,14 @@ impl VisitorMut for Within<'_> {
 /// Schema and name, where the statement said the schema ([`crate::names::written_name`]).
 fn is_said(name: &str) -> Option<(&str, &str)> {
     full_name::is_reserved(name).then(|| full_name::split(name))
+}
+
+/// The table that is changed.
+fn target_of(from: &mut [TableWithJoins]) -> Option<&mut ObjectName> {
+    match &mut from.first_mut()?.relation {
+        TableFactor::Table { name, .. } => Some(name),
+        _ => None,
+    }
 }
 
 /// A name without a schema.

@@ -34,6 +34,7 @@ use super::named::Path;
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
+use super::with_changes::WithChanges;
 use crate::activity::Way;
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
@@ -98,6 +99,7 @@ pub(super) enum Kind {
         returning: Option<Box<LogicalPlan>>,
     },
     Merge(Box<Merge>),
+    With(Box<WithChanges>),
     /// An UPDATE of keys: the rows that go, and what they are to be.
     Move {
         dml: Box<Dml>,
@@ -159,7 +161,7 @@ impl Prepared {
         match &*self.kind {
             Kind::Keyed { .. } => Way::Keyed,
             Kind::Query { .. } => Way::Query,
-            Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } => Way::Write,
+            Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } | Kind::With(_) => Way::Write,
             Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
             Kind::Copy { .. } => Way::Copy,
             Kind::Utility(_)
@@ -319,6 +321,7 @@ impl Session {
             }
             Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
             Parsed::Constraints(said) => (Kind::Constraints(said.clone()), vec![], None),
+            Parsed::With(asked) => self.prepare_with(asked, declared).await?,
             Parsed::Vacuum(vacuum) => (Kind::Vacuum(vacuum.clone()), vec![], None),
             Parsed::Fetch(fetch) => {
                 let columns = self.cursors.facts(&fetch.cursor)?.schema;
@@ -363,6 +366,12 @@ impl Session {
             }
         }
         Box::pin(self.prepare_planned(statement, declared)).await
+    }
+
+    /// As [`Session::prepare_sql`], of a part of a statement: a query or a change of rows, whichever rows it is about.
+    pub(super) async fn prepare_part(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+        let own = self.with_own_names(statement)?;
+        Box::pin(self.prepare_planned(own.as_ref().unwrap_or(statement), declared)).await
     }
 
     /// What is not about keys.

@@ -129,6 +129,7 @@ impl Session {
             Kind::Dml { dml, command, .. } => writes(&dml.table.name, *command),
             Kind::Merge(merge) => writes(&merge.table.name, "MERGE"),
             Kind::Move { dml, .. } => writes(&dml.table.name, "UPDATE"),
+            Kind::With(_) => Err(refused("a WITH that changes rows", "BEGIN, a statement for each change, and COMMIT")),
             Kind::Copy { statement, .. } => part_of_copy(statement, writes),
             Kind::Lock(asked) => {
                 let table = self.table(&asked.table.name)?;

@@ -34,8 +34,8 @@ pub(super) const MAX_BYTES: usize = 64 << 20;
 
 /// What is answered of rows.
 pub(super) struct Answers {
-    schema: SchemaRef,
-    batches: Vec<RecordBatch>,
+    pub(super) schema: SchemaRef,
+    pub(super) batches: Vec<RecordBatch>,
 }
 
 impl Answers {

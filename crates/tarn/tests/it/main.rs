@@ -59,4 +59,5 @@ mod unique;
 mod user_functions;
 mod user_types;
 mod views;
+mod with_changes;
 mod zones;
