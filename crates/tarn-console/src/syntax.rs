@@ -33,7 +33,7 @@ const ENTRIES: &[Entry] = &[
     ),
     entry(
         "BEGIN",
-        "BEGIN [ISOLATION LEVEL READ COMMITTED | REPEATABLE READ] [READ ONLY | READ WRITE]\n  until COMMIT or ROLLBACK",
+        "BEGIN [ISOLATION LEVEL READ COMMITTED | REPEATABLE READ] [READ ONLY | READ WRITE]\n  [[NOT] DEFERRABLE]\n  until COMMIT or ROLLBACK",
     ),
     entry("CACHE TABLE", "CACHE TABLE name [WHERE condition]"),
     entry(

@@ -281,8 +281,12 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         let chain = parser.parse_commit_rollback_chain()?;
         return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
     }
-    let (read, locks) = match parser::overriding(parser)? {
-        Some(insert) => (insert, vec![]),
+    let rewritten = match parser::overriding(parser)? {
+        None => parser::deferrable(parser)?,
+        insert => insert,
+    };
+    let (read, locks) = match rewritten {
+        Some(read) => (read, vec![]),
         None => match parser::sent(parser)? {
             Sent::One(read, locks) => (read, locks),
             Sent::Parts(parser::Parts { recursive, named, last }) => {

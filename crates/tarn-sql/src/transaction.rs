@@ -112,6 +112,8 @@ pub enum Transaction {
 #[derive(Default)]
 pub struct Open {
     pub read_only: bool,
+    /// What was said of it. It is nothing to transactions that are not SERIALIZABLE.
+    pub deferrable: bool,
     /// Nobody said BEGIN: it ends with the message that its statements came in.
     pub is_implicit: bool,
     isolation: Isolation,
@@ -316,6 +318,7 @@ impl Open {
     /// What SHOW says of the transaction.
     pub fn setting(&self, name: &str) -> Option<&'static str> {
         match name {
+            "transaction_deferrable" => Some(if self.deferrable { "on" } else { "off" }),
             "transaction_isolation" => Some(self.isolation.name()),
             "transaction_read_only" => Some(if self.read_only { "on" } else { "off" }),
             _ => None,
@@ -344,6 +347,19 @@ impl Open {
         }
         self.read_only = read_only;
         Ok(())
+    }
+
+    /// Errors: `25001` behind a statement that read or wrote, or behind a savepoint.
+    pub fn set_deferrable(&mut self, deferrable: bool) -> Result<()> {
+        let message = match (self.savepoints.is_empty(), self.has_begun) {
+            (true, false) => {
+                self.deferrable = deferrable;
+                return Ok(());
+            }
+            (false, _) => "SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction",
+            (true, true) => "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
+        };
+        Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("BEGIN [NOT] DEFERRABLE"))
     }
 
     /// Whether it only reads.
@@ -405,10 +421,10 @@ impl Transaction {
                 Transaction::Idle
             }
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(Open { savepoints, made, read_only, isolation, own_before, .. })
+            Transaction::Open(Open { savepoints, made, read_only, deferrable, isolation, own_before, .. })
                 if savepoints.is_empty() =>
             {
-                Transaction::Failed(Open { made, read_only, isolation, own_before, ..Open::default() })
+                Transaction::Failed(Open { made, read_only, deferrable, isolation, own_before, ..Open::default() })
             }
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
@@ -424,12 +440,12 @@ impl Transaction {
         }
     }
 
-    /// Before COMMIT or ROLLBACK: whether what AND CHAIN begins behind it is read-only, and its isolation.
+    /// Before COMMIT or ROLLBACK: whether what AND CHAIN begins behind it is read-only, its isolation, and whether it is deferrable.
     ///
     /// Errors: `25P01` where nobody began one.
-    pub fn chained(&mut self, what: &str) -> Result<(bool, Isolation)> {
+    pub fn chained(&mut self, what: &str) -> Result<(bool, Isolation, bool)> {
         let open = self.block(&format!("{what} AND CHAIN"))?;
-        Ok((open.read_only, open.isolation))
+        Ok((open.read_only, open.isolation, open.deferrable))
     }
 
     /// How many savepoints there are.

@@ -5,7 +5,7 @@
 //!             │ too large: 54000      (tokens.rs)                     (dialect.rs) │ too deep, too many readings: 54000
 //! ```
 //!
-//! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`), or taken out (`copy`, `overriding`); what it
+//! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`), or taken out (`copy`, `overriding`, `deferrable`); what it
 //! reads in two ways is said in one behind (`accepted`, `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
 //!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
@@ -18,6 +18,7 @@ mod accepted;
 mod assigned_parts;
 mod calls;
 mod copy;
+mod deferrable;
 mod dialect;
 mod explain;
 mod frames;
@@ -47,6 +48,7 @@ pub use self::accepted::{Read, WITH_TIES, check, read, statement};
 pub use self::assigned_parts::ASSIGNED;
 pub use self::calls::{CURRENT_OF, call};
 pub use self::copy::{OwnCopy, copy_on_conflict};
+pub use self::deferrable::{begins_deferrable, deferrable, sets_deferrable};
 use self::dialect::{Bounds, PgDialect};
 pub use self::frames::EXCLUDING;
 pub use self::groupings::{GROUPING_SETS, NO_KEYS};

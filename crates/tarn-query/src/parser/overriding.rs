@@ -88,7 +88,7 @@ fn place(parser: &Parser<'_>) -> Option<(usize, Overriding)> {
     None
 }
 
-fn is_word(token: &Token, text: &str) -> bool {
+pub(super) fn is_word(token: &Token, text: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text))
 }
 

@@ -131,6 +131,7 @@ impl Session {
             self.commit().await?;
         }
         let (read_only, isolation) = self.transaction_defaults()?;
+        let deferrable = self.vars.lock().is_on("default_transaction_deferrable");
         let (has_cursors, has_altered) = (!self.cursors.is_empty(), self.temporary.has_altered());
         let mut transaction = self.transaction.lock();
         // The last one commits by itself if nothing is held: so it may be as large as one that is alone.
@@ -138,7 +139,9 @@ impl Session {
         match &*transaction {
             Transaction::Idle if matches!(part, Part::Control | Part::AtOnce) || is_alone => {}
             Transaction::Idle => {
-                *transaction = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()));
+                let mut open = Open::implicit(read_only, isolation, self.temporary.now());
+                open.deferrable = deferrable;
+                *transaction = Transaction::Open(open);
                 self.query.begin();
             }
             Transaction::Open(open) if open.is_implicit && open.is_idle() && is_alone && !has_altered => {

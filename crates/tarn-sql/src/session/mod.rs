@@ -297,6 +297,7 @@ impl Session {
         match of_transaction {
             Some(value) => Ok(value.to_owned()),
             None => self.vars.lock().get(match &*name.to_ascii_lowercase() {
+                "transaction_deferrable" => "default_transaction_deferrable",
                 "transaction_isolation" => "default_transaction_isolation",
                 "transaction_read_only" => "default_transaction_read_only",
                 _ => name,
@@ -339,8 +340,9 @@ impl Session {
         if name.eq_ignore_ascii_case("default_transaction_isolation") {
             value.map(Isolation::named).transpose()?;
         }
-        let is_mode =
-            ["transaction_isolation", "transaction_read_only"].iter().any(|mode| mode.eq_ignore_ascii_case(name));
+        let is_mode = ["transaction_deferrable", "transaction_isolation", "transaction_read_only"]
+            .iter()
+            .any(|mode| mode.eq_ignore_ascii_case(name));
         if let (true, Some(value)) = (is_mode, value) {
             return self.set_mode(&name.to_ascii_lowercase(), value);
         }
@@ -358,6 +360,7 @@ impl Session {
         let Transaction::Open(open) = &mut *self.transaction.lock() else { return Ok(()) };
         match isolation {
             Some(isolation) => open.set_isolation(isolation),
+            None if name == "transaction_deferrable" => open.set_deferrable(of_value.is_on(name)),
             None => open.set_read_only(of_value.is_on(name)),
         }
     }

@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use tarn_node::jobs::{Report, Work};
 use tarn_node::split::SplitAt;
 use tarn_query::has_query;
-use tarn_query::parser::statements;
+use tarn_query::parser::{begins_deferrable, sets_deferrable, statements};
 use tarn_types::{Opaque, Style, TableSchema, Token, Value, full_name};
 
 use super::access::may_drop;
@@ -77,7 +77,9 @@ impl Session {
             _ => self.transaction.lock().check_usable()?,
         }
         match statement {
-            Statement::StartTransaction { modes, .. } => self.begin(modes),
+            Statement::StartTransaction { modes, modifier, .. } => {
+                self.begin(Modes::of(modes, begins_deferrable(modifier.as_ref()))?)
+            }
             Statement::CreateTable(create) => {
                 if let Some(query) = &create.query {
                     return Box::pin(self.create_as(create, query)).await;
@@ -170,14 +172,15 @@ impl Session {
         }
     }
 
-    fn begin(&self, modes: &[TransactionMode]) -> Result<Answer> {
-        let asked = Modes::of(modes)?;
+    fn begin(&self, asked: Modes) -> Result<Answer> {
         let (read_only, isolation) = self.transaction_defaults()?;
+        let deferrable = asked.deferrable.unwrap_or_else(|| self.vars.lock().is_on("default_transaction_deferrable"));
         match &mut *self.transaction.lock() {
             // What was before it in the message is a part of it.
             Transaction::Open(open) if open.is_implicit => {
                 asked.isolation.map_or(Ok(()), |isolation| open.set_isolation(isolation))?;
                 open.read_only = asked.read_only.unwrap_or(open.read_only);
+                open.deferrable = deferrable;
                 open.is_implicit = false;
             }
             // Postgres only warns: the transaction that is open goes on.
@@ -185,7 +188,9 @@ impl Session {
             transaction => {
                 let (read_only, isolation) =
                     (asked.read_only.unwrap_or(read_only), asked.isolation.unwrap_or(isolation));
-                *transaction = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+                let mut open = Open::new(read_only, isolation, self.temporary.now());
+                open.deferrable = deferrable;
+                *transaction = Transaction::Open(open);
                 self.query.begin();
             }
         }
@@ -193,7 +198,7 @@ impl Session {
     }
 
     /// The transaction that AND CHAIN begins behind this one.
-    fn chained(&self, what: &str, is_asked: bool) -> Result<Option<(bool, Isolation)>> {
+    fn chained(&self, what: &str, is_asked: bool) -> Result<Option<(bool, Isolation, bool)>> {
         match is_asked {
             true => Ok(Some(self.transaction.lock().chained(what)?)),
             false => Ok(None),
@@ -201,9 +206,11 @@ impl Session {
     }
 
     /// A transaction has ended, and the next one begins, if one does.
-    fn ended(&self, tag: &str, next: Option<(bool, Isolation)>) -> Answer {
-        if let Some((read_only, isolation)) = next {
-            *self.transaction.lock() = Transaction::Open(Open::new(read_only, isolation, self.temporary.now()));
+    fn ended(&self, tag: &str, next: Option<(bool, Isolation, bool)>) -> Answer {
+        if let Some((read_only, isolation, deferrable)) = next {
+            let mut open = Open::new(read_only, isolation, self.temporary.now());
+            open.deferrable = deferrable;
+            *self.transaction.lock() = Transaction::Open(open);
             self.query.begin();
         }
         Answer::done(tag)
@@ -425,11 +432,12 @@ impl Session {
                 SetSessionAuthorizationParamKind::User(name) => self.stay(&fold(name))?,
             },
             Set::SetRole { role_name, .. } => role_name.as_ref().map_or(Ok(()), |name| self.stay(&fold(name)))?,
-            Set::SetTransaction { snapshot: Some(_), .. } => {
-                return Err(SqlError::unsupported("SET TRANSACTION SNAPSHOT", "BEGIN ISOLATION LEVEL REPEATABLE READ"));
-            }
-            Set::SetTransaction { modes, session: true, .. } => {
-                let Modes { isolation, read_only } = Modes::of(modes)?;
+            Set::SetTransaction { modes, session: true, snapshot } => {
+                let says = sets_deferrable(snapshot.as_ref().map(|value| &value.value));
+                let Modes { isolation, read_only, deferrable } = Modes::of(modes, says)?;
+                if let Some(deferrable) = deferrable {
+                    self.set_var("default_transaction_deferrable", Some(if deferrable { "on" } else { "off" }))?;
+                }
                 if let Some(isolation) = isolation {
                     self.set_var("default_transaction_isolation", Some(isolation.name()))?;
                 }
@@ -437,7 +445,14 @@ impl Session {
                     self.set_var("default_transaction_read_only", Some(if read_only { "on" } else { "off" }))?;
                 }
             }
-            Set::SetTransaction { modes, .. } => self.set_modes(&Modes::of(modes)?)?,
+            Set::SetTransaction { modes, snapshot, .. } => {
+                let says = sets_deferrable(snapshot.as_ref().map(|value| &value.value));
+                if snapshot.is_some() && says.is_none() {
+                    let remedy = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+                    return Err(SqlError::unsupported("SET TRANSACTION SNAPSHOT", remedy));
+                }
+                self.set_modes(&Modes::of(modes, says)?)?;
+            }
             other => return Err(SqlError::unsupported(format!("{other}"), "SET name = value, one at a time")),
         }
         Ok(Answer::done("SET"))
@@ -451,6 +466,9 @@ impl Session {
         }
         if let Some(read_only) = modes.read_only {
             open.set_read_only(read_only)?;
+        }
+        if let Some(deferrable) = modes.deferrable {
+            open.set_deferrable(deferrable)?;
         }
         Ok(())
     }
@@ -733,11 +751,12 @@ pub(super) fn made_anew(name: &str) -> SqlError {
 struct Modes {
     isolation: Option<Isolation>,
     read_only: Option<bool>,
+    deferrable: Option<bool>,
 }
 
 impl Modes {
-    fn of(modes: &[TransactionMode]) -> Result<Modes> {
-        let mut asked = Modes { isolation: None, read_only: None };
+    fn of(modes: &[TransactionMode], deferrable: Option<bool>) -> Result<Modes> {
+        let mut asked = Modes { isolation: None, read_only: None, deferrable };
         for mode in modes {
             match mode {
                 TransactionMode::AccessMode(access) => {

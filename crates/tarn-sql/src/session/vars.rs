@@ -39,6 +39,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("datestyle", "ISO, MDY", &[]),
     ("default_table_access_method", "heap", &["heap"]),
     ("default_tablespace", "", &[""]),
+    // It would wait for a moment that is sure to be serializable, and no transaction here is SERIALIZABLE.
+    ("default_transaction_deferrable", "off", SWITCH),
     ("default_transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
     ("default_transaction_read_only", "off", SWITCH),
     // The planner is kept from nothing.
@@ -94,6 +96,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     // Of the next write statement (`requests.rs`).
     (KEY_SETTING, "", &[]),
     ("timezone", "UTC", &[]),
+    ("transaction_deferrable", "off", SWITCH),
     ("transaction_isolation", "read committed", &["read committed", "read uncommitted", "repeatable read"]),
     ("transaction_read_only", "off", SWITCH),
     ("transaction_timeout", "0", &["0"]),
