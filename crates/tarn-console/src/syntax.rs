@@ -65,7 +65,7 @@ const ENTRIES: &[Entry] = &[
     entry("CREATE TYPE", "CREATE TYPE name AS ENUM ('label', …)\nCREATE TYPE name AS (column type, …)"),
     entry("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX [IF NOT EXISTS] [name] ON table (column [DESC], …)"),
     entry("CREATE USER", "CREATE USER name [SUPERUSER] [PASSWORD 'text']"),
-    entry("CREATE VIEW", "CREATE [OR REPLACE] VIEW name [(column, …)] AS query"),
+    entry("CREATE VIEW", "CREATE [OR REPLACE] [TEMPORARY] VIEW name [(column, …)] AS query"),
     entry("DEALLOCATE", "DEALLOCATE name | ALL"),
     entry(
         "DECLARE",

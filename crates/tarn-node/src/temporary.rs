@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tarn_rows::{Engine, MemoryEngine, Table, Tuning};
-use tarn_types::TableSchema;
+use tarn_types::{Column, ColumnId, DataType, KeyPart, TableOptions, TableSchema};
 use tokio::sync::{Notify, mpsc};
 
 use crate::catalog::{TableHandle, WayIn};
@@ -27,14 +27,46 @@ impl Node {
     ///
     /// Errors: the definition does not hold together. Cost: no IO.
     pub fn temporary_table(&self, mut schema: TableSchema) -> Result<Arc<TableHandle>> {
+        self.number(&mut schema)?;
+        let schema = Arc::new(schema);
+        self.temporary_over(Arc::clone(&schema), schema)
+    }
+
+    /// Makes a temporary view: a definition, over a store that nobody reads or writes.
+    ///
+    /// Errors: the node closes. Cost: no IO.
+    pub fn temporary_view(&self, mut view: TableSchema) -> Result<Arc<TableHandle>> {
+        self.number(&mut view)?;
+        let column = Column {
+            id: ColumnId(1),
+            name: "none".to_owned(),
+            data_type: DataType::Int64,
+            nullable: false,
+            default: None,
+        };
+        let rows = TableSchema {
+            columns: vec![column],
+            key: vec![KeyPart { column_idx: 0, descending: false }],
+            n_partition_key: 1,
+            options: TableOptions::default(),
+            ..view.clone()
+        };
+        self.temporary_over(Arc::new(view), Arc::new(rows))
+    }
+
+    fn number(&self, schema: &mut TableSchema) -> Result<()> {
         self.check_open()?;
-        let parts = self.parts();
-        schema.id = parts.temporary.next_id();
+        schema.id = self.parts().temporary.next_id();
         schema.first_tablet = schema.id.0.into();
+        Ok(())
+    }
+
+    /// What is called `schema` and has the rows of `rows`, none yet.
+    fn temporary_over(&self, schema: Arc<TableSchema>, rows: Arc<TableSchema>) -> Result<Arc<TableHandle>> {
+        let parts = self.parts();
         let (clock, bytes) = (Arc::clone(&parts.clock), parts.temporary.bytes());
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::counted_in(bytes));
-        let schema = Arc::new(schema);
-        let table = Table::open_tuned(engine, Arc::clone(&schema), clock, Tuning::default(), Arc::clone(bytes))?;
+        let table = Table::open_tuned(engine, rows, clock, Tuning::default(), Arc::clone(bytes))?;
         let table = Arc::new(table);
         table.finish_replay()?;
         // Nobody works on it in the background.

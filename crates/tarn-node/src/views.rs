@@ -145,7 +145,9 @@ fn reads(view: &TableSchema) -> impl Iterator<Item = TableId> + '_ {
 }
 
 /// The view with another query: its columns stay, and others may come behind them.
-fn replaced(before: &TableSchema, mut after: TableSchema) -> Result<TableSchema> {
+///
+/// Errors: `Definition` for columns that go, or are called otherwise or of another type.
+pub fn replaced(before: &TableSchema, mut after: TableSchema) -> Result<TableSchema> {
     let refused = |what: String, hint: &str| Err(Error::new(ErrorKind::Definition, what).with_hint(hint));
     if after.columns.len() < before.columns.len() {
         return refused("cannot drop columns from view".to_owned(), "DROP VIEW it first, and make it anew");

@@ -257,7 +257,8 @@ impl<'a> Views<'a> {
     async fn planned(&mut self, view: &TableSchema) -> Result<LogicalPlan> {
         let Some(definition) = &view.options.view else { return Err(Error::NoSuchTable { name: view.name.clone() }) };
         // What is called so now may be another than when the view was made.
-        for (name, id) in &definition.reads {
+        // What is the session's own goes with the view.
+        for (name, id) in definition.reads.iter().filter(|(_, id)| !id.is_temporary()) {
             let there = self.hot.table(name).map(|source| source.schema().id);
             let there = there.or_else(|| self.hot.view(name).map(|view| view.id));
             if there.is_none_or(|there| there != *id) {

@@ -16,10 +16,11 @@ use tarn_types::{TableSchema, TypeId};
 
 use crate::names::relation_named;
 use crate::relations::{number_of, number_of_schema};
+use crate::temporary::Temporary;
 use crate::view_text::definition;
 
-/// The functions, for any session of a node.
-pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
+/// The functions, for a session of a node with tables of its own.
+pub(crate) fn functions(node: &Arc<Node>, own: &Arc<Temporary>) -> [ScalarUDF; 3] {
     let of_object = {
         let node = Arc::clone(node);
         move |arguments: &[ColumnarValue]| {
@@ -52,7 +53,9 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
             if let Some(said) = of_these_alone(&arguments[0], of_functions, said_of_function)? {
                 return Ok(said);
             }
-            told(&node, &arguments[0], |table, row| node.comments().of(table.id).table.filter(|_| of_relations(row)))
+            told(&node.catalog().schemas(), &arguments[0], |table, row| {
+                node.comments().of(table.id).table.filter(|_| of_relations(row))
+            })
         }
     };
     let of_column = {
@@ -60,17 +63,19 @@ pub(crate) fn functions(node: &Arc<Node>) -> [ScalarUDF; 3] {
         move |arguments: &[ColumnarValue]| {
             let arguments = ColumnarValue::values_to_arrays(arguments)?;
             let places = cast(&arguments[1], &DataType::Int32)?;
-            told(&node, &arguments[0], |table, row| {
+            told(&node.catalog().schemas(), &arguments[0], |table, row| {
                 let at = usize::try_from(places.as_primitive::<Int32Type>().value(row)).ok()?.checked_sub(1)?;
                 node.comments().of(table.id).column(table.shown().get(at)?.id).map(str::to_owned)
             })
         }
     };
     let of_view = {
-        let node = Arc::clone(node);
+        let (node, own) = (Arc::clone(node), Arc::clone(own));
         move |arguments: &[ColumnarValue]| {
             let arguments = ColumnarValue::values_to_arrays(arguments)?;
-            told(&node, &arguments[0], |table, _| table.options.view.as_ref().map(definition))
+            // Those of the session hide others.
+            let relations: Vec<_> = own.schemas().into_iter().chain(node.catalog().schemas()).collect();
+            told(&relations, &arguments[0], |table, _| table.options.view.as_ref().map(definition))
         }
     };
     let function = |name: &str, n_arguments: &[usize], answer: ScalarFunctionImplementation| {
@@ -102,11 +107,10 @@ fn of_these_alone(
 
 /// What is told of the relations with these numbers; of a text that is no number the name of one.
 fn told(
-    node: &Node,
+    schemas: &[Arc<TableSchema>],
     relations: &dyn Array,
     tell: impl Fn(&TableSchema, usize) -> Option<String>,
 ) -> Result<ColumnarValue> {
-    let schemas = node.catalog().schemas();
     let (names, numbers) = match relations.data_type().is_string() {
         true => (Some(cast(relations, &DataType::Utf8)?), None),
         false => (None, Some(cast(relations, &DataType::Int32)?)),

@@ -91,8 +91,12 @@ impl HotCatalog for OwnTables {
         self.0.schemas()
     }
 
+    fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
+        self.0.table(name).map(|own| Arc::clone(own.schema())).filter(|own| own.is_view())
+    }
+
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        let table = self.0.table(name)?;
+        let table = self.0.table(name).filter(|own| !own.schema().is_view())?;
         let table = Planned::Own { schema: Arc::clone(table.schema()), table: Arc::downgrade(&table) };
         Some(Arc::new(OpenedSource { table, through: None }))
     }
@@ -147,6 +151,8 @@ impl HotSource for OpenedSource {
     }
 
     fn through(&self, view: TableId) -> Option<Arc<dyn HotSource>> {
+        // One of the session's own has no other owner.
+        let view = Some(view).filter(|view| !view.is_temporary())?;
         Some(Arc::new(OpenedSource { table: self.table.clone(), through: Some(view) }))
     }
 }

@@ -419,7 +419,7 @@ impl Relations {
             push(of, name, if is_table { "BASE TABLE" } else { "VIEW" }, is_table);
         }
         for schema in self.own.temporary.schemas() {
-            push(&self.own.name, &schema.name, "LOCAL TEMPORARY", true);
+            push(&self.own.name, &schema.name, "LOCAL TEMPORARY", !schema.is_view());
         }
         for (schema, relations) in self.own() {
             relations.table_names().iter().for_each(|name| push(schema, name, "VIEW", false));
@@ -427,15 +427,18 @@ impl Relations {
     }
 
     fn views(&self, rows: &mut Rows) {
-        for schema in self.public().into_iter().filter(|schema| schema.is_view()) {
+        let own = self.own.temporary.schemas();
+        for schema in self.public().into_iter().chain(own).filter(|schema| schema.is_view()) {
+            let (of, name) = match schema.id.is_temporary() {
+                true => (self.own.name.as_str(), schema.name.as_str()),
+                false => full_name::split(&schema.name),
+            };
             let query = schema.options.view.as_ref().map_or(Cell::Null, |view| Cell::Text(definition(view)));
             let kind =
                 [("check_option", text("NONE")), ("is_updatable", yes(false)), ("is_insertable_into", yes(false))];
             let triggers = ["is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into"];
             let triggers = triggers.map(|name| (name, yes(false)));
-            rows.push(
-                of_table(&schema.name).into_iter().chain([("view_definition", query)]).chain(kind).chain(triggers),
-            );
+            rows.push(place(of, name).into_iter().chain([("view_definition", query)]).chain(kind).chain(triggers));
         }
         for (schema, relations) in self.own() {
             for name in relations.table_names() {

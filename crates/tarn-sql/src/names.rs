@@ -73,6 +73,8 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
 }
 
 /// As [`table_name`], of a statement that was not looked at for schemas yet: `public.t` is told from `t`, which may be in another.
+///
+/// Errors: as of [`table_name`].
 pub fn written_name(name: &ObjectName) -> Result<String> {
     let full = table_name(name)?;
     Ok(match (name.0.len(), full_name::split(&full)) {
@@ -97,6 +99,9 @@ pub(crate) fn check_words(sql: &str) -> Result<()> {
             .with_hint("these characters are Tarn's own: a table of another schema is written as s.t")),
     }
 }
+
+/// How PostgreSQL calls the schema of a session's own tables.
+pub(crate) const OWN_SCHEMA: &str = "pg_temp";
 
 /// Bytes of a name, at most: those of PostgreSQL, whose clients and catalogs count on it.
 const MAX_NAME_BYTES: usize = 63;

@@ -87,7 +87,9 @@ pub(crate) fn register(
         relations::functions(&node, temporary, &written)
             .into_iter()
             .for_each(|function| context.register_udf(function));
-        described::functions(&node).into_iter().for_each(|function| context.register_udf(function));
+        described::functions(&node, &temporary.temporary)
+            .into_iter()
+            .for_each(|function| context.register_udf(function));
         catalog_functions::described(&node).into_iter().for_each(|function| context.register_udf(function));
         // By them names of relations are found; the crate's own take no blanks around dots, which ADBC writes.
         let names = identifiers::functions().into_iter();

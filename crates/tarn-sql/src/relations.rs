@@ -304,8 +304,10 @@ impl Relation {
     fn view(&self, table: &TableSchema) -> Option<Cells<'static>> {
         let view = table.options.view.as_ref()?;
         let users = self.node.users().users();
+        let is_own = table.id.is_temporary();
+        let schema = if is_own { self.own.name.clone() } else { full_name::schema_of(&table.name).to_owned() };
         Some(vec![
-            ("schemaname", ScalarValue::from(full_name::schema_of(&table.name))),
+            ("schemaname", ScalarValue::from(schema)),
             ("viewname", ScalarValue::from(full_name::bare(&table.name))),
             ("viewowner", ScalarValue::from(users.owner(table.id).unwrap_or("postgres").to_owned())),
             ("definition", ScalarValue::from(view_text::definition(view))),
@@ -315,6 +317,9 @@ impl Relation {
     fn without_views(&self, theirs: &RecordBatch) -> Result<RecordBatch> {
         let named = texts(theirs, "schemaname")?.into_iter().zip(texts(theirs, "tablename")?);
         let is_table = named.map(|(schema, name)| {
+            if schema == self.own.name {
+                return Some(self.own.temporary.table(&name).is_none_or(|own| !own.schema().is_view()));
+            }
             let full = full_name::join(&schema, &name);
             Some(self.own.temporary.view(self.node.catalog(), &full).is_none())
         });

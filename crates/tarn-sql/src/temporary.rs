@@ -15,12 +15,10 @@ use tarn_types::{TableId, TableSchema};
 
 use crate::altered::AlteredTables;
 use crate::error::{Result, SqlError, state};
+use crate::names::OWN_SCHEMA;
 
 /// Tables and sequences of one session; a client may forget to drop them.
 const MAX_OWN: usize = 1_000;
-
-/// How PostgreSQL calls the schema of a session's own tables.
-pub(crate) const OWN_SCHEMA: &str = "pg_temp";
 
 /// The same, as the catalog shows it to session `pid`.
 pub(crate) fn own_schema(pid: i32) -> String {
@@ -81,12 +79,26 @@ impl Own {
         self.sequences.iter()
     }
 
+    /// With the views that read it.
     fn drop_table(&mut self, name: &str) {
+        let readers = self.tables.values().filter(|own| reads_own(own.handle.schema(), name));
+        let readers: Vec<String> = readers.map(|own| own.handle.schema().name.clone()).collect();
+        self.tables.remove(name);
+        readers.iter().for_each(|view| self.drop_table(view));
         let is_its =
             |sequence: &Mutex<Sequence>| sequence.lock().owner.as_ref().is_some_and(|owner| owner.table == name);
         self.sequences.retain(|_, sequence| !is_its(sequence));
-        self.tables.remove(name);
     }
+}
+
+/// What the definition of a view calls a table, or view, of the session's own.
+pub(crate) fn read_as(name: &str) -> String {
+    format!("{OWN_SCHEMA}.{name}")
+}
+
+/// Whether it is a view that reads a table of the session's own.
+fn reads_own(view: &TableSchema, name: &str) -> bool {
+    view.options.view.as_ref().is_some_and(|view| view.reads.contains_key(&read_as(name)))
 }
 
 impl Temporary {
@@ -130,6 +142,26 @@ impl Temporary {
     /// The definitions of its tables, by name.
     pub fn schemas(&self) -> Vec<Arc<TableSchema>> {
         self.now.lock().tables.values().map(|own| Arc::clone(own.handle.schema())).collect()
+    }
+
+    /// The session's own views that read one of these: tables and views of everybody's by their ids, its own by their names. In no order.
+    pub fn readers(&self, ids: &[TableId], own: &[String]) -> Vec<Arc<TableSchema>> {
+        let mut found: Vec<Arc<TableSchema>> = vec![];
+        let views: Vec<Arc<TableSchema>> = self.schemas().into_iter().filter(|schema| schema.is_view()).collect();
+        loop {
+            let n_before = found.len();
+            for view in &views {
+                let reads_found = found.iter().any(|other| reads_own(view, &other.name));
+                let reads = view.options.view.iter().flat_map(|view| view.reads.values()).any(|id| ids.contains(id));
+                let is_one = reads || reads_found || own.iter().any(|name| reads_own(view, name));
+                if is_one && !own.contains(&view.name) && !found.iter().any(|other| other.name == view.name) {
+                    found.push(Arc::clone(view));
+                }
+            }
+            if found.len() == n_before {
+                return found;
+            }
+        }
     }
 
     /// A table that is new, and the sequences of its columns.
@@ -189,7 +221,7 @@ impl Temporary {
             OnCommit::DeleteRows => own.1.handle.has_recent_rows(),
         };
         let now = self.now();
-        for (name, own) in now.tables.iter().filter(concerned) {
+        for (name, own) in now.tables.iter().filter(|(_, own)| !own.handle.schema().is_view()).filter(concerned) {
             match own.on_commit {
                 OnCommit::Drop => self.drop_table(name),
                 _ => self.truncate(node, name)?,

@@ -2,18 +2,21 @@
 //!
 //! The query is kept as it was written, comments and all: [`text_from`] cuts it out of the statement's text.
 
+use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token};
 use tarn_types::TableSchema;
 
 use crate::comment_sql::Comment;
-use crate::error::{Result, SqlError};
-use crate::names::{fold, is_word, near, written_name};
+use crate::error::{Result, SqlError, state};
+use crate::names::{OWN_SCHEMA, fold, is_word, near, written_name};
 
 /// A view that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateView {
     pub name: String,
+    /// The session has it to itself.
+    pub temporary: bool,
     pub or_replace: bool,
     /// Names of its first columns, where they are not the query's.
     pub columns: Vec<String>,
@@ -48,18 +51,20 @@ pub fn head(parser: &mut Parser<'_>) -> Result<Option<CreateView>> {
             "CREATE MATERIALIZED VIEW",
             "CREATE VIEW; or CREATE TABLE … AS, made anew when it is old",
         ));
-    } else if kind.is_temporary {
-        return Err(SqlError::unsupported(
-            "CREATE TEMPORARY VIEW",
-            "use WITH name AS (…) in the query, or drop the view afterwards",
-        ));
     } else if kind.is_recursive {
         return Err(SqlError::unsupported("CREATE RECURSIVE VIEW", "CREATE VIEW name AS WITH RECURSIVE …"));
     }
     for _ in 0..kind.n_words {
         parser.next_token();
     }
-    let name = written_name(&parser.parse_object_name(false)?)?;
+    let name = parser.parse_object_name(false)?;
+    let own = own_name(&name);
+    let temporary = kind.is_temporary || own.is_some();
+    if kind.is_temporary && own.is_none() && name.0.len() > 1 {
+        let message = "cannot create temporary relation in non-temporary schema";
+        return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message).with_hint("name no schema"));
+    }
+    let name = own.map_or_else(|| written_name(&name), Ok)?;
     let mut columns = vec![];
     if parser.consume_token(&Token::LParen) {
         loop {
@@ -87,7 +92,13 @@ pub fn head(parser: &mut Parser<'_>) -> Result<Option<CreateView>> {
     if !begins(&parser.peek_token_ref().token) {
         return Err(near(&parser.peek_token_ref().token));
     }
-    Ok(Some(CreateView { name, or_replace: kind.or_replace, columns, query: String::new() }))
+    Ok(Some(CreateView { name, temporary, or_replace: kind.or_replace, columns, query: String::new() }))
+}
+
+/// The name in the schema of the session's own tables, if it is said to be there.
+fn own_name(name: &ObjectName) -> Option<String> {
+    let [schema, name] = &name.0[..] else { return None };
+    (fold(schema.as_ident()?) == OWN_SCHEMA).then(|| Some(fold(name.as_ident()?))).flatten()
 }
 
 /// What may follow the query: nothing.
@@ -155,7 +166,6 @@ fn kind(parser: &Parser<'_>) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::state;
     use crate::statement::{Parsed, parse};
 
     fn of(sql: &str) -> Vec<CreateView> {
@@ -178,13 +188,17 @@ mod tests {
         );
         assert_eq!(of("CREATE VIEW v AS VALUES (1), (2);")[0].query, "VALUES (1), (2)");
         assert_eq!(of("CREATE VIEW v AS TABLE u")[0].query, "TABLE u");
+        let own = of(
+            "CREATE TEMP VIEW v AS SELECT 1; CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1; CREATE VIEW pg_temp.v AS SELECT 1",
+        );
+        assert!(own.iter().all(|view| view.temporary && view.name == "v"));
     }
 
     #[test]
     fn what_is_no_view_of_ours_is_refused() {
         for (sql, want) in [
             ("CREATE MATERIALIZED VIEW v AS SELECT 1", state::FEATURE_NOT_SUPPORTED),
-            ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", state::FEATURE_NOT_SUPPORTED),
+            ("CREATE TEMP VIEW public.v AS SELECT 1", state::INVALID_TABLE_DEFINITION),
             ("CREATE RECURSIVE VIEW v (a) AS SELECT 1", state::FEATURE_NOT_SUPPORTED),
             ("CREATE VIEW v WITH (security_barrier) AS SELECT 1", state::FEATURE_NOT_SUPPORTED),
             ("CREATE VIEW v AS SELECT 1 WITH CHECK OPTION", state::FEATURE_NOT_SUPPORTED),

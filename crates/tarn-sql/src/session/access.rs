@@ -62,6 +62,8 @@ impl Asking {
             match read {
                 Read::Table { table: of, through } | Read::View { view: of, through, .. } => match through {
                     None => self.rows(&of, Privilege::Select)?,
+                    // Its own view has no other owner.
+                    Some(view) if view.id.is_temporary() => self.rows(&of, Privilege::Select)?,
                     Some(view) => self.may(Action::Through { view: view.id, of: &of })?,
                 },
                 Read::Other(reference) => self.catalog(&reference)?,
@@ -207,6 +209,7 @@ impl Session {
             Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
             Kind::Access(access) => self.allow_access(asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
+            Kind::CreateView(view) if view.temporary => Ok(()),
             Kind::CreateView(view) => self.may_make(&view.name),
             // Asked for when it is known whose it is.
             Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),

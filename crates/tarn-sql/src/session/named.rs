@@ -28,7 +28,7 @@ use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules::has_constraint;
 use crate::function_sql::{FunctionSql, Named, Returns};
-use crate::names::{OF_SYSTEM, fold, parts_named, quote, table_name};
+use crate::names::{OF_SYSTEM, OWN_SCHEMA, fold, parts_named, quote, table_name};
 use crate::schema_path;
 use crate::sequence_sql::{Clauses, SequenceSql};
 use crate::statement::Parsed;
@@ -94,7 +94,8 @@ impl Session {
             }
             _ => vec![],
         };
-        let names = Names { session: self, path, sequences: &sequences };
+        let puts_own = matches!(parsed, Parsed::CreateView(_));
+        let names = Names { session: self, path, sequences: &sequences, puts_own };
         let mut parsed = parsed.clone();
         match &mut parsed {
             Parsed::Sql(statement) | Parsed::Copy { statement, .. } => names.in_statement(statement)?,
@@ -178,6 +179,8 @@ struct Names<'a> {
     path: &'a Path,
     /// All there are, by their full names, for statements that may name some.
     sequences: &'a [String],
+    /// Whether the schema of the session's own tables is put before their names.
+    puts_own: bool,
 }
 
 impl Names<'_> {
@@ -185,7 +188,8 @@ impl Names<'_> {
     fn found(&self, name: &str, wanted: Wanted) -> Found {
         let Session { temporary, node, .. } = self.session;
         if wanted != Wanted::Type && (temporary.table(name).is_some() || temporary.sequence(name).is_some()) {
-            return Found::Here;
+            let puts = self.puts_own && wanted == Wanted::Relation;
+            return if puts { Found::In(OWN_SCHEMA.to_owned()) } else { Found::Here };
         }
         let is_relation = |full: &str| temporary.entry(node.catalog(), full).is_some();
         let is_sequence = |full: &String| self.sequences.contains(full);
@@ -457,8 +461,10 @@ impl Names<'_> {
     }
 
     fn in_view(&self, view: &mut CreateView) -> Result<()> {
-        self.make(&mut view.name)?;
-        if self.path[..] == [PUBLIC.to_owned()] {
+        if !view.temporary {
+            self.make(&mut view.name)?;
+        }
+        if self.path[..] == [PUBLIC.to_owned()] && !self.session.temporary.has_tables() {
             return Ok(());
         }
         let mut put = self.walked(&mut views::query(&view.query)?)?;

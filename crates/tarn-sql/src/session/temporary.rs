@@ -21,14 +21,15 @@ use crate::column_rules::{ColumnSequence, made_up};
 use crate::ddl::{Defined, defined};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::next_of;
-use crate::names::{fold, quote, table_name};
-use crate::temporary::{OWN_SCHEMA, OnCommit, OwnTable, own_schema};
+use crate::names::{OWN_SCHEMA, fold, quote, table_name};
+use crate::temporary::{OnCommit, OwnTable, own_schema};
 use crate::user_types;
 
 impl Session {
     /// The table that is called so, to write to or work on.
     pub(super) fn table(&self, name: &str) -> Result<Arc<TableHandle>> {
         match self.temporary.table(name) {
+            Some(own) if own.schema().is_view() => Err(tarn_node::error::Error::is_view(name).into()),
             Some(own) => Ok(own),
             None => {
                 let entry = self.temporary.entry(self.node.catalog(), name);
@@ -39,7 +40,11 @@ impl Session {
 
     /// The same, if it is a table that is written here.
     pub(super) fn written_here(&self, name: &str) -> Option<Arc<TableHandle>> {
-        self.temporary.table(name).or_else(|| match self.temporary.entry(self.node.catalog(), name)? {
+        let own = self.temporary.table(name);
+        if own.as_ref().is_some_and(|own| own.schema().is_view()) {
+            return None;
+        }
+        own.or_else(|| match self.temporary.entry(self.node.catalog(), name)? {
             Entry::Table(handle) => Some(handle),
             Entry::External(_) | Entry::View(_) => None,
         })
@@ -56,7 +61,7 @@ impl Session {
     /// The view that is called so.
     pub(super) fn view_of(&self, name: &str) -> Option<Arc<TableSchema>> {
         match self.temporary.table(name) {
-            Some(_) => None,
+            Some(own) => Some(Arc::clone(own.schema())).filter(|own| own.is_view()),
             None => self.temporary.view(self.node.catalog(), name),
         }
     }

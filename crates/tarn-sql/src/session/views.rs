@@ -1,7 +1,8 @@
 //! What do `CREATE VIEW`, `DROP VIEW`, `DROP TABLE … CASCADE` and `COMMENT ON` do?
 //!
 //! A view is made of its query's plan, which says its columns and what it reads. A new one is there at once; inside a transaction it is
-//! remembered, to be dropped when that is undone. What changes or drops something is held until COMMIT.
+//! remembered, to be dropped when that is undone. What changes or drops something is held until COMMIT. A temporary one, as one that reads what the session
+//! has to itself, is among the tables of the session (`temporary.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use datafusion::arrow::datatypes::FieldRef;
 use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_node::parents::check_unreferenced;
-use tarn_node::views::{check_unread, no_view, outermost_first, readers};
+use tarn_node::views::{check_unread, no_view, outermost_first, readers, replaced};
 use tarn_query::{MAX_VIEW_DEPTH, Read, reads};
-use tarn_types::{Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of};
+use tarn_types::{
+    Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of, full_name,
+};
 
 use super::access::{may_drop, may_own_relation, own};
 use super::placeholders::parameter_fields;
@@ -25,6 +28,7 @@ use crate::error::{Result, SqlError, state};
 use crate::names::check_name;
 use crate::seen_schemas::REWRITES;
 use crate::shown::shown;
+use crate::temporary::{OnCommit, OwnTable, read_as};
 use crate::transaction::{Made, What};
 use crate::user_types::undefined_type;
 use crate::view_sql::{Change, CreateView};
@@ -37,6 +41,11 @@ impl Session {
     pub(super) async fn create_view(&self, asked: &CreateView) -> Result<Answer> {
         let in_transaction = self.must_hold()?;
         let schema = Box::new(self.view(asked).await?);
+        let reads_own = schema.options.view.iter().flat_map(|view| view.reads.values()).any(|id| id.is_temporary());
+        if asked.temporary || reads_own {
+            self.make_own_view(*schema, asked.or_replace)?;
+            return Ok(Answer::done("CREATE VIEW"));
+        }
         let (name, or_replace) = (schema.name.clone(), asked.or_replace);
         let replaces = or_replace && self.node.catalog().contains(&name);
         let ddl = Ddl::Views(Change::Create { schema, or_replace });
@@ -49,6 +58,60 @@ impl Session {
         Ok(Answer::done("CREATE VIEW"))
     }
 
+    /// Makes a view that the session has to itself.
+    ///
+    /// Errors: `42P07`, `42809` and `42P16` of its name and of what it was before, `42P17` for one that would read itself; `54000`.
+    fn make_own_view(&self, mut schema: TableSchema, or_replace: bool) -> Result<()> {
+        schema.name = full_name::bare(&schema.name).to_owned();
+        if let Some(there) = self.temporary.table(&schema.name) {
+            let (there, name) = (there.schema(), &schema.name);
+            if !or_replace {
+                let message = format!("relation \"{name}\" already exists");
+                return Err(SqlError::new(state::DUPLICATE_TABLE, message)
+                    .with_hint("use CREATE OR REPLACE TEMPORARY VIEW, or DROP it first"));
+            }
+            if !there.is_view() {
+                return Err(no_view(name).into());
+            }
+            let reads_it =
+                |of: &TableSchema| of.options.view.as_ref().is_some_and(|view| view.reads.contains_key(&read_as(name)));
+            let readers = self.temporary.readers(&[], std::slice::from_ref(name));
+            let reads_reader = readers.iter().any(|reader| {
+                schema.options.view.as_ref().is_some_and(|view| view.reads.contains_key(&read_as(&reader.name)))
+            });
+            if reads_it(&schema) || reads_reader {
+                return Err(circle_of(name));
+            }
+            schema = replaced(there, schema)?;
+        }
+        let handle = self.node.temporary_view(schema)?;
+        self.temporary.insert(OwnTable { handle, on_commit: OnCommit::Keep }, vec![])
+    }
+
+    /// Whether tables and views go that views of the session's own read; these go first with `cascade`.
+    ///
+    /// Errors: `2BP01`.
+    fn drop_own_readers(&self, own: &[String], names: &[String], cascade: bool) -> Result<()> {
+        let catalog = self.node.catalog();
+        let ids: Vec<TableId> = names.iter().filter_map(|name| Some(catalog.schema(name).ok()?.id)).collect();
+        let readers = self.temporary.readers(&ids, own);
+        if readers.is_empty() {
+            return Ok(());
+        }
+        if cascade {
+            readers.iter().for_each(|view| self.temporary.drop_table(&view.name));
+            return Ok(());
+        }
+        let name = own.first().or(names.first()).map_or("", String::as_str);
+        let what = if self.view_of(name).is_some() { "view" } else { "table" };
+        let message = format!("cannot drop {what} {} because other objects depend on it", full_name::dotted(name));
+        let views =
+            readers.iter().map(|view| format!("view {} depends on {what} {}", view.name, full_name::dotted(name)));
+        Err(SqlError::new(state::DEPENDENT_OBJECTS, message)
+            .with_detail(views.collect::<Vec<_>>().join("; "))
+            .with_hint("Use DROP ... CASCADE to drop the dependent objects too."))
+    }
+
     /// Drops views, or tables with the views that read them; or holds that until COMMIT.
     pub(super) async fn drop_relations(
         &self,
@@ -58,15 +121,23 @@ impl Session {
         cascade: bool,
     ) -> Result<Answer> {
         let (own, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| self.temporary.table(name).is_some());
-        if let Some(table) = own.first() {
+        if !own.is_empty() {
             self.must_hold()?;
-            if are_views {
-                return Err(no_view(table).into());
+        }
+        for name in &own {
+            match self.view_of(name).is_some() {
+                false if are_views => return Err(no_view(name).into()),
+                true if !are_views => {
+                    return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a table"))
+                        .with_hint("use DROP VIEW to remove a view"));
+                }
+                _ => {}
             }
-            if names.is_empty() {
-                own.iter().for_each(|name| self.temporary.drop_table(name));
-                return Ok(Answer::done("DROP TABLE"));
-            }
+        }
+        self.drop_own_readers(&own, &names, cascade)?;
+        if !own.is_empty() && names.is_empty() {
+            own.iter().for_each(|name| self.temporary.drop_table(name));
+            return Ok(Answer::done(if are_views { "DROP VIEW" } else { "DROP TABLE" }));
         }
         let is_gone = |name: &String| matches!(self.temporary.called(name), Called::Nothing);
         let (gone, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_gone);
@@ -164,10 +235,8 @@ impl Session {
             }
             if let Read::Table { table: of, through: None } | Read::View { view: of, through: None, .. } = read {
                 if of.id.is_temporary() {
-                    return Err(SqlError::unsupported(
-                        format!("view \"{}\" of temporary table \"{}\"", asked.name, of.name),
-                        "CREATE TABLE one that stays, or say what the view says with WITH",
-                    ));
+                    below.insert(read_as(&of.name), of.id);
+                    continue;
                 }
                 self.transaction.lock().check_there(&of.name)?;
                 // It would be there for everybody at once, who see the table otherwise.
@@ -180,7 +249,9 @@ impl Session {
                 below.insert(of.name.clone(), of.id);
             }
         }
-        self.check_no_circle(&asked.name, &below)?;
+        if !asked.temporary {
+            self.check_no_circle(&asked.name, &below)?;
+        }
         let plan = self.permitted(plan)?;
         let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
         let given: Vec<String> = fields.fields().iter().map(|field| field.name().clone()).collect();
@@ -227,13 +298,14 @@ impl Session {
         circle.push(before);
         match circle.iter().any(|view| below.values().any(|id| *id == view.id)) {
             false => Ok(()),
-            true => Err(SqlError::new(
-                state::INVALID_OBJECT_DEFINITION,
-                format!("infinite recursion detected in rules for relation \"{name}\""),
-            )
-            .with_hint("a view reads what was there before it")),
+            true => Err(circle_of(name)),
         }
     }
+}
+
+fn circle_of(name: &str) -> SqlError {
+    let message = format!("infinite recursion detected in rules for relation \"{name}\"");
+    SqlError::new(state::INVALID_OBJECT_DEFINITION, message).with_hint("a view reads what was there before it")
 }
 
 /// Whether something new was made.
