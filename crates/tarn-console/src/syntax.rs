@@ -13,7 +13,7 @@ const fn entry(name: &'static str, shape: &'static str) -> Entry {
 const ENTRIES: &[Entry] = &[
     entry(
         "ALTER FUNCTION",
-        "ALTER FUNCTION name [(type, …)] RENAME TO name | OWNER TO user\n  | IMMUTABLE | STABLE | VOLATILE | STRICT | CALLED ON NULL INPUT",
+        "ALTER FUNCTION name [(type, …)] RENAME TO name | OWNER TO user | SET SCHEMA name\n  | IMMUTABLE | STABLE | VOLATILE | STRICT | CALLED ON NULL INPUT",
     ),
     entry("ALTER INDEX", "ALTER INDEX name RENAME TO name"),
     entry("ALTER SCHEMA", "ALTER SCHEMA name RENAME TO name | OWNER TO role"),

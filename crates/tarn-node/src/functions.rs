@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tarn_metastore::Metastore;
+use tarn_types::full_name;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +30,7 @@ pub struct FunctionId(pub u32);
 #[serde(deny_unknown_fields)]
 pub struct UserFunction {
     pub id: FunctionId,
-    /// Several may be called alike: they take other types.
+    /// With its schema, as tables have theirs in their names. Several may be called alike: they take other types.
     pub name: String,
     /// Who wrote it, and may change it; superusers may, too.
     pub maker: Option<String>,
@@ -138,9 +139,9 @@ impl Written {
 }
 
 impl UserFunction {
-    /// `f(integer,text)`, as PostgreSQL names a function in its messages.
+    /// `f(integer,text)`, `s.f(integer)`, as PostgreSQL names a function in its messages.
     pub fn shown(&self) -> String {
-        format!("{}({})", self.name, self.written.signature().join(","))
+        format!("{}({})", full_name::dotted(&self.name), self.written.signature().join(","))
     }
 
     /// Whether it is called so and takes these types.
@@ -208,7 +209,7 @@ impl Functions {
         self.kept.known()
     }
 
-    /// Those of this name, by their numbers.
+    /// Those of this full name, by their numbers.
     pub fn named(&self, name: &str) -> Vec<Arc<UserFunction>> {
         self.all().iter().filter(|function| function.name == name).cloned().collect()
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! CREATE SCHEMA            document
 //! ALTER SCHEMA … RENAME    document: both ─> tables and views, at one moment ─> document: one
-//! DROP SCHEMA … CASCADE    views ─> tables, with their sequences ─> sequences ─> types ─> document
+//! DROP SCHEMA … CASCADE    views ─> tables, with their sequences ─> sequences ─> functions ─> types ─> document
 //! ```
 //!
 //! Whoever makes something in a schema holds the catalog, as who drops the schema does: nothing comes into one that goes. A crash while one is dropped leaves
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tarn_types::{TableId, TableSchema, full_name};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::functions::{FunctionId, UserFunction};
 use crate::node::Node;
 use crate::renames::{Rename, Rewrite};
 use crate::schemas::{Schema, SchemaId, missing};
@@ -31,11 +32,14 @@ pub struct Contents {
     pub sequences: Vec<String>,
     /// Types that somebody made.
     pub types: Vec<UserType>,
+    /// Functions that somebody wrote.
+    pub functions: Vec<Arc<UserFunction>>,
 }
 
 impl Contents {
     pub fn is_empty(&self) -> bool {
-        self.relations.is_empty() && self.sequences.is_empty() && self.types.is_empty()
+        let has_others = !self.sequences.is_empty() || !self.types.is_empty() || !self.functions.is_empty();
+        self.relations.is_empty() && !has_others
     }
 }
 
@@ -62,7 +66,7 @@ impl Node {
 
     /// Calls a schema otherwise, with the tables and views that are in it. Durable when it returns.
     ///
-    /// Errors: `NoSchema`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences or types, whose names are in definitions; those of
+    /// Errors: `NoSchema`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences, types or functions, whose names are in definitions; those of
     /// [`Node::rename`].
     pub async fn rename_schema(&self, name: &str, to: &str, rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
@@ -73,9 +77,10 @@ impl Node {
         }
         let is_in = |sequence: &str| full_name::schema_of(sequence) == name;
         let has_sequences = self.sequences().all().await?.iter().any(|(sequence, _)| is_in(sequence));
-        if has_sequences || !contents.types.is_empty() {
-            return Err(Error::new(ErrorKind::WrongState, format!("schema \"{name}\" has sequences or types"))
-                .with_hint("their names are in definitions of tables: make another schema, and what is in it there"));
+        if has_sequences || !contents.types.is_empty() || !contents.functions.is_empty() {
+            let message = format!("schema \"{name}\" has sequences, types or functions");
+            return Err(Error::new(ErrorKind::WrongState, message)
+                .with_hint("their names are in definitions: make another schema, and what is in it there"));
         }
         if contents.relations.is_empty() {
             return self.schemas().alter(name, &|of: &mut Schema| to.clone_into(&mut of.name)).await;
@@ -127,6 +132,10 @@ impl Node {
         for sequence in contents.sequences {
             self.sequences().remove(&sequence).await?;
         }
+        let functions: Vec<FunctionId> = contents.functions.iter().map(|of| of.id).collect();
+        if !functions.is_empty() {
+            self.forget_functions(&functions).await?;
+        }
         for of in contents.types {
             self.types().remove(of.id).await?;
         }
@@ -151,7 +160,8 @@ impl Node {
         let sequences = sequences.filter(|(name, of)| is_in(name) && !goes_along(of)).map(|(name, _)| name).collect();
         let mut types = self.types().all();
         types.retain(|of| is_in(&of.name));
-        Ok(Contents { relations, sequences, types })
+        let functions = self.functions().all().iter().filter(|of| is_in(&of.name)).cloned().collect();
+        Ok(Contents { relations, sequences, types, functions })
     }
 
     /// Makes a sequence. False: it was there already, and `if_not_exists` was said.
@@ -180,6 +190,8 @@ pub fn check_empty(schemas: &[(&str, &Contents)]) -> Result<()> {
         detail.extend(contents.relations.iter().map(|table| depends(table.kind(), &table.name)));
         detail.extend(contents.sequences.iter().map(|name| depends("sequence", name)));
         detail.extend(contents.types.iter().map(|of| depends("type", &of.name)));
+        let functions = contents.functions.iter();
+        detail.extend(functions.map(|of| format!("function {} depends on schema {schema}", of.shown())));
     }
     let (what, whom) = match schemas {
         [(schema, _)] => (format!("schema {schema}"), "it"),

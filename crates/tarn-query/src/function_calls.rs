@@ -30,6 +30,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
     VisitorMut,
 };
+use tarn_types::full_name;
 
 use crate::meaning::ViewTexts;
 use crate::parser::fold;
@@ -239,7 +240,7 @@ impl Calls<'_> {
         let parts = parts?;
         let called = match &parts[..] {
             [name] if !is_of_engine(self.state, name) => name,
-            [schema, name] if schema == "public" => name,
+            [schema, name] => &full_name::join(schema, name),
             _ => return None,
         };
         (!self.functions.named(called).is_empty()).then(|| called.clone())
@@ -391,7 +392,8 @@ impl Calls<'_> {
             });
         }
         let FunctionArguments::List(list) = &call.args else { return Ok(()) };
-        let (alias, column) = (Ident::with_quote('"', format!("$rows of {name}")), Ident::with_quote('"', &name));
+        let column = Ident::with_quote('"', full_name::bare(&name));
+        let alias = Ident::with_quote('"', format!("$rows of {name}"));
         let from = TableFactor::Function {
             lateral: true,
             name: ObjectName::from(vec![Ident::with_quote('"', &name)]),
@@ -440,7 +442,7 @@ impl Calls<'_> {
         let is_lateral = is_beside && args.iter().any(names_column);
         let alias = alias.unwrap_or_else(|| TableAlias {
             explicit: true,
-            name: Ident::with_quote('"', &name),
+            name: Ident::with_quote('"', full_name::bare(&name)),
             columns: vec![],
             at: None,
         });

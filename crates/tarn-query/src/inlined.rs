@@ -35,6 +35,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Ident, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement,
     TableAlias, TableFactor, Value, VisitorMut,
 };
+use tarn_types::full_name;
 
 use crate::dependent::{asked_again, each_subquery, subquery_of};
 use crate::function_calls::{Called, argument, expression, quoted, type_field};
@@ -134,7 +135,7 @@ impl Inlining<'_> {
         let by_name = types().filter_map(|(parameter, data_type)| Some(null(data_type, parameter.name.as_deref()?)));
         let (by_place, by_name) = (by_place.collect::<Vec<_>>(), by_name.collect::<Vec<_>>());
         let mut tables = vec![];
-        for (table, columns) in [(function.name.as_str(), by_name), (PLACES, by_place)] {
+        for (table, columns) in [(full_name::bare(&function.name), by_name), (PLACES, by_place)] {
             if !columns.is_empty() {
                 tables.push(format!("(SELECT {}) AS {}", columns.join(", "), quoted(table)));
             }
@@ -427,7 +428,7 @@ impl Given<'_> {
         let parameters = &self.chosen.function.parameters;
         let at = match column.relation.as_ref()?.table() {
             PLACES => column.name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1),
-            table if table == self.chosen.function.name => {
+            table if table == full_name::bare(&self.chosen.function.name) => {
                 parameters.iter().position(|parameter| parameter.name.as_deref() == Some(&column.name))
             }
             _ => None,

@@ -13,6 +13,7 @@ use datafusion::error::Result;
 pub struct UserFunction {
     /// It is never another one's.
     pub id: u32,
+    /// With its schema, as tables have theirs in their names.
     pub name: String,
     /// In their order.
     pub parameters: Vec<Taken>,

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use tarn_node::functions::{Body, FunctionId, Mode, Parallel, Parameter, UserFunction, Volatility as Changes};
 use tarn_node::node::Node;
 use tarn_node::types::Types;
+use tarn_types::full_name;
 
 use crate::catalog_types::type_oid;
 use crate::function_types::item_of;
@@ -48,8 +49,9 @@ fn type_number(name: &str, types: &Types) -> i32 {
 }
 
 /// Rows of `pg_proc`. Lists are as `proc_lists` writes them.
-pub(crate) fn functions(node: &Node, namespace: i32, lists: ListForm) -> Vec<Cells> {
-    node.functions().all().iter().map(|function| row(function, node.types(), namespace, lists)).collect()
+pub(crate) fn functions(node: &Node, namespace: impl Fn(&str) -> i32, lists: ListForm) -> Vec<Cells> {
+    let functions = node.functions().all();
+    functions.iter().map(|function| row(function, node.types(), namespace(&function.name), lists)).collect()
 }
 
 /// How the catalog has lists: the numbers of a vector, texts of an array.
@@ -84,7 +86,7 @@ fn row(function: &UserFunction, types: &Types, namespace: i32, lists: ListForm) 
     let cost = of.cost.as_ref().and_then(|cost| cost.parse::<f32>().ok());
     let mut cells = vec![
         ("oid", ScalarValue::from(oid(function))),
-        ("proname", ScalarValue::from(function.name.clone())),
+        ("proname", ScalarValue::from(full_name::bare(&function.name))),
         ("pronamespace", ScalarValue::from(namespace)),
         ("proowner", ScalarValue::from(10_i32)),
         ("prolang", ScalarValue::from(SQL)),
@@ -190,8 +192,12 @@ pub(crate) fn definition(function: &UserFunction) -> String {
         Body::Return(expr) => format!("RETURN {expr}\n"),
         Body::Atomic(text) => format!("BEGIN ATOMIC\n {text}\nEND\n"),
     };
-    let (name, arguments, result) = (quote(&function.name), arguments(function, true), result(function));
-    format!("CREATE OR REPLACE FUNCTION public.{name}({arguments})\n RETURNS {result}\n LANGUAGE sql\n{options}{body}")
+    let (schema, name) = full_name::split(&function.name);
+    let (schema, name) = (quote(schema), quote(name));
+    let (arguments, result) = (arguments(function, true), result(function));
+    format!(
+        "CREATE OR REPLACE FUNCTION {schema}.{name}({arguments})\n RETURNS {result}\n LANGUAGE sql\n{options}{body}"
+    )
 }
 
 /// `a integer, b integer DEFAULT 1, OUT c text`
@@ -229,13 +235,16 @@ fn result(function: &UserFunction) -> String {
 pub(crate) fn routines(node: &Node) -> Vec<Vec<(&'static str, String)>> {
     let row = |function: &Arc<UserFunction>| {
         let of = &function.written;
+        let (schema, name) = full_name::split(&function.name);
         vec![
-            ("specific_name", format!("{}_{}", function.name, function.id.0)),
-            ("routine_name", function.name.clone()),
+            ("specific_schema", schema.to_owned()),
+            ("routine_schema", schema.to_owned()),
+            ("specific_name", format!("{name}_{}", function.id.0)),
+            ("routine_name", name.to_owned()),
             ("data_type", if of.returns.ends_with("[]") { "ARRAY".to_owned() } else { of.returns.clone() }),
             ("function_type", if of.is_set { "TABLE" } else { "SCALAR" }.to_owned()),
             ("is_deterministic", (of.volatility == Changes::Immutable).to_string()),
-            ("syntax_example", format!("{}({})", quote(&function.name), arguments(function, true))),
+            ("syntax_example", format!("{}({})", quote(name), arguments(function, true))),
             ("description", function.comment.clone().unwrap_or_default()),
         ]
     };

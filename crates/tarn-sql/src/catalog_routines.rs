@@ -21,9 +21,6 @@ use crate::names::DATABASE;
 /// What it is called.
 pub(crate) const ROUTINES: &str = "routines";
 
-/// The schema of functions that users write.
-const PUBLIC: &str = "public";
-
 /// Functions of the engine, and those that users wrote behind them.
 pub(crate) struct Routines {
     pub theirs: Arc<dyn TableProvider>,
@@ -62,7 +59,6 @@ impl TableProvider for Routines {
                     let said = row.iter().find(|(name, _)| name == field.name()).map(|(_, text)| text.clone());
                     said.or_else(|| match field.name().as_str() {
                         "specific_catalog" | "routine_catalog" => Some(DATABASE.to_owned()),
-                        "specific_schema" | "routine_schema" => Some(PUBLIC.to_owned()),
                         "routine_type" => Some("FUNCTION".to_owned()),
                         _ => None,
                     })

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{Expr, ObjectName, TableFactor, Visitor};
 use tarn_node::functions::UserFunction;
 use tarn_query::parser::statements;
 use tarn_query::{Walked, walk};
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, full_name};
 
 use crate::expressions::read;
 use crate::names::{fold, quote};
@@ -47,14 +47,19 @@ pub fn mentions<'a>(
     found
 }
 
-/// Whether a part of a statement calls a function of this name.
+/// Whether a part of a statement calls a function of this full name. One that is named without a schema is in `public`.
 pub fn calls(part: &impl Walked, name: &str) -> bool {
     struct Calls<'a>(&'a str);
 
     impl Calls<'_> {
         fn is(&self, name: &ObjectName) -> ControlFlow<()> {
-            let last = name.0.last().and_then(|part| part.as_ident()).map(fold);
-            if last.as_deref() == Some(self.0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(fold)).collect();
+            let is_it = match parts.as_deref() {
+                Some([name]) => self.0 == name,
+                Some([.., schema, name]) => self.0 == full_name::join(schema, name),
+                _ => false,
+            };
+            if is_it { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 

@@ -86,6 +86,7 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FunctionChange {
     RenameTo(String),
+    SetSchema(String),
     OwnerTo(String),
     Options(Options),
 }
@@ -462,7 +463,8 @@ fn change(parser: &mut Parser<'_>) -> Result<FunctionChange> {
     }
     let is_next = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     if is_next(0, "set") && is_next(1, "schema") {
-        return Err(SqlError::unsupported("ALTER FUNCTION … SET SCHEMA", "functions live in schema public"));
+        words(parser, &["set", "schema"])?;
+        return Ok(FunctionChange::SetSchema(fold(&parser.parse_identifier()?)));
     }
     if is_next(0, "depends") || (is_next(0, "no") && is_next(1, "depends")) {
         return Err(SqlError::unsupported("ALTER FUNCTION … DEPENDS ON EXTENSION", "leave it out"));

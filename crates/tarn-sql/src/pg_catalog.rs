@@ -43,9 +43,8 @@ const SCHEMA: &str = "pg_catalog";
 const NOTHING_TOLD: [&str; 3] = ["pg_get_ruledef", "pg_get_triggerdef", "shobj_description"];
 
 /// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not there.
-const ALWAYS: [(&str, bool); 5] = [
+const ALWAYS: [(&str, bool); 4] = [
     ("pg_collation_is_visible", true),
-    ("pg_function_is_visible", true),
     ("pg_is_in_recovery", false),
     ("pg_is_other_temp_schema", false),
     ("pg_operator_is_visible", true),

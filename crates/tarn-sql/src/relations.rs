@@ -214,7 +214,7 @@ impl Relation {
                 let is_list =
                     self.schema.field_with_name("proargtypes").is_ok_and(|field| field.data_type().is_nested());
                 let form = if is_list { ListForm::Arrays } else { ListForm::Texts };
-                catalog_functions::functions(&self.node, namespace(full_name::PUBLIC), form)
+                catalog_functions::functions(&self.node, namespace, form)
             }
             "pg_tables" => vec![],
             "pg_views" => tables.iter().filter_map(|(_, table)| self.view(table)).collect(),

@@ -1,4 +1,4 @@
-//! What does a name without a schema mean to a session, when a client asks? `pg_table_is_visible` and `pg_type_is_visible` tell whether something is found by its name alone,
+//! What does a name without a schema mean to a session, when a client asks? `pg_table_is_visible` and its kin tell whether something is found by its name alone,
 //! `to_regclass` and `'t'::regclass` what a name means, `'t'::regclass::text` how it is written, and `tarn_relation_parts` finds what `$1::regclass` names (`compat.rs`).
 
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, Volatility};
 use parking_lot::Mutex;
+use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_types::{TypeId, full_name};
 
@@ -37,7 +38,7 @@ struct Asked {
 }
 
 /// The functions, for one session.
-pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &Arc<Temporary>) -> [ScalarUDF; 6] {
+pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &Arc<Temporary>) -> [ScalarUDF; 7] {
     let asked = Asked { node: Arc::clone(node), vars: Arc::clone(vars), temporary: Arc::clone(temporary) };
     let is_visible = |name: &str, tell: fn(&Asked, i32) -> bool| {
         let asked = asked.clone();
@@ -52,6 +53,7 @@ pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &A
     };
     let tables = is_visible("pg_table_is_visible", Asked::shows_relation);
     let types = is_visible("pg_type_is_visible", Asked::shows_type);
+    let of_users = is_visible("pg_function_is_visible", Asked::shows_function);
     let numbers = |name: &str, number: fn(&Asked, &str) -> crate::error::Result<Option<i32>>| {
         let asked = asked.clone();
         let answer = move |args: &[ColumnarValue]| {
@@ -87,7 +89,7 @@ pub(crate) fn functions(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &A
     let of_texts = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
     let signature = Signature::exact(vec![DataType::Utf8], Volatility::Stable);
     let parts = SimpleScalarUDF::new_with_signature(RELATION_PARTS, signature, of_texts, Arc::new(parts)).into();
-    [tables, types, may_be_there, there, names, parts]
+    [tables, types, of_users, may_be_there, there, names, parts]
 }
 
 /// How the session writes relations that have numbers.
@@ -146,6 +148,13 @@ impl Asked {
         // The number behind a type's is that of its arrays.
         let found = made(id).or_else(|| made(id.checked_sub(1)?));
         found.is_none_or(|of| self.is_meant(&of.name, |full| types.get(full).is_some()))
+    }
+
+    fn shows_function(&self, oid: i32) -> bool {
+        let functions = self.node.functions();
+        let found = u32::try_from(oid).ok().and_then(|id| functions.by_id(FunctionId(id)));
+        // Those of the engine are found whatever the path says.
+        found.is_none_or(|of| self.is_meant(&of.name, |full| !functions.named(full).is_empty()))
     }
 
     /// The number of a relation, where the name is computed. What is written out is read as the cast.

@@ -305,13 +305,14 @@ fn a_function_that_dies_while_it_is_changed_is_whole() -> Result<()> {
 fn a_schema_that_dies_while_it_is_made_or_dropped_has_whole_tables() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        for place in ["schemas::made", "schemas::dropping", "schemas::empty"] {
+        for place in ["schemas::made", "schemas::dropping", "functions::written", "schemas::empty"] {
             let folder = tempfile::tempdir()?;
             let server = start(folder.path(), None).await?;
             let client = server.connect().await?;
             let schema = "CREATE SCHEMA s; CREATE TABLE s.t (k serial PRIMARY KEY, v text UNIQUE); \
                           INSERT INTO s.t (v) VALUES ('a'); CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (7); \
-                          CREATE VIEW s.w AS SELECT v FROM s.t; CREATE TYPE s.mood AS ENUM ('ok')";
+                          CREATE VIEW s.w AS SELECT v FROM s.t; CREATE TYPE s.mood AS ENUM ('ok'); \
+                          CREATE FUNCTION s.f(a int) RETURNS int LANGUAGE sql AS 'SELECT a'";
             client.batch_execute(schema).await?;
             server.stop()?;
             let change = if place == "schemas::made" { "CREATE SCHEMA r" } else { "DROP SCHEMA s CASCADE" };
@@ -330,6 +331,7 @@ fn a_schema_that_dies_while_it_is_made_or_dropped_has_whole_tables() -> Result<(
             let left = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
                         WHERE n.nspname NOT IN ('public', 'pg_catalog', 'information_schema', 'tarn')";
             ensure!(one(&client, left).await? == 0, "{place}: nothing is in a schema that is gone");
+            ensure!(one(&client, "SELECT count(*) FROM pg_proc WHERE proname = 'f'").await? == 0, "{place}: nor a function");
             client.batch_execute(&schema.replace("CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (7);", "")).await?;
             ensure!(one(&client, "SELECT k::bigint FROM s.t WHERE v = 'a'").await? == 1, "{place}: all of it is new");
             server.stop()?;

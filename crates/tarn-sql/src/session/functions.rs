@@ -14,6 +14,7 @@ use tarn_node::functions::{
 };
 use tarn_node::node::Node;
 use tarn_query::Chosen;
+use tarn_types::full_name;
 
 use super::create_as::written;
 use super::execute::to_its_end;
@@ -47,7 +48,7 @@ impl Session {
     /// Who may run it: whoever may make tables makes functions, and changes his own.
     pub(super) fn allow_functions(&self, statement: &FunctionSql) -> Result<()> {
         let action = match statement {
-            FunctionSql::Create(_) => Action::Create,
+            FunctionSql::Create(create) => return self.may_make(&create.name),
             // Asked for when it is known whose they are.
             FunctionSql::Alter { .. } | FunctionSql::Drop { .. } | FunctionSql::Comment { .. } => Action::Session,
         };
@@ -57,7 +58,7 @@ impl Session {
     async fn create_function(&self, create: &CreateFunction) -> Result<()> {
         let in_transaction = self.must_hold()?;
         let name = &create.name;
-        if self.query.has_function(name) {
+        if self.query.has_function(full_name::bare(name)) {
             return Err(SqlError::unsupported(
                 format!("a function that is called as one of the server's own, {name}"),
                 "call it otherwise",
@@ -344,18 +345,19 @@ impl Session {
                     let what = format!("a function that is called as one of the server's own, {to}");
                     return Err(SqlError::unsupported(what, "call it otherwise"));
                 }
-                let signature = function.written.signature();
-                if self.node.functions().named(to).iter().any(|other| other.written.signature() == signature) {
-                    let message =
-                        format!("function {to}({}) already exists in schema \"public\"", signature.join(", "));
-                    return Err(SqlError::new(state::DUPLICATE_FUNCTION, message));
+                self.check_renamable(&function, &full_name::beside(&function.name, to))?;
+            }
+            FunctionChange::SetSchema(schema) => {
+                if !self.node.schemas().has_tables(schema) {
+                    let message = format!("schema \"{schema}\" does not exist");
+                    return Err(SqlError::new(state::UNDEFINED_SCHEMA, message));
                 }
-                let found = self.mentioned(&function, &[]);
-                if !found.is_empty() {
-                    let what = format!("renaming function {}, which others name in their texts,", function.shown());
-                    return Err(SqlError::unsupported(what, "DROP those first, and make them anew")
-                        .with_detail(found.join("\n")));
+                let full = full_name::join(schema, full_name::bare(&function.name));
+                if full == function.name {
+                    return Ok(());
                 }
+                self.may_make(&full)?;
+                self.check_renamable(&function, &full)?;
             }
             FunctionChange::OwnerTo(to) if self.node.users().users().get(to).is_none() => {
                 return Err(SqlError::new(state::UNDEFINED_OBJECT, format!("role \"{to}\" does not exist")));
@@ -368,11 +370,30 @@ impl Session {
         }
         let change = change.clone();
         self.change_function(function.id, move |of| match &change {
-            FunctionChange::RenameTo(to) => of.name.clone_from(to),
+            FunctionChange::RenameTo(to) => of.name = full_name::beside(&of.name, to),
+            FunctionChange::SetSchema(schema) => of.name = full_name::join(schema, full_name::bare(&of.name)),
             FunctionChange::OwnerTo(to) => of.maker = Some(to.clone()),
             FunctionChange::Options(options) => said(&mut of.written, options),
         })
         .await
+    }
+
+    /// Whether a function may be called so, by its full name.
+    ///
+    /// Errors: `42723`; `0A000` for one that texts name.
+    fn check_renamable(&self, function: &UserFunction, to: &str) -> Result<()> {
+        let signature = function.written.signature();
+        if self.node.functions().named(to).iter().any(|other| other.written.signature() == signature) {
+            let (schema, name) = full_name::split(to);
+            let message = format!("function {name}({}) already exists in schema \"{schema}\"", signature.join(", "));
+            return Err(SqlError::new(state::DUPLICATE_FUNCTION, message));
+        }
+        let found = self.mentioned(function, &[]);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let what = format!("renaming function {}, which others name in their texts,", function.shown());
+        Err(SqlError::unsupported(what, "DROP those first, and make them anew").with_detail(found.join("\n")))
     }
 
     async fn comment_function(&self, of: &Named, text: Option<&str>) -> Result<()> {

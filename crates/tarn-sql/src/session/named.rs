@@ -3,10 +3,11 @@
 //! | what | where |
 //! |---|---|
 //! | a table, view, sequence, index or type that is to be there | in the first schema of the path that has it; a table of the session's own comes before |
+//! | a function | in the first schema of the path that has one of the name; what the engine has comes before |
 //! | one that is made | in the first schema of the path |
 //!
 //! Names are looked for when a statement is prepared: what comes behind it finds those of other schemas than `public` with the schema before them. While the path is
-//! `public` alone, as nearly always, there is nothing to do. Where a definition is kept as a text, as that of a view, the schema is written into it.
+//! `public` alone, as nearly always, there is nothing to do. Where a definition is kept as a text, as that of a view or function, the schema is written into it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::tokenizer::Location;
 use tarn_node::auth::Access;
 use tarn_node::auth::access::Objects;
+use tarn_node::functions::{Body, UserFunction};
 use tarn_query::{Walked, walk_mut};
 use tarn_types::full_name::{self, PUBLIC};
 
@@ -27,13 +29,13 @@ use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::comment_sql::Commented;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules::has_constraint;
-use crate::function_sql::{FunctionSql, Named, Returns};
+use crate::function_sql::{FunctionSql, Named as FunctionNamed, Returns};
+use crate::function_types::named;
 use crate::names::{OF_SYSTEM, OWN_SCHEMA, fold, parts_named, quote, table_name};
 use crate::schema_path;
 use crate::sequence_sql::{Clauses, SequenceSql};
 use crate::statement::Parsed;
 use crate::type_sql::{TypeChange, TypeSql};
-use crate::user_functions::query_of;
 use crate::view_sql::{CreateView, place};
 use crate::views;
 
@@ -482,29 +484,29 @@ impl Names<'_> {
         Ok(())
     }
 
-    /// Functions are in `public`, and what is in one means the same whoever calls it.
+    /// What is in a function means the same whoever calls it.
     fn in_function(&self, statement: &mut FunctionSql) -> Result<()> {
         match statement {
             FunctionSql::Create(create) => {
-                let schema = match is_said(&create.name) {
-                    Some((schema, _)) if !self.is_schema(schema) => return Err(undefined_schema(schema)),
-                    Some((schema, _)) => schema,
-                    None => self.first_of_users()?,
-                };
-                if schema != PUBLIC {
-                    return Err(SqlError::unsupported(
-                        format!("CREATE FUNCTION in schema {schema}"),
-                        "CREATE FUNCTION public.f: functions live in schema public",
-                    ));
+                if let Some((schema, _)) = is_said(&create.name)
+                    && !self.is_schema(schema)
+                {
+                    return Err(undefined_schema(schema));
                 }
-                create.name = full_name::bare(&create.name).to_owned();
+                self.make(&mut create.name)?;
                 for parameter in &mut create.parameters {
                     self.in_type(&mut parameter.data_type, &mut vec![])?;
+                    if let Some(default) = &mut parameter.default {
+                        self.bind(default, "SELECT ")?;
+                    }
                 }
                 if let Returns::Type { data_type, .. } = &mut create.returns {
                     self.in_type(data_type, &mut vec![])?;
                 }
-                self.check_body(&query_of(&create.body))
+                match &mut create.body {
+                    Body::Text(text) | Body::Atomic(text) => self.bind(text, ""),
+                    Body::Return(expr) => self.bind(expr, "SELECT "),
+                }
             }
             FunctionSql::Drop { functions, if_exists, .. } => {
                 functions.iter_mut().try_for_each(|of| self.in_signature(of, *if_exists))
@@ -513,45 +515,100 @@ impl Names<'_> {
         }
     }
 
-    /// Whether the query of a function names nothing that the path alone finds.
-    fn check_body(&self, text: &str) -> Result<()> {
+    /// Writes the schema before each name that the path finds in a text of a function, which is a query behind what is `before` it.
+    fn bind(&self, text: &mut String, before: &str) -> Result<()> {
         if self.path[..] == [PUBLIC.to_owned()] {
             return Ok(());
         }
         // What is none is told by who makes the function.
-        let Ok(mut body) = views::query(text) else { return Ok(()) };
-        match self.walked(&mut body)?.into_iter().next() {
-            None => Ok(()),
-            Some((_, schema)) => Err(SqlError::unsupported(
-                format!("CREATE FUNCTION of what the path finds in schema {schema}"),
+        let Ok(mut query) = views::query(&format!("{before}{text}")) else { return Ok(()) };
+        let mut put = self.walked(&mut query)?;
+        put.sort_by_key(|(at, _)| (at.line, at.column));
+        put.dedup();
+        if put.first().is_some_and(|(at, _)| at.line == 0) {
+            return Err(SqlError::unsupported(
+                "CREATE FUNCTION of what the path finds, where the name does not stand in the text",
                 "write the schema before each name: a function means the same whoever calls it",
-            )),
+            ));
         }
+        let n_before = before.chars().count() as u64;
+        for (mut at, schema) in put.into_iter().rev() {
+            if at.line == 1 {
+                at.column = at.column.saturating_sub(n_before);
+            }
+            text.insert_str(place(text, at), &format!("{}.", quote(&schema)));
+        }
+        Ok(())
     }
 
-    fn in_signature(&self, of: &mut Named, if_exists: bool) -> Result<()> {
+    fn in_signature(&self, of: &mut FunctionNamed, if_exists: bool) -> Result<()> {
+        of.types.iter_mut().flatten().try_for_each(|data_type| self.in_type(data_type, &mut vec![]))?;
         match is_said(&of.name) {
-            Some((PUBLIC, bare)) => of.name = bare.to_owned(),
-            Some((schema, _)) if !if_exists && !self.is_schema(schema) => return Err(undefined_schema(schema)),
-            Some(_) => {}
-            None if !self.has_public() => of.name = full_name::said("", &of.name),
-            None => {}
+            Some((schema, _)) if !self.is_schema(schema) && !if_exists => return Err(undefined_schema(schema)),
+            Some((schema, bare)) => of.name = full_name::join(schema, bare),
+            None => match self.schemas_of_function(&of.name, of.types.as_deref()).first() {
+                Some(schema) => of.name = full_name::join(schema, &of.name),
+                None if !self.has_public() => of.name = full_name::said("", &of.name),
+                None => {}
+            },
         }
-        of.types.iter_mut().flatten().try_for_each(|data_type| self.in_type(data_type, &mut vec![]))
+        Ok(())
+    }
+
+    /// The schemas of the path that have functions of a name; of these types, if any is.
+    fn schemas_of_function(&self, name: &str, types: Option<&[ast::DataType]>) -> Vec<&String> {
+        let Session { node, .. } = self.session;
+        let types = types.map(|types| {
+            let types = types.iter().map(|data_type| named(data_type, node.types()));
+            types.collect::<Result<Vec<String>>>().unwrap_or_default()
+        });
+        let found: Vec<&String> = self
+            .path
+            .iter()
+            .filter(|schema| !node.functions().named(&full_name::join(schema, name)).is_empty())
+            .collect();
+        let has_types = |schema: &&String| {
+            let functions = node.functions().named(&full_name::join(schema, name));
+            types.as_ref().is_none_or(|types| functions.iter().any(|of| of.written.signature() == *types))
+        };
+        let of_types: Vec<&String> = found.iter().copied().filter(has_types).collect();
+        if of_types.is_empty() { found } else { of_types }
     }
 
     fn has_public(&self) -> bool {
         self.path.iter().any(|schema| schema == PUBLIC)
     }
 
-    /// Errors: `42883` for a function that somebody wrote, which is in `public`, where the path does not lead there.
-    fn check_call(&self, name: &ObjectName) -> Result<()> {
-        let Some(called) = alone(name).filter(|_| !self.has_public()) else { return Ok(()) };
-        match self.session.node.functions().named(&called).is_empty() {
-            true => Ok(()),
-            false => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("function {called} does not exist"))
-                .with_hint("one is in schema public, which search_path does not name: write the schema before it")),
+    /// Puts the schema before the name of a function that somebody wrote, where it is not `public`.
+    ///
+    /// Errors: `42883` for one in `public`, where the path does not lead there; `0A000` where schemas of the path have different ones.
+    fn in_call(&self, name: &mut ObjectName, put: &mut Vec<(Location, String)>) -> Result<()> {
+        let functions = self.session.node.functions();
+        let Some(called) = alone(name).filter(|_| !functions.all().is_empty()) else { return Ok(()) };
+        let there = self.schemas_of_function(&called, None);
+        let Some(first) = there.first() else {
+            return match self.has_public() || functions.named(&called).is_empty() {
+                true => Ok(()),
+                false => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("function {called} does not exist"))
+                    .with_hint("one is in schema public, which search_path does not name: write the schema before it")),
+            };
+        };
+        // What the engine has comes first.
+        if self.session.query.has_function(&called) {
+            return Ok(());
         }
+        let named = |schema: &str| functions.named(&full_name::join(schema, &called));
+        let (of_first, others) = (named(first), there[1..].iter().flat_map(|schema| named(schema)));
+        let is_hidden =
+            |other: &UserFunction| of_first.iter().any(|of| of.written.signature() == other.written.signature());
+        if let Some(other) = others.into_iter().find(|other| !is_hidden(other)) {
+            let what = format!("calling {called}, which is {} and another function in schema {first},", other.shown());
+            return Err(SqlError::unsupported(what, "write the schema before it"));
+        }
+        if *first != PUBLIC {
+            put.extend(put_schema(name, first));
+        }
+        Ok(())
     }
 
     fn in_sequence(&self, statement: &mut SequenceSql) -> Result<()> {
@@ -740,7 +797,7 @@ impl VisitorMut for Within<'_> {
         let name = match factor {
             TableFactor::Table { name, args: None, .. } => name,
             TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => {
-                return self.names.check_call(name).map_or_else(ControlFlow::Break, ControlFlow::Continue);
+                return self.names.in_call(name, &mut self.put).map_or_else(ControlFlow::Break, ControlFlow::Continue);
             }
             _ => return ControlFlow::Continue(()),
         };
@@ -761,7 +818,7 @@ impl VisitorMut for Within<'_> {
                 if !self.names.sequences.is_empty() {
                     self.names.in_sequence_call(function, &mut self.put);
                 }
-                self.names.check_call(&function.name)
+                self.names.in_call(&mut function.name, &mut self.put)
             }
             _ => Ok(()),
         };

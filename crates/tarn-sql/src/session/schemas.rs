@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tarn_node::auth::{Action, Principal, authorize};
+use tarn_node::functions::Body;
 use tarn_node::node::Node;
 use tarn_node::schema_changes::{Contents, check_empty};
 use tarn_node::schemas::{BUILT_IN, Schema, SchemaId};
@@ -18,6 +19,7 @@ use super::types::check_unused_beside;
 use super::{Answer, Session};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
+use crate::function_mentions::mentions;
 use crate::schema_sql::{Role, SchemaChange, SchemaSql};
 use crate::seen_schemas::REWRITES;
 use crate::transaction::{Made, What};
@@ -132,6 +134,7 @@ impl Session {
             let transaction = self.transaction.lock();
             there.relations.retain(|table| transaction.check_there(&table.name).is_ok());
             there.types.retain(|of| !transaction.drops_type(of.id));
+            there.functions.retain(|of| !transaction.drops_function(of.id));
             contents.push((of.name.as_str(), there));
         }
         if !cascade {
@@ -191,7 +194,7 @@ fn may_own_schema(node: &Node, who: &Principal, of: &Schema) -> Result<()> {
     Ok(authorize(&users, who, &Action::Server { what: &what })?)
 }
 
-/// Whether what is outside of schemas can do without what is in them: their sequences and types.
+/// Whether what is outside of schemas can do without what is in them: their sequences, types and functions.
 ///
 /// Errors: `2BP01`; `0A000` with CASCADE, which would have to change definitions of others.
 async fn check_free_of_others(
@@ -223,6 +226,19 @@ async fn check_free_of_others(
             continue;
         }
         check_unused_beside(node, &of, &is_in).map_err(refused)?;
+    }
+    let functions = node.functions().all();
+    let mut tables = node.catalog().schemas();
+    tables.retain(|table| !is_in(&table.name));
+    for of in functions.iter().filter(|of| is_in(&of.name)) {
+        // PostgreSQL looks into no body that is a text.
+        let others =
+            functions.iter().filter(|other| !is_in(&other.name) && !matches!(other.written.body, Body::Text(_)));
+        let found = mentions(&tables, others.map(Arc::as_ref), of);
+        if !found.is_empty() {
+            let message = format!("cannot drop function {} because other objects depend on it", of.shown());
+            return Err(refused(SqlError::new(state::DEPENDENT_OBJECTS, message).with_detail(found.join("\n"))));
+        }
     }
     Ok(())
 }
