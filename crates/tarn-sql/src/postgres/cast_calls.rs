@@ -9,7 +9,7 @@ use tarn_query::sqlparser::ast::{
 use super::calls::{is_named, take};
 
 /// Types that are cast to so. Those whose names begin a type of several words, or have modifiers, are no functions in PostgreSQL's grammar either.
-const TYPES: [(&str, DataType); 9] = [
+const TYPES: [(&str, DataType); 12] = [
     ("bool", DataType::Boolean),
     ("int2", DataType::SmallInt(None)),
     ("int4", DataType::Integer(None)),
@@ -19,6 +19,9 @@ const TYPES: [(&str, DataType); 9] = [
     ("text", DataType::Text),
     ("date", DataType::Date),
     ("timestamptz", DataType::Timestamp(None, TimezoneInfo::Tz)),
+    ("json", DataType::JSON),
+    ("jsonb", DataType::JSONB),
+    ("uuid", DataType::Uuid),
 ];
 
 /// Makes a cast of a call.
