@@ -139,6 +139,11 @@ impl Types {
         self.kept.known().types.values().find(|of| of.id == id).cloned()
     }
 
+    /// The table or view of this name, whose rows are of a type that is called so, too.
+    pub fn table(&self, name: &str) -> Option<Arc<TableSchema>> {
+        self.catalog.schema(name).ok()
+    }
+
     /// Makes one. Its number.
     pub(crate) async fn create(&self, name: &str, maker: Option<String>, kind: TypeKind) -> Result<TypeId> {
         let create = |known: &mut Known| {

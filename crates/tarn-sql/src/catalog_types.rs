@@ -23,6 +23,14 @@ use crate::rows::LONG_NAMES;
 const LABELS: u32 = 600_000_000;
 const LABELS_OF_A_TYPE: u32 = 1_000;
 
+/// Numbers of the relations that row types are: behind each other, as those of the types.
+const ROWS: u32 = 300_000_000;
+
+/// The number that `pg_class` has of a row type.
+pub(crate) fn relation_of(id: TypeId) -> i32 {
+    i32::try_from(ROWS.saturating_add(id.0)).unwrap_or(i32::MAX)
+}
+
 /// A row, by names of columns.
 type Cells = Vec<(&'static str, ScalarValue)>;
 
@@ -51,6 +59,7 @@ fn of_type(of: &UserType, namespace: i32) -> Cells {
         ("typtype", ScalarValue::from(kind)),
         ("typcategory", ScalarValue::from(category)),
         ("typarray", oid(of.id.0 + 1)),
+        ("typrelid", ScalarValue::from(if kind == "c" { relation_of(of.id) } else { 0 })),
         ("typinput", ScalarValue::from(functions[0])),
         ("typoutput", ScalarValue::from(functions[1])),
         ("typreceive", ScalarValue::from(functions[2])),

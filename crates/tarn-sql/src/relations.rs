@@ -29,6 +29,7 @@ use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, OnParent, T
 
 use crate::catalog_dependencies;
 use crate::catalog_functions::{self, ListForm};
+use crate::catalog_rows;
 use crate::catalog_sequences;
 use crate::catalog_types;
 use crate::definition::{default_text, definition_text, has_primary_key, order_text};
@@ -199,7 +200,12 @@ impl Relation {
             }
             "pg_class" => {
                 let numbers = sequences.iter().map(|(name, _)| catalog_sequences::class(name, namespace(name)));
-                indexes().map(|(_, index)| index_relation(&index, of(index.table))).chain(numbers).collect()
+                let rows = catalog_rows::classes(&self.node, namespace);
+                indexes().map(|(_, index)| index_relation(&index, of(index.table))).chain(numbers).chain(rows).collect()
+            }
+            "pg_attribute" => {
+                let columns = indexes().flat_map(|(_, index)| index_columns(&index));
+                columns.chain(catalog_rows::columns(&self.node)).collect()
             }
             "pg_sequence" => sequences.iter().map(|(name, of)| catalog_sequences::sequence(name, of)).collect(),
             "pg_description" => self.descriptions(&tables, class_of("pg_class", &classes, &namespaces)?),

@@ -17,8 +17,8 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, DurationMicrosecondType, Field, IntervalUnit, Schema, Time64MicrosecondType, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Date32Type, DurationMicrosecondType, Field, Fields, IntervalUnit, Schema, Time64MicrosecondType,
+    TimeUnit, TimestampMicrosecondType,
 };
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
@@ -31,6 +31,7 @@ use tarn_types::{DateForm, Enumerated, Forms, Length, Style, Zone, full_name};
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
+use crate::row_type::named;
 use crate::{binary, nested, text};
 
 /// Before the text of a `jsonb` in its binary form.
@@ -65,8 +66,11 @@ pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
 pub(crate) fn long_name(of: &Type) -> String {
     let name = of.name();
     match (of.kind(), name.strip_prefix('_')) {
-        (Kind::Enum(_), _) => quote(&full_name::join(of.schema(), name)),
-        (Kind::Array(item), Some(_)) if matches!(item.kind(), Kind::Enum(_)) => {
+        (Kind::Composite(_), _) if of.oid() == Type::RECORD.oid() => name.to_owned(),
+        (Kind::Enum(_) | Kind::Composite(_), _) => quote(&full_name::join(of.schema(), name)),
+        (Kind::Array(item), Some(_))
+            if matches!(item.kind(), Kind::Enum(_) | Kind::Composite(_)) && item.oid() != Type::RECORD.oid() =>
+        {
             format!("{}[]", quote(&full_name::join(item.schema(), item.name())))
         }
         (Kind::Array(_), Some(item)) => format!("{}[]", long(item)),
@@ -119,6 +123,19 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         },
         _ => {}
     }
+    if let DataType::Struct(fields) = field.data_type() {
+        return row_type(field.data_type(), fields);
+    }
+    if let DataType::List(item) | DataType::LargeList(item) = field.data_type()
+        && let DataType::Struct(fields) = item.data_type()
+    {
+        let of = row_type(item.data_type(), fields)?;
+        let (oid, schema) = match of.oid() {
+            oid if oid == Type::RECORD.oid() => (Type::RECORD_ARRAY.oid(), "pg_catalog".to_owned()),
+            oid => (oid + 1, of.schema().to_owned()),
+        };
+        return Ok(Type::new(format!("_{}", of.name()), oid, Kind::Array(of), schema));
+    }
     // An untyped NULL: Postgres answers text.
     if field.data_type().is_null() {
         return Ok(Type::TEXT);
@@ -136,6 +153,19 @@ fn enumerated_type(field: &Field) -> Option<Type> {
     let (id, name) = Enumerated::of(field)?;
     let (schema, name) = full_name::split(name);
     Some(Type::new(name.to_owned(), id.0, Kind::Enum(vec![]), schema.to_owned()))
+}
+
+/// The type of rows of these fields. Those of a table's rows have no number of their own: to clients they are records.
+fn row_type(of: &DataType, fields: &Fields) -> Result<Type> {
+    let columns = fields.iter().map(|field| Ok(postgres_types::Field::new(field.name().clone(), pg_type(field)?)));
+    let kind = Kind::Composite(columns.collect::<Result<_>>()?);
+    Ok(match named(of) {
+        Some((id, name)) if id.0 != 0 => {
+            let (schema, name) = full_name::split(name);
+            Type::new(name.to_owned(), id.0, kind, schema.to_owned())
+        }
+        _ => Type::new("record".to_owned(), Type::RECORD.oid(), kind, "pg_catalog".to_owned()),
+    })
 }
 
 /// Whether values of a type are labels, which are their texts in both forms.

@@ -119,7 +119,7 @@ fn name_unnamed(items: &mut [SelectItem]) -> Vec<(Expr, Ident)> {
         if column_of(expr).is_some() {
             continue;
         }
-        let alias = other_name(&shown_as(expr), idx);
+        let alias = numbered_name(&shown_as(expr), idx);
         named.push((expr.clone(), alias.clone()));
         let empty = Expr::Value(Value::Null.with_empty_span());
         *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias };
@@ -128,7 +128,7 @@ fn name_unnamed(items: &mut [SelectItem]) -> Vec<(Expr, Ident)> {
 }
 
 /// A name that is shown as `name`, and is another for each column.
-fn other_name(name: &str, idx: usize) -> Ident {
+pub(crate) fn numbered_name(name: &str, idx: usize) -> Ident {
     Ident::with_quote('"', format!("{name}{OTHER_NAME}{idx}"))
 }
 
@@ -163,7 +163,7 @@ fn name_items(items: &mut [SelectItem]) {
             _ => continue,
         };
         let empty = Expr::Value(Value::Null.with_empty_span());
-        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias: other_name(&name, idx) };
+        *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias: numbered_name(&name, idx) };
     }
 }
 
@@ -242,10 +242,13 @@ fn name_of(expr: &Expr) -> Option<(String, bool)> {
             },
             _ => None,
         },
-        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
-            Some(AccessExpr::Dot(field)) => name_of(field),
-            _ => name_of(root),
-        },
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                AccessExpr::Dot(field) => Some(field),
+                AccessExpr::Subscript(_) => None,
+            });
+            name_of(field.unwrap_or(root))
+        }
         expr => column_of(expr).map(|name| (fold(name), true)),
     }
 }

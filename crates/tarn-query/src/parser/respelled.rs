@@ -9,6 +9,7 @@
 //! | `FROM ONLY t`, `UPDATE ONLY t` | `FROM t`, `UPDATE t`: no table inherits from another |
 //! | `RESET TIME ZONE` | `RESET timezone` |
 //! | `U&'d\0061t'` | `'dat'` |
+//! | `(v).*` | `(v)."*"`: no field of a row is called so |
 
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -17,7 +18,10 @@ use super::tokens::keyword;
 
 /// Changes the tokens of a text. Cost: a look at each of them, and a copy of the list where something may have to be changed.
 pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) {
-    if tokens.iter().any(|token| may_change(&token.token)) {
+    let is_star = |tokens: &[TokenWithSpan]| {
+        matches!([0, 1, 2].map(|at| &tokens[at].token), [Token::RParen, Token::Period, Token::Mul])
+    };
+    if tokens.iter().any(|token| may_change(&token.token)) || tokens.windows(3).any(is_star) {
         let read = Respelled { open: vec![], read: Vec::with_capacity(tokens.len() + 8) };
         *tokens = read.of(std::mem::take(tokens));
     }
@@ -62,6 +66,11 @@ impl Respelled {
                 Token::RParen => {
                     self.open.pop();
                     self.keep(token)
+                }
+                Token::Mul
+                    if self.last_token(0) == Some(&Token::Period) && self.last_token(1) == Some(&Token::RParen) =>
+                {
+                    self.put(Token::make_word("*", Some('"')), &token)
                 }
                 Token::UnicodeStringLiteral(text) if next(0).map(keyword) != Some(Keyword::UESCAPE) => {
                     let text = Token::SingleQuotedString(text.clone());
@@ -181,6 +190,7 @@ mod tests {
             ("UPDATE ONLY t SET a = 1", "UPDATE t SET a = 1"),
             ("RESET TIME ZONE", "RESET timezone"),
             ("SELECT U&'d\\0061t'", "SELECT 'dat'"),
+            ("SELECT (v).*, t.*, 2 * (3)", "SELECT (v).\"*\", t.*, 2 * (3)"),
         ] {
             let statement = statements(written).unwrap().remove(0).to_string();
             assert_eq!(statement.to_lowercase(), read.to_lowercase());

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
@@ -38,6 +38,13 @@ pub(super) fn fitted(text: &ast::Expr, to: &ast::DataType) -> SqlResult<Option<a
         let name = if matches!(length, Length::Varying(_)) { VARYING } else { FIXED };
         call(name, vec![text.clone(), number(length.n_chars().into())])
     }))
+}
+
+/// As [`fitted`], in a plan.
+pub(super) fn fitted_to(text: Expr, length: Length) -> Expr {
+    let name = if matches!(length, Length::Varying(_)) { VARYING } else { FIXED };
+    let signature = Signature::any(2, Volatility::Immutable);
+    ScalarUDF::from(Fitted { name, signature }).call(vec![text, lit(i64::from(length.n_chars()))])
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

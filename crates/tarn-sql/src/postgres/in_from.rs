@@ -56,7 +56,7 @@ pub(super) fn function(factor: &mut TableFactor) {
 }
 
 /// A query of these, without FROM.
-pub(super) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
+pub(crate) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
     let Statement::Query(mut query) = whole_table(ObjectName::from(vec![])) else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     (select.projection, select.from) = (items, vec![]);

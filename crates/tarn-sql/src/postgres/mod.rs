@@ -122,6 +122,7 @@ mod casts;
 mod clock;
 mod collations;
 mod common_types;
+mod composites;
 mod date_bins;
 mod date_reading;
 mod date_template;
@@ -179,6 +180,7 @@ mod ranks;
 mod refused;
 mod regular_expressions;
 mod rounding;
+mod row_access;
 mod rowwise;
 pub(crate) mod select_list;
 mod set_operations;
@@ -214,6 +216,7 @@ use tarn_query::{Meaning, Rule};
 pub(crate) use self::array_queries::query_of_array;
 pub(crate) use self::calls::{all_of, binary, call};
 pub(crate) use self::json::populate::{in_from as populate, is_populated};
+pub(crate) use self::row_access::{field_of as field_of_row, row_of_all};
 
 /// What statements mean here, where these types are.
 pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
@@ -227,6 +230,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         ],
         written: [
             vec![Arc::new(lateral::LateralLists) as Rule],
+            composites::rules(),
             enums::rules(types),
             vec![
                 Arc::new(unions::Unions),
@@ -248,6 +252,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         ]
         .concat(),
         operators: vec![
+            composites::planner(),
             Arc::new(unknown_operands::UnknownOperands),
             Arc::new(truths::Truths),
             json::planner(),
@@ -281,6 +286,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             intervals::functions(),
             kept_as_text::functions(),
             enums::functions(),
+            composites::functions(),
             fitted::functions(),
             format::functions(),
             json::functions(),

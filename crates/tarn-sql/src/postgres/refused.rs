@@ -25,7 +25,7 @@ use tarn_query::sqlparser::ast::{
 use tarn_query::{Walked, each_relation, walk};
 
 use super::calls::{is_call, is_named};
-use super::json::written as json;
+use super::json::{record_sets, written as json};
 use super::text_sets;
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
@@ -35,7 +35,8 @@ const SETS: [&str; 3] = ["generate_series", "generate_subscripts", "unnest"];
 
 /// Whether a call gives rows.
 pub(super) fn gives_rows(expr: &Expr) -> bool {
-    SETS.iter().any(|name| is_call(expr, name)) || json::gives_rows(expr) || text_sets::gives_rows(expr)
+    let is_of_json = json::gives_rows(expr) || record_sets::gives_rows(expr);
+    SETS.iter().any(|name| is_call(expr, name)) || is_of_json || text_sets::gives_rows(expr)
 }
 
 /// Refuses what is in a statement, as it was written.

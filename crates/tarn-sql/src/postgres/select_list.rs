@@ -29,7 +29,7 @@ use super::calls::{call, is_call, is_named, is_volatile, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
 use super::epoch::TO_INSTANT;
 use super::format::SIMILAR;
-use super::json::{to_record, written as json};
+use super::json::{record_sets, to_record, written as json};
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
@@ -37,7 +37,8 @@ use super::regular_expressions::SUBSTRING;
 use super::{
     any_of, array_depths, array_queries, assigned_rows, cast_calls, collations, frame_offsets, grouping_sets,
     hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times, ordered_sets,
-    ordinality, overlaps, refused, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
+    ordinality, overlaps, refused, row_access, single, text_sets, type_names, using, value_columns, variadic,
+    windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -130,6 +131,7 @@ impl VisitorMut for Rewrite {
         for item in &mut select.projection {
             hypothetical_sets::name(item);
             overlaps::name(item);
+            row_access::name(item);
             // A column that is cast is called as it was, also in a subquery.
             if let SelectItem::UnnamedExpr(expr @ Expr::Cast { .. }) = item
                 && is_column(expr)
@@ -175,6 +177,7 @@ impl VisitorMut for Rewrite {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         cast_calls::as_cast(expr);
         type_names::plain(expr);
+        row_access::rewrite(expr);
         if let Err(error) = variadic::rewrite(expr).and_then(|()| hypothetical_sets::rewrite(expr)) {
             return ControlFlow::Break(error);
         }
@@ -551,7 +554,9 @@ impl VisitorMut for Series {
         self.n_unnests -= usize::from(is_call(expr, UNNEST));
         self.n_choices -= usize::from(is_choice(expr));
         let (is_json_set, is_text_set) = (json::gives_rows(expr), text_sets::gives_rows(expr));
-        if self.n_queries == 0 && self.n_choices > 0 && (is_json_set || is_text_set || is_call(expr, SERIES)) {
+        let is_record_set = record_sets::gives_rows(expr);
+        let gives_rows = is_json_set || is_text_set || is_record_set || is_call(expr, SERIES);
+        if self.n_queries == 0 && self.n_choices > 0 && gives_rows {
             return ControlFlow::Break(SqlError::unsupported(
                 "set-returning functions are not allowed in CASE and COALESCE",
                 "call them in FROM, with LATERAL",
@@ -566,6 +571,9 @@ impl VisitorMut for Series {
         if self.n_queries == 0 && self.n_unnests == 0 && is_call(expr, SERIES) {
             let series = take(expr);
             *expr = call(UNNEST, vec![series]);
+        }
+        if self.n_queries == 0 && is_record_set {
+            record_sets::in_select_list(expr);
         }
         if self.n_queries == 0 && is_text_set {
             text_sets::in_select_list(expr);

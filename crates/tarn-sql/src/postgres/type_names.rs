@@ -26,7 +26,18 @@ fn plain_type(data_type: &mut DataType) {
         [schema, name] if schema == "pg_catalog" => name,
         _ => return,
     };
-    *data_type = match name.as_str() {
+    let named = match name.strip_prefix('_') {
+        // `_int4` is `int4[]` there.
+        Some(item) => called(item).map(|item| DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(item), None))),
+        None => called(name),
+    };
+    if let Some(named) = named {
+        *data_type = named;
+    }
+}
+
+fn called(name: &str) -> Option<DataType> {
+    Some(match name {
         "bool" => DataType::Boolean,
         "int2" => DataType::SmallInt(None),
         "int4" => DataType::Integer(None),
@@ -43,6 +54,6 @@ fn plain_type(data_type: &mut DataType) {
         "uuid" => DataType::Uuid,
         "json" => DataType::JSON,
         "jsonb" => DataType::JSONB,
-        _ => return,
-    };
+        _ => return None,
+    })
 }

@@ -4,7 +4,7 @@
 //! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
 //! become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `foreign`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `row_stars`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `foreign`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run
 //! it: `access`.
 
 mod access;
@@ -48,6 +48,7 @@ mod requests;
 mod returning;
 mod rewrite;
 mod row_rules;
+mod row_stars;
 mod row_types;
 mod schemas;
 mod sequences;

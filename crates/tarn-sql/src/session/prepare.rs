@@ -378,6 +378,8 @@ impl Session {
     async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
         let with_columns = self.with_row_types(statement)?;
         let statement = with_columns.as_ref().unwrap_or(statement);
+        let with_fields = self.with_row_stars(statement, declared).await?;
+        let statement = with_fields.as_ref().unwrap_or(statement);
         match statement {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let name = write_target(statement)?;

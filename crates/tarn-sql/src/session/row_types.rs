@@ -1,10 +1,11 @@
 //! Which columns has a row of a type that a statement names? Those that it was made with, or of the table or view that is
-//! called so: `json_populate_recordset(NULL::t, doc)`.
+//! called so: `json_populate_recordset(NULL::t, doc)`, and `unnest(list::t[])`, both in FROM.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, SelectItem, SetExpr, Statement, TableFactor, Visitor, VisitorMut,
+    ArrayElemTypeDef, DataType, Expr, Ident, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visitor,
+    VisitorMut,
 };
 use tarn_node::types::{TypeKind, UserType};
 use tarn_query::parser::statements;
@@ -13,7 +14,8 @@ use tarn_query::{walk, walk_mut};
 use super::Session;
 use crate::definition::type_text;
 use crate::error::{Result, SqlError, state};
-use crate::postgres::{is_populated, populate};
+use crate::postgres::in_from::query_of;
+use crate::postgres::{call, field_of_row, is_populated, populate};
 use crate::user_types::{type_name, undefined_type};
 
 impl Session {
@@ -25,7 +27,7 @@ impl Session {
         impl Visitor for Calls {
             type Break = ();
             fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-                match is_populated(factor) {
+                match is_populated(factor) || unnested(factor).is_some() {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
@@ -38,7 +40,8 @@ impl Session {
         impl VisitorMut for Populated<'_> {
             type Break = SqlError;
             fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
-                match populate(factor, |named| self.0.columns_of_type(named)) {
+                let columns = |named: &DataType| self.0.columns_of_type(named);
+                match populate(factor, columns).and_then(|()| self.0.unnest_rows(factor)) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => ControlFlow::Break(error),
                 }
@@ -49,6 +52,35 @@ impl Session {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(Some(own)),
         }
+    }
+
+    /// The rows of an array have a column for each of their fields.
+    fn unnest_rows(&self, factor: &mut TableFactor) -> Result<()> {
+        let Some(named) = unnested(factor) else { return Ok(()) };
+        let is_label = |name: &str| self.node.types().get(name).is_some_and(|of| of.enumerated().is_some());
+        if type_name(named).is_none_or(|name| is_label(&name)) {
+            return Ok(());
+        }
+        let columns = self.columns_of_type(named)?;
+        let TableFactor::UNNEST { alias, array_exprs, .. } = factor else { return Ok(()) };
+        let rows = call("unnest", std::mem::take(array_exprs));
+        let items = columns.into_iter().map(|(name, _)| SelectItem::ExprWithAlias {
+            expr: field_of_row(rows.clone(), &name),
+            alias: Ident::with_quote('"', name),
+        });
+        let Some(subquery) = query_of(items.collect()) else { return Ok(()) };
+        let mut alias = alias.take().unwrap_or(TableAlias {
+            explicit: true,
+            name: Ident::new("unnest"),
+            columns: vec![],
+            at: None,
+        });
+        // That of a column of values, which was put there.
+        if matches!(&alias.columns[..], [column] if column.name == alias.name) {
+            alias.columns.clear();
+        }
+        *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
+        Ok(())
     }
 
     fn columns_of_type(&self, named: &DataType) -> Result<Vec<(String, DataType)>> {
@@ -62,6 +94,29 @@ impl Session {
         let table = self.definition(&name).map_err(|_| undefined_type(&name))?;
         let columns = table.shown().iter().enumerate();
         columns.map(|(at, column)| Ok((column.name.clone(), written_type(&type_text(&table, at))?))).collect()
+    }
+}
+
+/// The type of the items of an array that is unnested, if it is said there and is none of the language's.
+fn unnested(factor: &TableFactor) -> Option<&DataType> {
+    fn items(array: &Expr) -> Option<&DataType> {
+        let of = match array {
+            Expr::Nested(array) => return items(array),
+            Expr::Cast { data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)), .. } => item.as_ref(),
+            Expr::Array(array) => array.elem.iter().find_map(|item| match item {
+                Expr::Cast { data_type, .. } => Some(data_type),
+                _ => None,
+            })?,
+            _ => return None,
+        };
+        matches!(of, DataType::Custom(..)).then_some(of)
+    }
+    match factor {
+        TableFactor::UNNEST { array_exprs, with_ordinality: false, .. } => match &array_exprs[..] {
+            [array] => items(array),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::catalog_types::type_oid;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
+use crate::row_fields::column_of;
 use crate::transaction::{Made, What};
 use crate::type_sql::{Beside, TypeChange, TypeSql, check_count};
 use crate::user_types::{columns_of, mentions, undefined_type};
@@ -46,6 +47,7 @@ impl Session {
             for column in columns {
                 // Whether there is such a type is told by who reads it.
                 self.plan(&written(&format!("SELECT NULL::{}", column.data_type))?, &[]).await?;
+                column_of(&column.data_type, self.node.types())?;
             }
         }
         let (node, who, named, kind) = (Arc::clone(&self.node), self.principal(), name.to_owned(), kind.clone());

@@ -25,7 +25,8 @@ use crate::altered::Called;
 use crate::comment_sql::{Comment, Commented};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
-use crate::names::check_name;
+use crate::names::{check_name, quote};
+use crate::row_type::named;
 use crate::seen_schemas::REWRITES;
 use crate::shown::shown;
 use crate::temporary::{OnCommit, OwnTable, read_as};
@@ -426,9 +427,13 @@ fn column_type(name: &str, field: &FieldRef) -> Result<DataType> {
         return Ok(DataType::Text);
     }
     data_type_of(field).map_err(|_| {
+        let of = match named(field.data_type()) {
+            Some((_, row)) => quote(row),
+            None => field.data_type().to_string(),
+        };
         SqlError::unsupported(
-            format!("column \"{name}\" of type {} in a view", field.data_type()),
-            "cast it in the query, as to text",
+            format!("column \"{name}\" of type {of} in a view"),
+            "cast it in the query, as to text; of a row, name its fields",
         )
     })
 }

@@ -16,6 +16,7 @@ use tarn_types::{DataType as Stored, Forms, Style, arrow_field, data_type_of};
 
 use super::function::{failed, undefined};
 use crate::error::{SqlError, state};
+use crate::row_type::is_anonymous;
 use crate::rows::texts;
 
 /// The functions.
@@ -328,7 +329,7 @@ impl Values {
             return Ok(Values { texts: nulls.collect(), form: Form::List(ends, Box::new(items)) });
         }
         if let (Some(rows), DataType::Struct(fields)) = (values.as_struct_opt(), values.data_type()) {
-            let is_anonymous = fields.iter().enumerate().all(|(at, field)| *field.name() == format!("c{at}"));
+            let is_anonymous = is_anonymous(fields);
             let columns = rows.columns().iter().zip(fields).enumerate().map(|(at, (values, field))| {
                 // As PostgreSQL calls those of ROW(…).
                 let name = if is_anonymous { format!("f{}", at + 1) } else { field.name().clone() };

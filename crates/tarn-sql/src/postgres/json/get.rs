@@ -86,7 +86,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// A `json` whose escapes mean nothing is an error when it is looked into, wherever they stand.
-pub(super) fn check_escapes(text: &str) -> Result<(), SqlError> {
+pub(in crate::postgres) fn check_escapes(text: &str) -> Result<(), SqlError> {
     if text.contains("\\u")
         && let Err(fault @ (Fault::Nul | Fault::Surrogate)) = normal_form(text)
     {

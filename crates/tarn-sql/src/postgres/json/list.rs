@@ -23,6 +23,9 @@ pub(super) const RECORD: [&str; 2] = ["tarn_json_record", "tarn_jsonb_record"];
 /// The items of a document that is an array of objects.
 pub(super) const RECORDS: [&str; 2] = ["tarn_json_records", "tarn_jsonb_records"];
 
+/// The same, for rows that are filled.
+pub(super) const FILLED_RECORDS: [&str; 2] = ["tarn_json_filled_records", "tarn_jsonb_filled_records"];
+
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Json as OfJson, Jsonb as OfJsonb};
@@ -43,6 +46,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         function(RECORD[1], &[OfJsonb], list, |args| record(Json::of(args[0].text()))),
         function(RECORDS[0], &[OfJson], list, |args| records(checked(args[0].text())?, "json_to_recordset")),
         function(RECORDS[1], &[OfJsonb], list, |args| records(Json::of(args[0].text()), "jsonb_to_recordset")),
+        function(FILLED_RECORDS[0], &[OfJson], list, |args| {
+            records(checked(args[0].text())?, "json_populate_recordset")
+        }),
+        function(FILLED_RECORDS[1], &[OfJsonb], list, |args| {
+            records(Json::of(args[0].text()), "jsonb_populate_recordset")
+        }),
         function(VALUE_TEXTS[1], &[OfJsonb], list, |args| value_texts(Json::of(args[0].text()))),
     ]
 }

@@ -11,7 +11,7 @@
 //! - `path`: what a `jsonpath` finds
 //! - `build`: JSON of other values
 //! - `marked`: what `coalesce` and CASE give of JSON
-//! - `written`: calls that are read as others: aggregates and sets; `set_lax` and `to_record`: two of them; `populate`: one that a session knows the columns of
+//! - `written`: calls that are read as others: aggregates and sets; `set_lax`, `record_sets` and `to_record`: some of them; `populate`: one that a session knows the columns of
 
 mod assigned;
 mod build;
@@ -28,6 +28,7 @@ mod marked;
 mod operators;
 mod path;
 pub(super) mod populate;
+pub(super) mod record_sets;
 mod set_lax;
 pub(super) mod to_record;
 mod walk;
@@ -41,7 +42,10 @@ use tarn_query::{Rule, datafusion};
 
 pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF};
 pub(super) use self::compare::OF_TEXTS;
+pub(super) use self::get::check_escapes;
 pub(super) use self::marked::{is_untyped, values_of};
+pub(super) use self::to_record::JSON_AS;
+pub(super) use self::walk::{Json, Kind};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {

@@ -1,27 +1,19 @@
 //! What are the columns of `json_populate_recordset(NULL::t, doc)`? Those of a row of `t`, so it is `json_to_recordset(doc) AS t(a int, b text)`. Which they are
-//! is known to a session alone: a statement is changed so when it is prepared.
+//! is known to a session alone: a statement is changed so when it is prepared. Of a row that is given, `row(1, 'x')::t`, it is a query of the fields of what the function gives.
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Statement, TableAlias, TableAliasColumnDef,
-    TableFactor, TableFunctionArgs, Value,
+    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, SelectItem, Statement, TableAlias,
+    TableAliasColumnDef, TableFactor, TableFunctionArgs, Value,
 };
 use tarn_query::datafusion;
 
+use super::record_sets::{populated, populates};
 use super::to_record;
-use super::written::named;
 use crate::error::{Result, SqlError};
 use crate::postgres::calls::take;
+use crate::postgres::in_from::query_of;
+use crate::postgres::row_access::field_of;
 use crate::postgres::select_list;
-
-/// Whether it is one of these functions, and if so: of which JSON, and whether it gives a row for each item.
-fn populates(name: &ObjectName) -> Option<(usize, bool)> {
-    let (of, rest) = named(name)?;
-    match rest.as_str() {
-        "_populate_record" => Some((of, false)),
-        "_populate_recordset" => Some((of, true)),
-        _ => None,
-    }
-}
 
 /// Whether a part of FROM is a call of them.
 pub(crate) fn is_populated(factor: &TableFactor) -> bool {
@@ -35,7 +27,7 @@ pub(crate) fn is_populated(factor: &TableFactor) -> bool {
 
 /// The same with the columns that `columns_of` knows.
 ///
-/// Errors: those of `columns_of`; `0A000` for a row that others are put into.
+/// Errors: those of `columns_of`; `0A000` for a row whose type is not told by a cast.
 pub(crate) fn in_from(
     factor: &mut TableFactor,
     columns_of: impl Fn(&DataType) -> Result<Vec<(String, DataType)>>,
@@ -56,10 +48,17 @@ pub(crate) fn in_from(
     };
     let Expr::Cast { expr, data_type, .. } = row else { return Err(no_type(&called)) };
     if !matches!(expr.as_ref(), Expr::Value(value) if value.value == Value::Null) {
-        return Err(SqlError::unsupported(
-            format!("{called} of a row that is given"),
-            format!("{called}(NULL::type, …), and coalesce its columns"),
-        ));
+        let columns = columns_of(&*data_type)?;
+        let populated = populated(of, is_set, take(row), take(doc));
+        let items = columns.into_iter().map(|(name, _)| SelectItem::ExprWithAlias {
+            expr: field_of(populated.clone(), &name),
+            alias: Ident::with_quote('"', name),
+        });
+        let Some(subquery) = query_of(items.collect()) else { return Ok(()) };
+        let alias =
+            alias.take().unwrap_or(TableAlias { explicit: true, name: Ident::new(called), columns: vec![], at: None });
+        *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
+        return Ok(());
     }
     if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {
         return Err(SqlError::unsupported(

@@ -7,8 +7,8 @@
 
 use tarn_query::sqlparser::ast::helpers::attached_token::AttachedToken;
 use tarn_query::sqlparser::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, TableAlias,
-    TableFactor, TableFunctionArgs, Value,
+    ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, Ident,
+    SelectItem, TableAlias, TableFactor, TableFunctionArgs, Value,
 };
 
 use super::list::{RECORD, RECORDS};
@@ -16,15 +16,18 @@ use super::marked::AS_JSON;
 use super::written::{document, named};
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
-use crate::postgres::calls::{binary, call, take};
+use crate::postgres::calls::{binary, call, number, take};
 use crate::postgres::fitted::fitted;
 use crate::postgres::in_from::query_of;
 use crate::postgres::kept_as_text::{JSON, JSONB};
 
+/// A piece of JSON as a value of the type of the second argument, which is NULL; the third says where it is from, the fourth of how many
+/// dimensions its type is written.
+pub(in crate::postgres) const JSON_AS: &str = "tarn_json_as";
+
 /// A call in FROM becomes a query of the columns that its alias names.
 ///
-/// Errors: `42601` without types of columns; `0A000` for types that are not read from JSON here, and for the alias of anything else that has
-/// types.
+/// Errors: `42601` without types of columns; `0A000` for the alias of anything else that has types.
 pub(in crate::postgres) fn in_from(factor: &mut TableFactor) -> Result<()> {
     let (name, alias, args) = match factor {
         TableFactor::Table {
@@ -77,6 +80,13 @@ fn no_types() -> SqlError {
         .with_hint("FROM json_to_record(…) AS x(a int, b text)")
 }
 
+fn dimensions(of: &DataType) -> u64 {
+    match of {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => 1 + dimensions(item),
+        _ => 0,
+    }
+}
+
 /// A member of an object as a value of this type.
 fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
     let key = || Expr::Value(Value::SingleQuotedString(fold(name)).with_empty_span());
@@ -90,10 +100,11 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
     };
     let text = get(BinaryOperator::LongArrow);
     match of {
-        DataType::Array(_) => Err(SqlError::unsupported(
-            format!("{of} as the type of a column of JSON is not supported"),
-            "text or jsonb, and a cast of it",
-        )),
+        // Of types that somebody made it is not known here what they are.
+        DataType::Array(_) | DataType::Custom(..) => {
+            let null = cast(Expr::Value(Value::Null.with_empty_span()), of.clone());
+            Ok(call(JSON_AS, vec![get(BinaryOperator::Arrow), null, key(), number(dimensions(of))]))
+        }
         DataType::Text | DataType::Varchar(None) => Ok(text),
         // A `null` of JSON is NULL here.
         DataType::JSON | DataType::JSONB => {

@@ -8,11 +8,11 @@ use tarn_types::json::{Fault, unescape};
 
 /// A value, as a piece of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Json<'a>(&'a str);
+pub(in crate::postgres) struct Json<'a>(&'a str);
 
 /// What a value is, in the order of PostgreSQL's `jsonb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(in crate::postgres) enum Kind {
     Null,
     String,
     Number,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// As `jsonb_typeof` says it.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::postgres) fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
             Kind::String => "string",
@@ -36,15 +36,15 @@ impl Kind {
 }
 
 impl<'a> Json<'a> {
-    pub(super) fn of(text: &'a str) -> Json<'a> {
+    pub(in crate::postgres) fn of(text: &'a str) -> Json<'a> {
         Json(text.trim_matches(is_blank))
     }
 
-    pub(super) fn text(self) -> &'a str {
+    pub(in crate::postgres) fn text(self) -> &'a str {
         self.0
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(in crate::postgres) fn kind(self) -> Kind {
         match self.0.as_bytes().first() {
             Some(b'{') => Kind::Object,
             Some(b'[') => Kind::Array,
@@ -55,18 +55,18 @@ impl<'a> Json<'a> {
         }
     }
 
-    pub(super) fn is_scalar(self) -> bool {
+    pub(in crate::postgres) fn is_scalar(self) -> bool {
         !matches!(self.kind(), Kind::Array | Kind::Object)
     }
 
     /// The items of an array; of anything else, none.
-    pub(super) fn items(self) -> impl Iterator<Item = Json<'a>> {
+    pub(in crate::postgres) fn items(self) -> impl Iterator<Item = Json<'a>> {
         let mut rest = if self.kind() == Kind::Array { &self.0[1..] } else { "" };
         std::iter::from_fn(move || next_value(&mut rest))
     }
 
     /// The members of an object, in the order of the text; of anything else, none.
-    pub(super) fn members(self) -> impl Iterator<Item = (Name<'a>, Json<'a>)> {
+    pub(in crate::postgres) fn members(self) -> impl Iterator<Item = (Name<'a>, Json<'a>)> {
         let mut rest = if self.kind() == Kind::Object { &self.0[1..] } else { "" };
         std::iter::from_fn(move || {
             let name = next_value(&mut rest)?;
@@ -75,7 +75,7 @@ impl<'a> Json<'a> {
     }
 
     /// Of several members of that name, the last.
-    pub(super) fn member(self, name: &str) -> Result<Option<Json<'a>>, Fault> {
+    pub(in crate::postgres) fn member(self, name: &str) -> Result<Option<Json<'a>>, Fault> {
         let mut found = None;
         for (of, value) in self.members() {
             if of.is(name)? {
@@ -86,7 +86,7 @@ impl<'a> Json<'a> {
     }
 
     /// From the end, if negative.
-    pub(super) fn item(self, index: i64) -> Option<Json<'a>> {
+    pub(in crate::postgres) fn item(self, index: i64) -> Option<Json<'a>> {
         match usize::try_from(index) {
             Ok(index) => self.items().nth(index),
             Err(_) => {
@@ -97,12 +97,12 @@ impl<'a> Json<'a> {
     }
 
     /// What a string says.
-    pub(super) fn string(self) -> Result<Cow<'a, str>, Fault> {
+    pub(in crate::postgres) fn string(self) -> Result<Cow<'a, str>, Fault> {
         unescape(self.between_quotes())
     }
 
     /// As `->>` gives it: what a string says, of anything else its text. `None`: `null`.
-    pub(super) fn as_text(self) -> Result<Option<Cow<'a, str>>, Fault> {
+    pub(in crate::postgres) fn as_text(self) -> Result<Option<Cow<'a, str>>, Fault> {
         match self.kind() {
             Kind::Null => Ok(None),
             Kind::String => self.string().map(Some),
@@ -117,19 +117,19 @@ impl<'a> Json<'a> {
 
 /// The name of a member.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Name<'a>(&'a str);
+pub(in crate::postgres) struct Name<'a>(&'a str);
 
 impl<'a> Name<'a> {
-    pub(super) fn text(self) -> Result<Cow<'a, str>, Fault> {
+    pub(in crate::postgres) fn text(self) -> Result<Cow<'a, str>, Fault> {
         unescape(self.0)
     }
 
     /// The member with this value, as it is written in a `jsonb`.
-    pub(super) fn with(self, value: Json<'_>) -> String {
+    pub(in crate::postgres) fn with(self, value: Json<'_>) -> String {
         format!("\"{}\": {}", self.0, value.text())
     }
 
-    pub(super) fn is(self, name: &str) -> Result<bool, Fault> {
+    pub(in crate::postgres) fn is(self, name: &str) -> Result<bool, Fault> {
         Ok(if self.0.contains('\\') { self.text()? == name } else { self.0 == name })
     }
 }
