@@ -160,7 +160,7 @@ impl Session {
 
     async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match self.is_named() {
-            false => match self.holds_keys(prepared) {
+            false => match self.is_transaction(prepared) {
                 false => self.run_by_kind(prepared, parameters).await,
                 true => self.run_with_keys(prepared, parameters).await,
             },

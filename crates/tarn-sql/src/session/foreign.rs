@@ -56,8 +56,11 @@ impl Session {
         self.node.tables().edges(&altered)
     }
 
-    /// Whether a statement writes a table with foreign keys, or one that others refer to.
-    pub(super) fn holds_keys(&self, prepared: &Prepared) -> bool {
+    /// Whether a statement is a transaction: it writes a table with foreign keys, or one that others refer to, or it has several parts that write.
+    pub(super) fn is_transaction(&self, prepared: &Prepared) -> bool {
+        if matches!(*prepared.kind, Kind::With(_)) {
+            return true;
+        }
         let edges = self.edges();
         let has = |name: &str| self.table(name).is_ok_and(|table| edges.has(table.schema().id));
         !edges.is_empty() && written_table(prepared).is_some_and(|name| has(&name))

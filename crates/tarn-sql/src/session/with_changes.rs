@@ -25,7 +25,6 @@ use futures::{FutureExt, StreamExt, stream};
 use tarn_query::dml::Dml;
 
 use super::current_of::is_about_cursor;
-use super::in_parts::MAX_ROUNDS;
 use super::placeholders::Declared;
 use super::prepare::{Kind, Planned, bind, of_both};
 use super::returning::{self, Answers};
@@ -34,7 +33,7 @@ use crate::budget::Reservation;
 use crate::error::{Result, SqlError, state};
 use crate::names::{DATABASE, fold};
 use crate::shown::shown;
-use crate::transaction::{Open, Transaction, no_room};
+use crate::transaction::no_room;
 use crate::with_sql::{WITH, WithSql};
 
 /// Such a statement, planned.
@@ -129,7 +128,7 @@ impl Session {
         Ok(Relations { catalog, tables })
     }
 
-    /// Runs it, in the transaction that goes on, or as one.
+    /// Runs it in the transaction that goes on, which is its own where nobody began one (`foreign.rs`).
     pub(super) async fn with_changes(
         &self,
         asked: &WithChanges,
@@ -137,24 +136,7 @@ impl Session {
         parameters: Vec<Parameter>,
     ) -> Result<Answer> {
         let parameters = bind(&prepared.parameters, parameters)?;
-        let is_open = self.transaction.lock().is_open();
-        if is_open {
-            return self.run_steps(asked, &parameters).await;
-        }
-        for round in 1.. {
-            let (read_only, isolation) = self.transaction_defaults()?;
-            *self.transaction.lock() = Transaction::Open(Open::implicit(read_only, isolation, self.temporary.now()));
-            self.query.begin();
-            let done = match self.run_steps(asked, &parameters).await {
-                Ok(answer) => self.commit().await.map(|_| answer),
-                Err(error) => self.rollback().await.and(Err(error)),
-            };
-            match done {
-                Err(error) if error.state() == state::SERIALIZATION_FAILURE && round < MAX_ROUNDS => {}
-                done => return done,
-            }
-        }
-        unreachable!("rounds end")
+        self.run_steps(asked, &parameters).await
     }
 
     /// Runs all parts; what they write is held.
