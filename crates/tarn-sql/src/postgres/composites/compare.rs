@@ -16,7 +16,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::BinaryOperator;
 use tarn_query::{datafusion, each_expression};
 
-use super::cast::{name_of, type_of};
+use super::convert::{name_of, type_of};
 use super::function::{field, is_absent, values};
 use crate::error::{SqlError, state};
 use crate::row_type::named;

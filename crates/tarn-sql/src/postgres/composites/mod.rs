@@ -1,15 +1,15 @@
-//! What is a value of a row type, `ROW(1, 'x')::pair`, to a statement? A struct of the planner's, whose first field says in its metadata of which type it is:
-//! so what goes through CASE, UNION and subqueries is of the type still. The rows of a table are of a type that is called as the table is, and
-//! has no number of its own.
+//! What is a value of a row type, `ROW(1, 'x')::pair`, to a statement? A struct of the planner's that says of which type it is (`row_type`), and has the fields
+//! that columns of a table would be (`row_fields`). `(v).a` is a function of it (`postgres/row_access`).
 //!
 //! - `text`: what a text says that is a row, `(1,"a b",)`
 //! - `function`: functions of rows, which plans call
-//! - `cast`: what becomes a row, and fields that are asked for
+//! - `convert`: how a value becomes a row; `cast`: what is cast to one, and fields that are asked for
 //! - `compare`: comparisons, and what is NULL
 //! - `populate`: rows that are read out of JSON
 
 mod cast;
 mod compare;
+mod convert;
 mod function;
 mod populate;
 mod text;

@@ -21,7 +21,7 @@ use tarn_query::datafusion;
 use tarn_types::json::quote;
 use tarn_types::{DataType as Stored, data_type_of};
 
-use super::cast::{Converting, name_of, null_of, type_of};
+use super::convert::{Converting, name_of, null_of, type_of};
 use super::function::{field, row_of};
 use super::text::fields_of_text;
 use crate::error::{SqlError, state};
@@ -260,7 +260,7 @@ impl ScalarUDFImpl for OfJson {
             What::Member(_) => "tarn_json_field",
             What::Has(_) => "tarn_json_has_field",
             What::IsNull => "tarn_json_is_null",
-            What::Value => "tarn_json_value",
+            What::Value => "tarn_json_there",
             What::Text => "tarn_json_text",
             What::List { .. } => "tarn_json_list",
         }
