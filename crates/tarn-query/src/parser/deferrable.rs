@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_said_is_kept_and_the_rest_is_read_as_ever() {
         let read = |sql: &str| {
-            let read = parse_with(sql, |parser| deferrable(parser))?;
+            let read = parse_with(sql, deferrable)?;
             Ok::<_, ParseError>(read.map(|read| match read.statement {
                 Statement::StartTransaction { modes, modifier, .. } => {
                     (modes.len(), begins_deferrable(modifier.as_ref()))

@@ -139,7 +139,7 @@ impl Session {
 
     fn allow_kind(&self, asking: &Asking, kind: &Kind) -> Result<()> {
         match kind {
-            Kind::With(asked) => asked.kinds().try_for_each(|kind| self.allow_kind(asking, kind)),
+            Kind::With(with) => with.steps.iter().try_for_each(|step| self.allow_kind(asking, &step.kind)),
             Kind::Keyed { plan, table } => {
                 // The one that has the name now: it is the one that is read.
                 let table = self.definition(&table.name)?;

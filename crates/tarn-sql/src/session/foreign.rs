@@ -47,6 +47,9 @@ use crate::transaction::{Does, Open, Transaction};
 /// Rows that one statement may change, or delete, because their parents go: they are held in memory.
 const MAX_ORPHANS: usize = 100_000;
 
+/// How often a statement of several parts runs that finds a key where it inserts.
+const MAX_MOVED: usize = 4;
+
 impl Session {
     /// All foreign keys, as the session sees tables.
     pub(super) fn edges(&self) -> Arc<Edges> {
@@ -99,13 +102,17 @@ impl Session {
                     },
                     Err(error) => self.rollback().await.and(Err(error)),
                 };
+                // A statement that commits by itself reads again what others changed meanwhile. What it found free and is taken by now it finds taken then, perhaps
+                // by the row that it replaces; what a part of it inserts may be there because somebody else moved the rows first that another part read.
+                let is_anew = |error: &SqlError| match error.state() {
+                    state::SERIALIZATION_FAILURE => true,
+                    state::UNIQUE_VIOLATION => {
+                        is_committing || (matches!(*prepared.kind, Kind::With(_)) && round < MAX_MOVED)
+                    }
+                    _ => false,
+                };
                 match answer {
-                    // A statement that commits by itself reads again what others changed meanwhile. What it found free and is taken by now it finds
-                    // taken then, perhaps by the row that it replaces.
-                    Err(error)
-                        if (error.state() == state::SERIALIZATION_FAILURE
-                            || is_committing && error.state() == state::UNIQUE_VIOLATION)
-                            && round < MAX_ROUNDS => {}
+                    Err(error) if round < MAX_ROUNDS && is_anew(&error) => {}
                     answer => return answer,
                 }
             }

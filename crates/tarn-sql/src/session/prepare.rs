@@ -34,7 +34,6 @@ use super::named::Path;
 use super::placeholders::{
     Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
 };
-use super::with_changes::WithChanges;
 use crate::activity::Way;
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
@@ -142,6 +141,24 @@ pub(super) enum Kind {
     Vacuum(Box<Vacuum>),
     Constraints(Box<SetConstraints>),
     Explain(Box<Explained>),
+}
+
+/// A statement behind a WITH that changes rows, planned (`with_changes.rs`).
+#[derive(Debug)]
+pub(super) struct WithChanges {
+    /// In the order in which they run.
+    pub(super) steps: Vec<Step>,
+}
+
+/// One part of it.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// What others call its rows, and their columns. `None`: nobody reads them.
+    pub(super) relation: Option<(String, SchemaRef)>,
+    /// Whether it answers.
+    pub(super) is_last: bool,
+    /// A query, or a change of rows.
+    pub(super) kind: Kind,
 }
 
 /// What a statement is, the types of its parameters, and the columns that it answers.

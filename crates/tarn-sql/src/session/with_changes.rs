@@ -26,7 +26,7 @@ use tarn_query::dml::Dml;
 
 use super::current_of::is_about_cursor;
 use super::placeholders::Declared;
-use super::prepare::{Kind, Planned, bind, of_both};
+use super::prepare::{Kind, Planned, Step, WithChanges, bind, of_both};
 use super::returning::{self, Answers};
 use super::{Answer, Batches, Parameter, Prepared, Session};
 use crate::budget::Reservation;
@@ -35,30 +35,6 @@ use crate::names::{DATABASE, fold};
 use crate::shown::shown;
 use crate::transaction::no_room;
 use crate::with_sql::{WITH, WithSql};
-
-/// Such a statement, planned.
-#[derive(Debug)]
-pub(super) struct WithChanges {
-    /// In the order in which they run.
-    steps: Vec<Step>,
-}
-
-/// One part.
-#[derive(Debug)]
-pub(super) struct Step {
-    /// What others call its rows, and their columns. `None`: nobody reads them.
-    relation: Option<(String, SchemaRef)>,
-    /// Whether it answers.
-    is_last: bool,
-    /// A query, or a change of rows.
-    pub(super) kind: Kind,
-}
-
-impl WithChanges {
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.steps.iter().map(|step| &step.kind)
-    }
-}
 
 /// What parts read of each other, while they are planned.
 struct Relations {

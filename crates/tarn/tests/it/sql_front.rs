@@ -89,7 +89,6 @@ fn a_delete_with_a_limit_deletes_nothing() {
             "SELECT * FROM dl FOR UPDATE SKIP LOCKED",
             "SELECT * FROM dl TABLESAMPLE SYSTEM (1)",
             "SELECT * FROM (SELECT 1 AS a INTO other) AS x",
-            "WITH x AS (SELECT 1) DELETE FROM dl",
         ] {
             let state = state(&client, sql).await;
             assert!(state == "0A000" || state == "42601", "{sql}: {state}");

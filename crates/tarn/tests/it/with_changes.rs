@@ -27,8 +27,11 @@ async fn rows_that_many_move_at_once_are_moved_once() {
             match client.query(&statement, &[&taker]).await {
                 Ok(taken) if taken.is_empty() => break n_taken,
                 Ok(taken) => n_taken += taken.len(),
-                // Others were first too often: nothing of it is written then.
-                Err(error) => assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}"),
+                // Others were first, too often or with the very rows: nothing of it is written then.
+                Err(error) => {
+                    let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
+                    assert!(["40001", "23505"].contains(&code.as_str()), "{error}");
+                }
             }
         }
     });
@@ -52,7 +55,7 @@ async fn it_is_a_part_of_its_transaction_and_message() {
     let failed = failure(client.batch_execute(&format!("{take}; SELECT 1 / 0")).await);
     assert_eq!(failed.0, "22012");
     assert_eq!(rows(&other, "SELECT count(*) FROM jobs").await, [["2"]]);
-    client.batch_execute(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobs")).await.unwrap();
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobs").await.unwrap();
     other.batch_execute("INSERT INTO jobs VALUES (3, 'c')").await.unwrap();
     client.batch_execute(take).await.unwrap();
     let all = "WITH taken AS (DELETE FROM jobs RETURNING *), put AS (INSERT INTO done SELECT *, 1 FROM taken RETURNING id) SELECT id FROM put";
