@@ -2,13 +2,13 @@
 //!
 //! A row needs its parent if it has an entry without NULL in the index that serves its foreign key, and a key of a parent is gone if it was deleted among the
 //! parent's rows or the entries of its unique constraint. So what a commit owes to foreign keys is told by the keys that it writes, whoever wrote them and
-//! wherever the rows lie ([`Owed`]): "this key is there" and "no entry of these values is there".
+//! wherever the rows lie (`Owed`): "this key is there" and "no entry of these values is there".
 //!
 //! ```text
 //! commit ─> gates of its tables ─> latches of the keys that it owes something ─> what is owed is looked at ─> one write of the log ─> all is let go
 //! ```
 //!
-//! Who needs a parent holds the latch of its key shared, who takes the key away holds it alone ([`Latches`]). Both look at what is committed and in effect, and
+//! Who needs a parent holds the latch of its key shared, who takes the key away holds it alone (`latches.rs`). Both look at what is committed and in effect, and
 //! let go behind that: so of two that meet the second sees the first. Nobody holds a latch but while he commits. A table with foreign keys is written through
 //! [`TableService::commit_together`] alone; all others ask one flag.
 //!
@@ -66,7 +66,7 @@ type Asked<'a> = (&'a [u8], &'a [Value]);
 /// Children of a parent that is gone.
 pub struct Orphans {
     pub edge: Edge,
-    /// The key of the parent, among those of [`Referenced::keys`].
+    /// The key of the parent, among those of [`tarn_types::Referenced::keys`].
     pub parent: Vec<u8>,
     /// The engine keys of the children.
     pub rows: Vec<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! What does a foreign key refer to, and by what are the rows found that do?
 //!
 //! A key of the parent is what its rows are found by: its primary key, or the entries of a unique constraint. So "is the parent there" is whether one
-//! engine key is, wherever the row lies. Rows of the child are found by the entries of an index of theirs ([`Rules::serving`]), which all
+//! engine key is, wherever the row lies. Rows of the child are found by the entries of an index of theirs ([`crate::Rules::serving`]), which all
 //! begin with the values.
 //!
 //! ```text
