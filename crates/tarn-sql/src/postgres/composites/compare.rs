@@ -172,7 +172,12 @@ fn is_row(of: &DataType) -> bool {
 }
 
 fn is_row_written(expr: &Expr) -> bool {
-    matches!(expr, Expr::ScalarFunction(call) if call.func.name() == "struct")
+    match expr {
+        Expr::ScalarFunction(call) => call.func.name() == "struct",
+        // `ROW(1, 2)` is called as it is written.
+        Expr::Alias(alias) => is_row_written(&alias.expr),
+        _ => false,
+    }
 }
 
 fn is_text_written(expr: &Expr) -> bool {
