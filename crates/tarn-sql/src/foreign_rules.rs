@@ -129,7 +129,7 @@ fn deferral(said: Option<&ConstraintCharacteristics>) -> Result<(bool, bool)> {
 }
 
 /// Adds foreign keys to a table whose columns and other constraints are all known. `parent_of` finds tables by the names that are said; the table itself is
-/// found by its own. Answers the names that are not theirs to choose: places of indexes that come with them.
+/// found by its own.
 ///
 /// Errors: as PostgreSQL's of such a constraint.
 pub fn add(

@@ -3,12 +3,11 @@
 
 use crate::sqlparser::ast::{Set, Statement, TransactionModifier, Value};
 use crate::sqlparser::parser::Parser;
-use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
+use crate::sqlparser::tokenizer::Token;
 
 use super::accepted::wrong;
-use super::dialect::{Bounds, PgDialect};
-use super::overriding::is_word;
-use super::{ParseError, Read, parse_tokens, read};
+use super::overriding::{is_word, read_whole, tokens_of_statement};
+use super::{ParseError, Read};
 
 /// A statement about a transaction has so many tokens at most that mean something, or nobody looks for the words in it.
 const MAX_AHEAD: usize = 64;
@@ -39,10 +38,7 @@ pub fn deferrable(parser: &mut Parser<'_>) -> Result<Option<Read>, ParseError> {
     if !is_there(parser) {
         return Ok(None);
     }
-    let mut tokens: Vec<TokenWithSpan> = Vec::new();
-    while !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
-        tokens.push(parser.next_token());
-    }
+    let mut tokens = tokens_of_statement(parser);
     // The last one counts, as in PostgreSQL.
     let mut says = true;
     while let Some(at) = tokens.iter().position(|token| is_word(&token.token, "deferrable")) {
@@ -61,12 +57,7 @@ pub fn deferrable(parser: &mut Parser<'_>) -> Result<Option<Read>, ParseError> {
             (false, false) => drop(tokens.drain(from..=at)),
         }
     }
-    let dialect = PgDialect::new(Bounds::of(tokens.len()));
-    let mut statement = parse_tokens(&dialect, tokens, |parser| {
-        let statement = read(parser)?;
-        parser.expect_token(&Token::EOF)?;
-        Ok::<_, ParseError>(statement)
-    })?;
+    let mut statement = read_whole(tokens)?;
     match &mut statement.statement {
         Statement::StartTransaction { modifier, .. } => {
             *modifier = Some(if says { TransactionModifier::Deferred } else { TransactionModifier::Immediate });

@@ -3,7 +3,7 @@
 
 use crate::sqlparser::ast::{Insert, Statement};
 use crate::sqlparser::parser::Parser;
-use crate::sqlparser::tokenizer::Token;
+use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::dialect::{Bounds, PgDialect};
 use super::{ParseError, Read, parse_tokens, read};
@@ -44,21 +44,34 @@ impl Overriding {
 /// Errors: as those of [`super::statement`], about what is left without it.
 pub fn overriding(parser: &mut Parser<'_>) -> Result<Option<Read>, ParseError> {
     let Some((at, says)) = place(parser) else { return Ok(None) };
-    let mut tokens = Vec::new();
-    while !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
-        tokens.push(parser.next_token());
-    }
+    let mut tokens = tokens_of_statement(parser);
     tokens.drain(at..at + 3);
-    let dialect = PgDialect::new(Bounds::of(tokens.len()));
-    let mut insert = parse_tokens(&dialect, tokens, |parser| {
-        let insert = read(parser)?;
-        parser.expect_token(&Token::EOF)?;
-        Ok::<_, ParseError>(insert)
-    })?;
+    let mut insert = read_whole(tokens)?;
     if let Statement::Insert(insert) = &mut insert.statement {
         says.keep(insert);
     }
     Ok(Some(insert))
+}
+
+/// Takes the tokens of the next statement, without what ends it.
+pub(super) fn tokens_of_statement(parser: &mut Parser<'_>) -> Vec<TokenWithSpan> {
+    let mut tokens = Vec::new();
+    while !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
+        tokens.push(parser.next_token());
+    }
+    tokens
+}
+
+/// The statement that tokens are, all of them.
+///
+/// Errors: as those of [`super::statement`].
+pub(super) fn read_whole(tokens: Vec<TokenWithSpan>) -> Result<Read, ParseError> {
+    let dialect = PgDialect::new(Bounds::of(tokens.len()));
+    parse_tokens(&dialect, tokens, |parser| {
+        let statement = read(parser)?;
+        parser.expect_token(&Token::EOF)?;
+        Ok(statement)
+    })
 }
 
 /// Where the three words stand among the tokens that mean something: behind the table and its columns.

@@ -83,8 +83,7 @@ fn changes(cte: &Cte) -> bool {
 /// Whether it is an UPDATE or DELETE that does not read its WITH at one place.
 fn is_read_more_than_once(statement: &Statement) -> bool {
     let Statement::Query(query) = statement else { return false };
-    matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_))
-        && matches!(as_change(statement.clone()), Err(ParseError::Refused { .. }))
+    is_change(&query.body) && matches!(as_change(statement.clone()), Err(ParseError::Refused { .. }))
 }
 
 fn apart(statement: Statement) -> Result<Parts, ParseError> {
