@@ -29,7 +29,7 @@ TPCDS_ARGS ?=
 RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-metastore-build bench-archive test-metastore-bench bench-cache bench-cache-build test-cache-bench bench-micro bench-promises bench-sql soak soak-hostile soak-fuzz test-clients-all
+.PHONY: help setup setup-tests setup-bench build demo test test-rust test-metastore-backends test-clients test-hostile test-postgres test-generated test-fuzz test-raftlog-adapters lint clippy doc deny locks fmt tidy bench-adhoc bench-load bench-tpch bench-tpcds bench-raftlog bench-raftlog-build test-raftlog-bench bench-metastore bench-archive bench-cache bench-micro bench-promises bench-sql soak soak-hostile soak-fuzz test-clients-all
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -174,7 +174,7 @@ bench-raftlog-build: setup-bench
 	@if scripts/setup --has-go; then cd bench/badger && CGO_ENABLED=0 go build -trimpath -o $(RELEASE)/tarn-bench-badger .; \
 	else rm -f $(RELEASE)/tarn-bench-badger; fi
 
-# CI asks whether the benches run, not how fast: they are built as the tests are, in their folder, which has most of what they need.
+# CI asks whether the bench runs, not how fast: it is built as the tests are, in their folder, which has most of what it needs.
 # RocksDB's C++ and Badger are left out.
 RAFTLOG_CI := --manifest-path bench/raftlog/Cargo.toml --no-default-features
 test-raftlog-bench: setup ## bench/raftlog in short form, without RocksDB and Badger: formatting, clippy, tests, one quick run
@@ -189,35 +189,14 @@ $(TARN_PYTHON_HTTPFS): tests/clients/requirements-httpfs.txt
 	@python3 -m venv $(TARN_VENV)-httpfs
 	@$@ -m pip install --quiet --disable-pip-version-check -r $<
 
-bench-metastore: build bench-metastore-build setup-tests $(TARN_PYTHON_HTTPFS) ## the metastore's backends, and an archive's search beside DuckDB and DataFusion (JSON on stdout); needs 17 GB of disk
+bench-metastore: build setup-tests $(TARN_PYTHON_HTTPFS) ## the metastore's backends, and an archive's search beside DuckDB and DataFusion (JSON on stdout); needs 17 GB of disk
 	@$(RELEASE)/tarn-bench metastore --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(METASTORE_ARGS)
-
-# The program behind `tarn-bench metastore`; it also runs alone.
-bench-metastore-build: setup
-	@cargo build --release --manifest-path bench/metastore/Cargo.toml
 
 bench-archive: build setup-tests $(TARN_PYTHON_HTTPFS) ## a rare word in 2,000 attached Parquet files, beside DuckDB and DataFusion (JSON on stdout)
 	@$(RELEASE)/tarn-bench archive --json --python $(TARN_VENV)/bin/python --python-httpfs $(TARN_PYTHON_HTTPFS) $(ARCHIVE_ARGS)
 
-METASTORE_CI := --manifest-path bench/metastore/Cargo.toml
-test-metastore-bench: setup ## bench/metastore in short form, embedded alone: formatting, clippy, one quick run
-	cargo fmt --manifest-path bench/metastore/Cargo.toml --check
-	cargo clippy $(METASTORE_CI) --all-targets --no-deps -- -D warnings
-	cargo clippy $(METASTORE_CI) --no-default-features --all-targets --no-deps -- -D warnings
-	cargo run $(METASTORE_CI) --no-default-features -- --quick --backend embedded
-
-bench-cache: build bench-cache-build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
+bench-cache: build ## the page cache alone: hits beside plain reads, cold reads by page size (JSON on stdout); 3 GB of disk
 	@$(RELEASE)/tarn-bench cache --json $(CACHE_ARGS)
-
-# The program behind `tarn-bench cache`; it also runs alone.
-bench-cache-build: setup
-	@cargo build --release --manifest-path bench/cache/Cargo.toml
-
-CACHE_CI := --manifest-path bench/cache/Cargo.toml
-test-cache-bench: setup ## bench/cache in short form: formatting, clippy, one quick run
-	cargo fmt --manifest-path bench/cache/Cargo.toml --check
-	cargo clippy $(CACHE_CI) --all-targets --no-deps -- -D warnings
-	cargo run $(CACHE_CI) -- --quick
 
 # What one sees of a hot loop; what a user sees of it, the benches above tell. The name of a bench after -- runs it alone: MICRO_ARGS="-- prune".
 MICRO_ARGS ?=

@@ -1,7 +1,7 @@
 //! `tarn-bench metastore`: the metastore's backends on one workload, and what an archive's reader sees of it.
 //!
-//! The databases compared with have no place in this workspace, so the bench is a program of its own (`bench/metastore`, built by
-//! `make bench-metastore-build`); this hands it the arguments, asks the archive (`archive.rs`) too, and prints both as one.
+//! The backends are asked in a program of their own (`tarn-bench-metastore`), because this one must not know the inside; this hands it the arguments, asks
+//! the archive (`archive.rs`) too, and prints both as one.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -76,7 +76,7 @@ fn stores(options: &Options) -> Result<Value> {
     if let Some(dir) = &options.archive.scratch {
         command.arg("--scratch").arg(dir);
     }
-    let missing = || format!("start {} (make bench-metastore-build builds it)", program.display());
+    let missing = || format!("start {} (make build builds it)", program.display());
     let out = command.spawn().and_then(std::process::Child::wait_with_output).with_context(missing)?;
     // With failures it ends so, and says in its report what it did measure.
     let report = serde_json::from_slice(&out.stdout);

@@ -11,7 +11,18 @@ use anyhow::Context;
 use crate::Complaint;
 
 /// Crates that drive others, and so have threads and a clock: services, faces, the binary and the tools.
-const DRIVERS: [&str; 8] = ["tarn", "tarn-node", "tarn-sql", "tarn-pg", "tarn-http", "tarn-net", "tarn-bench", "xtask"];
+const DRIVERS: [&str; 10] = [
+    "tarn",
+    "tarn-node",
+    "tarn-sql",
+    "tarn-pg",
+    "tarn-http",
+    "tarn-net",
+    "tarn-bench",
+    "tarn-bench-cache",
+    "tarn-bench-metastore",
+    "xtask",
+];
 
 /// What a library's production code must not call, and what to do instead.
 const NOT_IN_LIBRARIES: [(&str, &str); 9] = [

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -98,22 +100,21 @@ impl Rates {
     }
 
     fn add(&mut self, bytes: u64, read: impl FnOnce() -> Result<()>) -> Result<()> {
-        let (t, cpu) = (Instant::now(), cpu_s());
+        let (t, cpu) = (Instant::now(), cpu_s()?);
         read()?;
-        self.note(bytes, t, cpu);
-        Ok(())
+        self.note(bytes, t, cpu)
     }
 
     async fn add_async(&mut self, bytes: u64, read: impl Future<Output = Result<()>>) -> Result<()> {
-        let (t, cpu) = (Instant::now(), cpu_s());
+        let (t, cpu) = (Instant::now(), cpu_s()?);
         read.await?;
-        self.note(bytes, t, cpu);
-        Ok(())
+        self.note(bytes, t, cpu)
     }
 
-    fn note(&mut self, bytes: u64, t: Instant, cpu: f64) {
+    fn note(&mut self, bytes: u64, t: Instant, cpu: f64) -> Result<()> {
         self.all.push(bytes as f64 / t.elapsed().as_secs_f64() / 1e9);
-        self.per_cpu_s.push(bytes as f64 / (cpu_s() - cpu) / 1e9);
+        self.per_cpu_s.push(bytes as f64 / (cpu_s()? - cpu) / 1e9);
+        Ok(())
     }
 
     /// Round by round: both were measured in a row.
@@ -127,9 +128,10 @@ impl Rates {
 }
 
 /// What this process has used of all processors.
-fn cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+fn cpu_s() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF)?;
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
 impl Filled {

@@ -11,8 +11,10 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
-use tarn_metastore::{Metastore, MetastoreExt, Probe};
-use tarn_types::FileId;
+use tarn_metastore::{Metastore, MetastoreExt, Probe, Remote};
+use tarn_metastore_cql::Cql;
+use tarn_metastore_postgres::Postgres;
+use tarn_types::{FileId, ManualClock};
 
 use crate::embedded::Cold;
 use crate::measure::{self, ms};
@@ -42,21 +44,13 @@ pub struct Report {
 
 /// By the scheme of the URL.
 pub async fn connect(url: &str) -> Result<Arc<dyn Metastore>> {
-    #[cfg(any(feature = "postgres", feature = "cassandra"))]
-    {
-        use tarn_types::ManualClock;
-        let remote = tarn_metastore::Remote { timeout_ms: 120_000, ..tarn_metastore::Remote::new(url) };
-        let (clock, runtime) = (Arc::new(ManualClock::new(0)), tokio::runtime::Handle::current());
-        #[cfg(feature = "postgres")]
-        if url.starts_with("postgres") {
-            return Ok(Arc::new(tarn_metastore_postgres::Postgres::connect(&remote, clock, &runtime).await?));
-        }
-        #[cfg(feature = "cassandra")]
-        if url.starts_with("cql") {
-            return Ok(Arc::new(tarn_metastore_cql::Cql::connect(&remote, clock, &runtime).await?));
-        }
+    let remote = Remote { timeout_ms: 120_000, ..Remote::new(url) };
+    let (clock, runtime) = (Arc::new(ManualClock::new(0)), tokio::runtime::Handle::current());
+    match url.split(':').next() {
+        Some("postgres" | "postgresql") => Ok(Arc::new(Postgres::connect(&remote, clock, &runtime).await?)),
+        Some("cql") => Ok(Arc::new(Cql::connect(&remote, clock, &runtime).await?)),
+        _ => bail!("no backend is for {url}: postgres://user@host/database or cql://host:port"),
     }
-    bail!("this build has no backend for {url}")
 }
 
 /// In a process of its own, timed from its first line.

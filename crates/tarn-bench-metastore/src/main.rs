@@ -6,10 +6,6 @@
 
 mod embedded;
 mod measure;
-#[cfg(feature = "postgres")]
-mod naive;
-#[cfg(not(feature = "postgres"))]
-#[path = "no_naive.rs"]
 mod naive;
 mod reads;
 mod remote;
