@@ -105,7 +105,7 @@ class Tables:
         # How sequences were when they were last brought into step: last value, and whether it was given.
         self.sequences: dict[str, list[str | None]] = {}
         # The script's own tables that stand-ins replaced: what takes its transaction back brings them back, too.
-        self.hidden: set[str] = set()
+        self.hidden: dict[str, Relation] = {}
         self.look()
 
     def look(self, both_made: bool = False) -> None:
@@ -217,7 +217,7 @@ class Tables:
     def refresh(self, placed: Placed) -> None:
         relation = placed.relation
         if placed.kind == OWN and relation.is_temporary:
-            self.remove_own(relation.name)
+            self.remove_own(relation)
             self.place(relation)
             return
         mark = " ".join(map(str, self.postgres.must(mark_of(relation), PATIENCE_S).rows[0]))
@@ -276,17 +276,22 @@ class Tables:
             if self.tarn.ask(f"DROP {kind} {quoted(name)}").error is None:
                 return
 
-    def remove_own(self, name: str) -> None:
+    def remove_own(self, relation: Relation) -> None:
         """The script's session has it to itself, and it would hide a stand-in."""
-        self.hidden.add(name)
-        self.script.ask(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+        self.hidden[relation.name] = relation
+        self.drop_own(relation)
+
+    def drop_own(self, relation: Relation) -> None:
+        """With views of it, which are stale as it is, and come as stand-ins of their own."""
+        kind = "VIEW" if relation.kind == "v" else "TABLE"
+        self.script.ask(f"DROP {kind} IF EXISTS pg_temp.{quoted(relation.name)} CASCADE")
 
     def transaction_undone(self) -> None:
         """What was dropped in it is there again, and hides stand-ins."""
-        for name in self.hidden:
+        for name, relation in self.hidden.items():
             placed = self.placed.get(name)
             if placed is None or placed.kind != OWN:
-                self.script.ask(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+                self.drop_own(relation)
 
     def written(self, names: set[str]) -> None:
         """Both wrote them, so that what was copied is there no more."""
@@ -308,7 +313,7 @@ class Tables:
     def drop(self, name: str) -> None:
         placed = self.placed.pop(name)
         if placed.kind == OWN and placed.relation.is_temporary:
-            self.remove_own(name)
+            self.remove_own(placed.relation)
         else:
             self.remove(name)
 
