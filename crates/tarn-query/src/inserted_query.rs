@@ -102,8 +102,10 @@ impl Session {
     }
 }
 
-/// Whether there are as many values as columns that they are for.
-pub(crate) fn check_count(n_given: usize, n_columns: usize) -> Result<()> {
+/// Whether an `INSERT` gives as many values as there are columns that they are for.
+///
+/// Errors: it gives more, or fewer.
+pub fn check_count(n_given: usize, n_columns: usize) -> Result<()> {
     let message = match n_given.cmp(&n_columns) {
         Ordering::Equal => return Ok(()),
         Ordering::Greater => "INSERT has more expressions than target columns",

@@ -149,6 +149,7 @@ pub use error::{Error, Result};
 pub use hot::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, RowBatches,
 };
+pub use inserted_query::check_count;
 pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule, ViewTexts};
 pub use operator_function::{BinaryKernel, operator_function};

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, DoUpdate, Expr, Ident, Insert, ObjectName, OnConflict, OnConflictAction,
     OnInsert, Parens, SetExpr, Statement, Update, Values,
 };
+use tarn_query::check_count;
 use tarn_query::defaults::{only_expression, type_of};
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_query::keyed::is_default;
@@ -288,13 +289,7 @@ fn rows_written_out(mut insert: Insert, table: &TableSchema) -> Result<Insert> {
         return Ok(insert);
     };
     // What does not fit is told where the rows are planned.
-    if values.rows.iter().any(|row| row.content.len() != insert.columns.len()) {
-        let message = match n_given > insert.columns.len() {
-            true => "INSERT has more expressions than target columns",
-            false => "INSERT has more target columns than expressions",
-        };
-        return Err(SqlError::new(state::SYNTAX_ERROR, message));
-    }
+    values.rows.iter().try_for_each(|row| check_count(row.content.len(), insert.columns.len()))?;
     let mut columns = vec![];
     for (at, name) in std::mem::take(&mut insert.columns).into_iter().enumerate() {
         let ident = name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
