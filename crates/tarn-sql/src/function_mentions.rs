@@ -47,19 +47,23 @@ pub fn mentions<'a>(
     found
 }
 
+/// Whether a call of this name is one of the function of this full name.
+pub fn is_called(call: &ObjectName, name: &str) -> bool {
+    let parts: Option<Vec<String>> = call.0.iter().map(|part| part.as_ident().map(fold)).collect();
+    match parts.as_deref() {
+        Some([only]) => name == only,
+        Some([.., schema, own]) => name == full_name::join(schema, own),
+        _ => false,
+    }
+}
+
 /// Whether a part of a statement calls a function of this full name. One that is named without a schema is in `public`.
 pub fn calls(part: &impl Walked, name: &str) -> bool {
     struct Calls<'a>(&'a str);
 
     impl Calls<'_> {
         fn is(&self, name: &ObjectName) -> ControlFlow<()> {
-            let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(fold)).collect();
-            let is_it = match parts.as_deref() {
-                Some([name]) => self.0 == name,
-                Some([.., schema, name]) => self.0 == full_name::join(schema, name),
-                _ => false,
-            };
-            if is_it { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if is_called(name, self.0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 

@@ -557,6 +557,12 @@ impl Transaction {
         self.own_of(table).map_or(0, |own| own.n_changes())
     }
 
+    /// How often the transaction changed rows of any table.
+    pub fn n_changes_in_all(&self) -> u64 {
+        let Transaction::Open(open) = self else { return 0 };
+        open.own.values().map(|writes| writes.own.n_changes()).sum()
+    }
+
     /// What the transaction wrote into a table.
     pub fn own_of(&self, table: TableId) -> Option<Arc<OwnWrites>> {
         let Transaction::Open(open) = self else { return None };

@@ -29,6 +29,8 @@ pub struct Facts {
     pub locked: Option<Arc<TableSchema>>,
     /// How often the transaction had changed rows of that table when it was declared.
     pub n_changes: u64,
+    /// A `VOLATILE` function that reads tables, and how often the transaction had changed rows of any table then: it would see what is changed later.
+    pub volatile: Option<(String, u64)>,
     pub scroll: Scroll,
     pub is_binary: bool,
     pub is_holdable: bool,

@@ -35,6 +35,17 @@ impl Session {
             return Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, message).with_hint("BEGIN first"));
         }
         self.cursors.check_free(&declared.name)?;
+        // Outside of a transaction all rows are read now.
+        let volatile = depth.and_then(|_| self.volatile_in(&declared.query));
+        if let Some(function) = volatile.as_ref().filter(|_| declared.is_holdable) {
+            return Err(SqlError::unsupported(
+                format!(
+                    "a cursor WITH HOLD in a transaction that calls {function}, a VOLATILE function which reads tables"
+                ),
+                "ALTER FUNCTION … STABLE: it reads what is there when the cursor is declared",
+            ));
+        }
+        let volatile = volatile.map(|function| (function, self.transaction.lock().n_changes_in_all()));
         let columns = locked.as_ref().map(|table| answered(&plan, table));
         let n_changes = locked.as_ref().map_or(0, |table| self.transaction.lock().n_changes(table.id));
         let stream = self.query.stream(self.permitted(plan)?, parameters).await?;
@@ -59,6 +70,7 @@ impl Session {
             statement: declared.text.clone(),
             schema,
             n_changes,
+            volatile,
             locked,
             scroll,
             is_binary: declared.is_binary,
@@ -72,6 +84,16 @@ impl Session {
     /// Rows of a cursor, or how many of them were passed. An error ends the cursor.
     pub(super) async fn fetch(&self, fetch: &Fetch) -> Result<Answer> {
         let facts = self.cursors.facts(&fetch.cursor)?;
+        if let Some((function, n_changes)) = &facts.volatile
+            && self.transaction.lock().n_changes_in_all() != *n_changes
+        {
+            return Err(SqlError::unsupported(
+                format!(
+                    "FETCH behind a change of rows from a cursor that calls {function}, a VOLATILE function which reads tables"
+                ),
+                "ALTER FUNCTION … STABLE: it reads what is there when the cursor is declared",
+            ));
+        }
         let mut taken = self.cursors.take(&fetch.cursor)?;
         if facts.locked.is_some() {
             return Box::pin(self.fetch_locked(fetch, facts, taken)).await;

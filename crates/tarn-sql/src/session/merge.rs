@@ -24,6 +24,7 @@ use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::error::Error;
 use tarn_node::write::{Written, all_written, conflict, merge as one_batch};
+use tarn_query::check_count;
 use tarn_query::dml::DmlKind;
 use tarn_query::merge::{Action, Asked, Clause, Merge, When};
 use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, encode_cells_columnar, encode_keys};
@@ -90,6 +91,7 @@ impl Session {
         }
         let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
         let table = table.schema();
+        self.check_volatile(statement, table)?;
         let (asked, inserts) = asked(merge, table)?;
         let [pairs, source] = asked.queries(table)?;
         let queries = [self.plan(&pairs, declared).await?, self.plan(&source, declared).await?];
@@ -287,11 +289,9 @@ fn inserted(given: &MergeInsertExpr, table: &TableSchema) -> Result<(Statement, 
     {
         let n_given = values.rows.first().map_or(0, |row| row.content.len());
         let n_wanted = if given.columns.is_empty() { table.shown().len() } else { given.columns.len() };
-        if n_given > n_wanted {
-            return Err(SqlError::new(state::SYNTAX_ERROR, "INSERT has more expressions than target columns"));
-        }
-        if n_given < n_wanted && !given.columns.is_empty() {
-            return Err(SqlError::new(state::SYNTAX_ERROR, "INSERT has more target columns than expressions"));
+        // Without names, columns behind those that are given have their defaults.
+        if n_given > n_wanted || !given.columns.is_empty() {
+            check_count(n_given, n_wanted)?;
         }
         *query.body = SetExpr::Values(values.clone());
         insert.source = Some(query);

@@ -59,6 +59,7 @@ mod utility;
 mod vacuum;
 pub(crate) mod vars;
 mod views;
+mod volatile;
 mod with_changes;
 
 use std::collections::{BTreeMap, HashMap};

@@ -402,6 +402,7 @@ impl Session {
                 let name = write_target(statement)?;
                 self.check_no_view(statement, &name)?;
                 let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
+                self.check_volatile(statement, table.schema())?;
                 let written = written_out(statement, table.schema())?;
                 if let Statement::Update(update) = written.as_ref()
                     && let Some(asked) = moves::asked(update, table.schema())?
