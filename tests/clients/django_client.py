@@ -24,15 +24,19 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 SERVER = {"ENGINE": "django.db.backends.postgresql", "HOST": HOST, "PORT": PORT, "USER": USER, "NAME": DATABASE}
 settings.configure(
     DATABASES={"default": SERVER},
-    INSTALLED_APPS=["django.contrib.postgres", "shop"],
+    INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions", "django.contrib.postgres", "shop"],
     MIGRATION_MODULES={"shop": "shop_migrations"},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    SECRET_KEY="of the test alone",
     USE_TZ=True,
     TIME_ZONE="Europe/Zurich",
 )
 django.setup()
 
+from django.contrib.auth import authenticate  # noqa: E402
+from django.contrib.auth.models import Group, Permission, User  # noqa: E402
 from django.contrib.postgres.fields import ArrayField  # noqa: E402
+from django.contrib.sessions.backends.db import SessionStore  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import IntegrityError, connection, migrations, models, transaction  # noqa: E402
 from django.db.models import Avg, Count, F, Max, Q, Sum  # noqa: E402
@@ -298,6 +302,27 @@ def migrate():
     change(migrations.RunSQL("ALTER TABLE shop_visit DROP COLUMN owner_id"))
 
 
+def accounts():
+    """What most projects begin with: users, groups, permissions, sessions. Their migrations make columns wider, each in a transaction."""
+    told("migrate", "auth", verbosity=0)
+    told("migrate", "sessions", verbosity=0)
+    assert "[X] 0012_alter_user_first_name_max_length" in told("showmigrations", "auth")
+    user = User.objects.create_user("ada", "ada@example.com", "a secret", first_name="A" * 150)
+    assert authenticate(username="ada", password="a secret") == user and authenticate(username="ada", password="none") is None
+    refused("23505", lambda: User.objects.create_user("ada"))
+    group = Group.objects.create(name="readers")
+    group.permissions.set(Permission.objects.filter(content_type__app_label="auth", codename__startswith="view_"))
+    user.groups.add(group)
+    user = User.objects.get(username="ada")
+    assert user.has_perm("auth.view_user") and not user.has_perm("auth.delete_user")
+    assert User.objects.filter(groups__permissions__codename="view_group").get() == user
+    session = SessionStore()
+    session["basket"] = [1, 2]
+    session.create()
+    assert SessionStore(session.session_key)["basket"] == [1, 2]
+    assert user.delete()[1] == {"auth.User_groups": 1, "auth.User": 1}
+
+
 def inspect():
     text = told("inspectdb", "shop_shop", "django_migrations")
     if not IS_POSTGRES:
@@ -317,6 +342,6 @@ def end():
     assert "shop_shop" not in connection.introspection.table_names()
 
 
-for part in (begin, orm, documents, transactions, zones, migrate, inspect, end):
+for part in (begin, orm, documents, transactions, zones, migrate, accounts, inspect, end):
     part()
     print(f"{part.__name__}: passed", flush=True)

@@ -343,6 +343,17 @@ fn adds_foreign_key(actions: &[Action]) -> bool {
     actions.iter().any(adds)
 }
 
+/// Whether `USING` says no more than `TYPE` does: `TYPE varchar(9) USING code::varchar(9)`, as Django writes it.
+fn is_own_cast(using: &Expr, column: &str, to: &SqlType) -> bool {
+    match using {
+        Expr::Nested(of) => is_own_cast(of, column, to),
+        Expr::Cast { expr, data_type, format: None, array: false, .. } => {
+            matches!(expr.as_ref(), Expr::Identifier(name) if fold(name) == column) && data_type == to
+        }
+        _ => false,
+    }
+}
+
 /// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column that is NOT NULL.
 fn in_passes(actions: &[Action]) -> Vec<&Action> {
     let pass = |action: &&Action| match action {
@@ -543,7 +554,8 @@ impl Changed {
             (Some(before), Some(after)) => before == after || before.widens_to(after),
         };
         let is_of_type = self.to.enumerated(at).map(|of| of.id) == labels.as_ref().map(|of| of.id);
-        if wanted == now && is_wider && using.is_none() && is_of_type {
+        let says_no_more = using.is_none_or(|expr| is_own_cast(expr, column, to));
+        if wanted == now && is_wider && says_no_more && is_of_type {
             self.to.options.rules.entry(id).length = n_chars;
             self.to.options.rules.forget_empty();
             return Ok(());
