@@ -1,9 +1,9 @@
 //! Does a statement ask Postgres' catalog, and how is it made one that can be planned?
 //!
 //! The rewrites of crate `datafusion-pg-catalog` make psql's, JDBC's and psycopg's metadata queries plannable. Some of
-//! them replace what they do not understand (a correlated subquery by NULL, text that looks like an array by an array):
-//! these are for statements that read nothing but the catalog. Whatever is asked of a statement is asked of its syntax
-//! tree: a column that is called `jpg_url` is no catalog.
+//! them take text that looks like an array for one: these are for statements that read nothing but the catalog. The one
+//! that makes NULL of each subquery in a select list is left out: they are planned. Whatever is asked of a statement is
+//! asked of its syntax tree: a column that is called `jpg_url` is no catalog.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -19,8 +19,9 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_pg_catalog::pg_catalog::PG_CATALOG_TABLES;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use datafusion_pg_catalog::sql::rules::{
-    CurrentUserVariableToSessionUserFunctionCall, FixVersionColumnName, PrependUnqualifiedPgTableName,
-    RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier,
+    AliasDuplicatedProjectionRewrite, CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral,
+    FixVersionColumnName, PrependUnqualifiedPgTableName, ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation,
+    RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
 use tarn_query::{walk, walk_mut};
 
@@ -80,7 +81,7 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
         return replaced;
     }
     let rewritten = statements.into_iter().zip(uses).map(|(statement, found)| match found {
-        found if found.is_all() => WHOLE.rewrite(statement),
+        found if found.is_all() => CATALOG.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
         CatalogUse { is_named: true, .. } => NAMES.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
         _ => statement,
     });
@@ -367,6 +368,23 @@ static NAMES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
+/// Rewrites of statements that read nothing but the catalog.
+static CATALOG: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    vec![
+        Box::new(AliasDuplicatedProjectionRewrite) as Rule,
+        Box::new(ResolveUnqualifiedIdentifier),
+        Box::new(RewriteArrayAnyAllOperation),
+        Box::new(PrependUnqualifiedPgTableName),
+        Box::new(StripCallableQualifier),
+        Box::new(FixArrayLiteral),
+        Box::new(CurrentUserVariableToSessionUserFunctionCall),
+        Box::new(StripCollate),
+        Box::new(RewritePgCatalogOperator),
+        Box::new(RewriteRegCastToSubquery::new()),
+        Box::new(FixVersionColumnName),
+    ]
+});
+
 /// A few queries of clients are known as a whole, and replaced by ones that can be planned. `None`: this is none of
 /// them.
 fn replaced(whole: &PostgresCompatibilityParser, sql: &str) -> Option<Vec<Statement>> {
@@ -546,12 +564,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_replaced_in_statements_of_the_catalog_alone() {
+    fn subqueries_in_select_lists_stay_what_they_are() {
         let rewritten = |sql: &str| compatible(sql, statements(sql).unwrap())[0].to_string();
         let mixed = "SELECT version(), (SELECT max(v.stars) FROM vote AS v WHERE v.photo = p.id) FROM photo AS p";
         assert!(rewritten(mixed).contains("SELECT max(v.stars)"), "{}", rewritten(mixed));
         let catalog = "SELECT c.relname, (SELECT d.x FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid) FROM pg_catalog.pg_class c";
-        assert!(rewritten(catalog).contains("NULL"), "{}", rewritten(catalog));
+        assert!(rewritten(catalog).contains("SELECT d.x"), "{}", rewritten(catalog));
         // One of those that are replaced as a whole.
         let known = "select c.oid,pg_catalog.pg_total_relation_size(c.oid) as total_rel_size,\
                      pg_catalog.pg_relation_size(c.oid) as rel_size FROM pg_class c WHERE c.relnamespace='public'";

@@ -229,7 +229,9 @@ fn from_shared(error: &DataFusionError) -> SqlError {
     let state = match error.find_root() {
         DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
             SchemaError::AmbiguousReference { .. } => state::AMBIGUOUS_COLUMN,
-            SchemaError::FieldNotFound { .. } => state::UNDEFINED_COLUMN,
+            SchemaError::FieldNotFound { field, valid_fields } => {
+                return planner_messages::no_column(field, valid_fields);
+            }
             SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => {
                 state::DUPLICATE_COLUMN
             }

@@ -3,7 +3,36 @@
 //! DataFusion tells a plan that cannot be made by a sentence alone. Here the sentences that statements of users bring about have PostgreSQL's SQLSTATE and
 //! words; any other stays as it is (42000). What tables, columns and functions are missing is found elsewhere (`session/prepare.rs`).
 
+use datafusion::common::Column;
+use tarn_query::datafusion;
+use tarn_types::full_name;
+
 use crate::error::{SqlError, state};
+
+/// Columns that an error lists.
+const MAX_LISTED: usize = 12;
+
+/// The error of a name of which there is no column among these: `42P01` where there is no table of that name, either.
+pub(crate) fn no_column(name: &Column, columns: &[Column]) -> SqlError {
+    let table = |column: &Column| column.relation.as_ref().map(|of| full_name::bare(of.table()).to_owned());
+    let (state, message) = match table(name) {
+        None => (state::UNDEFINED_COLUMN, format!("column \"{}\" does not exist", name.name)),
+        Some(of) if columns.iter().any(|column| table(column).as_ref() == Some(&of)) => {
+            (state::UNDEFINED_COLUMN, format!("column {of}.{} does not exist", name.name))
+        }
+        Some(of) => (state::UNDEFINED_TABLE, format!("missing FROM-clause entry for table \"{of}\"")),
+    };
+    let shown = |column: &Column| match table(column) {
+        Some(of) => format!("{of}.{}", column.name),
+        None => column.name.clone(),
+    };
+    let mut listed: Vec<String> = columns.iter().take(MAX_LISTED).map(shown).collect();
+    if columns.len() > MAX_LISTED {
+        listed.push("…".to_owned());
+    }
+    let error = SqlError::new(state, message);
+    if listed.is_empty() { error } else { error.with_hint(format!("there are {}", listed.join(", "))) }
+}
 
 /// The error that a sentence of the planner stands for.
 pub(crate) fn told(sentence: &str) -> Option<SqlError> {
