@@ -213,6 +213,7 @@ impl KeyedPlan {
             let asked = |(slot, column): (&Slot, &usize)| match value(*column, slot)? {
                 // What is no label is no value of the column: it is not asked for.
                 text @ Value::Text(_) if table.enumerated(*column).is_some() => fitting(table, *column, text),
+                Value::Text(text) if is_filled(table, *column) => Ok(Value::Text(text.trim_end_matches(' ').into())),
                 value => Ok(value),
             };
             let values = key.iter().zip(&columns).map(asked).collect::<Result<Vec<_>>>()?;
@@ -671,11 +672,7 @@ impl Scope<'_> {
         if self.table.options.rules.uniques[at].repeats {
             return None;
         }
-        let columns = unique_columns(self.table, at);
-        let length = |at: usize| self.table.rules_of(at).and_then(|rules| rules.length);
-        // Blanks at the end of a `char(n)` are no difference, which the planner knows.
-        let is_padded = |at: &usize| matches!(length(*at), Some(Length::Fixed(_)));
-        if columns.iter().any(is_padded) { None } else { self.full(selection, &columns) }
+        self.full(selection, &unique_columns(self.table, at))
     }
 
     fn full(&self, selection: &Expr, columns: &[usize]) -> Option<Vec<Slot>> {
@@ -710,6 +707,11 @@ impl Scope<'_> {
             _ => None,
         }
     }
+}
+
+/// Whether blanks at the end of a text make no other value of the column.
+fn is_filled(table: &TableSchema, column: usize) -> bool {
+    table.rules_of(column).is_some_and(|rules| matches!(rules.length, Some(Length::Fixed(_))))
 }
 
 /// Whether a literal that was read as a value of the column is still what was written: `0.125` is no `NUMERIC(9, 2)`.

@@ -203,6 +203,8 @@ struct Asked {
     all: Statement,
     /// A query of all columns of one table, for those that may be NULL.
     each: Vec<Option<Statement>>,
+    /// A query of all columns of one table by their own names, for those whose alias names columns: its row has the fields of the table.
+    own: Vec<Option<Statement>>,
 }
 
 struct Table {
@@ -240,18 +242,19 @@ impl Visitor for Next {
         }
         let mut found = Found::default();
         let _ = walk(select, &mut found);
-        let (mut tables, mut each) = (vec![], vec![]);
+        let (mut tables, mut each, mut own) = (vec![], vec![], vec![]);
         for from in &select.from {
             each_table(from, &mut |name, factor, is_open| {
                 let relation = TableWithJoins { relation: factor.clone(), joins: vec![] };
                 each.push(is_open.then(|| self.asking(vec![relation])).flatten());
+                own.push(self.by_own_names(factor));
                 let is_unnamed = self.is_unnamed(factor);
                 tables.push(Table { name, is_open, is_unnamed });
             });
         }
         let is_named = found.is_whole || tables.iter().any(|table| found.names.contains(&table.name));
         let all = is_named.then(|| self.asking(select.from.clone())).flatten();
-        self.found = Some(From { asked: all.map(|all| Asked { all, each }), tables });
+        self.found = Some(From { asked: all.map(|all| Asked { all, each, own }), tables });
         ControlFlow::Break(())
     }
 }
@@ -272,6 +275,22 @@ impl Next {
             }
             _ => false,
         }
+    }
+
+    /// `SELECT *` from a table or view without the names that its alias gives to columns. `None`: it gives none, or this is no table, whose row has those names.
+    fn by_own_names(&self, factor: &TableFactor) -> Option<Statement> {
+        let mut relation = factor.clone();
+        let TableFactor::Table { name, alias: Some(alias), args: None, .. } = &mut relation else { return None };
+        let mut ctes = self.withs.iter().flatten().flat_map(|with| &with.cte_tables);
+        let is_cte = match &name.0[..] {
+            [part] => part.as_ident().map(fold).is_some_and(|name| ctes.any(|cte| fold(&cte.alias.name) == name)),
+            _ => false,
+        };
+        if is_cte || alias.columns.is_empty() {
+            return None;
+        }
+        alias.columns.clear();
+        self.asking(vec![TableWithJoins { relation, joins: vec![] }])
     }
 
     /// `SELECT *` from something, with the WITHs around.
@@ -342,7 +361,7 @@ async fn rows_of(
     let LogicalPlan::Projection(all) = of_all else { return Ok(None) };
     let schema = all.input.schema();
     let mut rows = vec![];
-    for (table, of_one) in tables.into_iter().zip(&asked.each) {
+    for (table, (of_one, by_own_names)) in tables.into_iter().zip(asked.each.iter().zip(&asked.own)) {
         let own = schema.iter().filter(|(of, _)| of.is_some_and(|of| of.table() == table.name));
         let own: Vec<&String> = own.map(|(_, field)| field.name()).filter(|name| *name != PLACE).collect();
         let columns = own.iter().map(|name| {
@@ -352,7 +371,15 @@ async fn rows_of(
             let shown = (texts.shown_name)(alike.unwrap_or(name)).to_owned();
             RowColumn { name: (*name).clone(), shown }
         });
-        let columns: Vec<RowColumn> = columns.collect();
+        let mut columns: Vec<RowColumn> = columns.collect();
+        if let Some(by_own_names) = by_own_names
+            && let Ok(of_table) = plan(state, by_own_names.clone()).await
+        {
+            let fields = of_table.schema().fields().iter().filter(|field| *field.name() != PLACE);
+            for (column, field) in columns.iter_mut().zip(fields) {
+                column.shown = (texts.shown_name)(field.name()).to_owned();
+            }
+        }
         let mut tells = None;
         if let Some(of_one) = of_one
             && let Ok(of_one) = plan(state, of_one.clone()).await

@@ -82,7 +82,7 @@ pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
         Sql::Array(ArrayElemTypeDef::SquareBracket(item, _)) => {
             return match length(item)? {
                 Some(Length::Fixed(n)) => Err(SqlError::unsupported(
-                    format!("a column of type char({n})[]"),
+                    format!("an array of type char({n})[]"),
                     format!("varchar({n})[], or text[]"),
                 )),
                 length => Ok(length),

@@ -1,28 +1,30 @@
 //! What is `float8(x)`? PostgreSQL has a function of one argument for each of its casts, which is called as the type is: `date(now())` is
-//! `now()::date`.
+//! `now()::date`. Rows have no such functions, and only the cast itself makes a text of one: so `text(x)` stays a call until it is known what `x` is.
 
 use tarn_query::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     TimezoneInfo,
 };
 
-use super::calls::{is_named, take};
+use super::calls::{call, is_named, take};
 
 /// Types that are cast to so. Those whose names begin a type of several words, or have modifiers, are no functions in PostgreSQL's grammar either.
-const TYPES: [(&str, DataType); 12] = [
+const TYPES: [(&str, DataType); 11] = [
     ("bool", DataType::Boolean),
     ("int2", DataType::SmallInt(None)),
     ("int4", DataType::Integer(None)),
     ("int8", DataType::BigInt(None)),
     ("float4", DataType::Real),
     ("float8", DataType::DoublePrecision),
-    ("text", DataType::Text),
     ("date", DataType::Date),
     ("timestamptz", DataType::Timestamp(None, TimezoneInfo::Tz)),
     ("json", DataType::JSON),
     ("jsonb", DataType::JSONB),
     ("uuid", DataType::Uuid),
 ];
+
+/// A text of anything but a row.
+pub(super) const TEXT: &str = "tarn_text";
 
 /// Makes a cast of a call.
 pub(super) fn as_cast(expr: &mut Expr) {
@@ -46,6 +48,8 @@ pub(super) fn as_cast(expr: &mut Expr) {
     if let Some((_, data_type)) = TYPES.into_iter().find(|(called, _)| is_named(name, called)) {
         let of = Box::new(take(of));
         *expr = Expr::Cast { kind: CastKind::Cast, expr: of, data_type, array: false, format: None };
+    } else if is_named(name, "text") {
+        *expr = call(TEXT, vec![take(of)]);
     }
 }
 

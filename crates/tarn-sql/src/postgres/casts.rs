@@ -30,12 +30,13 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, style_of, zone_of};
 use tarn_types::{
-    DataType as Stored, Enumerated, INFINITE_DAY, INFINITE_US, Length, MINUS_INFINITE_DAY, MINUS_INFINITE_US, Value,
-    Zone, data_type_of, is_infinite_us, midnight_us,
+    DataType as Stored, Enumerated, INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, Value, Zone,
+    data_type_of, is_infinite_us, midnight_us,
 };
 
 use super::calendar::{DAY_US, DAYS};
 use super::extract::intervals;
+use super::filled::is_filled;
 use super::infinite_times::finite;
 use super::instants::is_in_calendar;
 use super::integers::out_of_range;
@@ -153,11 +154,6 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
 fn is_kept_as_text(field: &Field) -> bool {
     Enumerated::of(field).is_some()
         || data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
-}
-
-/// Whether it is a `char(n)`, which is shown with blanks, and is a text without them.
-fn is_filled(field: &Field) -> bool {
-    matches!(Length::of(field), Some(Length::Fixed(_)))
 }
 
 /// Does Arrow cast so, too?

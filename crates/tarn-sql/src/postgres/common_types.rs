@@ -15,8 +15,9 @@ use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
-use tarn_types::{DataType as Stored, Enumerated, Length, TypeId, data_type_of};
+use tarn_types::{DataType as Stored, Enumerated, TypeId, data_type_of};
 
+use super::filled::{self, is_filled};
 use super::kept_as_text::cast_function;
 use super::numeric::numeric;
 use crate::error::{SqlError, state};
@@ -79,7 +80,7 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Resul
         }
         Expr::InList(InList { expr: of, list, .. }) if strictness == Strictness::Strict => {
             check_comparable(of, list, schema)?;
-            as_arrays(of, list, schema)
+            without_blanks_in(of, list, schema) | as_arrays(of, list, schema)
         }
         _ => false,
     };
@@ -114,6 +115,18 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: 
         }
     }
     Ok(is_changed)
+}
+
+/// Texts that are written out, in a list that a `char(n)` is looked for in. Whether there were any.
+fn without_blanks_in(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
+    let is_ours = of.to_field(schema).is_ok_and(|(_, field)| is_filled(&field));
+    let mut is_changed = false;
+    for item in list.iter_mut().filter(|item| is_ours && text_of(item).is_some_and(|text| text.ends_with(' '))) {
+        let text = std::mem::replace(item, Expr::Literal(ScalarValue::Null, None));
+        *item = filled::beside(of, text, schema);
+        is_changed = true;
+    }
+    is_changed
 }
 
 /// Texts that are written out, in a list that an array is looked for in. Whether there were any.
@@ -278,10 +291,6 @@ fn rank(of: &DataType) -> u8 {
         of if of.is_decimal() => 1,
         _ => 0,
     }
-}
-
-pub(super) fn is_filled(field: &Field) -> bool {
-    matches!(Length::of(field), Some(Length::Fixed(_)))
 }
 
 /// A text or a NULL that is written out, which is of no type yet.

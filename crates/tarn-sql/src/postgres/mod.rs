@@ -86,7 +86,8 @@
 //! | `SELECT row_to_json(q) FROM (SELECT 1 AS a) q` | {"a":1} | not known | `tarn-query` `whole_rows` |
 //! | `FROM json_to_record(doc) AS x(a varchar(2))` of a longer text | 22001 | not known | `fitted` |
 //! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
-//! | `SELECT 'abc'::varchar(2)` | ab | abc | `select_list` |
+//! | `SELECT 'abc'::varchar(2)`, `'{abc}'::varchar(2)[]`, `length('a '::char(3))` | ab, {ab}, 1 | abc, {abc}, 2 | `fitted` |
+//! | `SELECT c = 'a ', c LIKE 'a', concat(c, '.')` of a `char(3)` that is `'a'` | t, f, `a  .` | f, t, `a.` | `filled` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
 //! | `VALUES (1), (1) EXCEPT ALL VALUES (1)`, `SELECT 1 EXCEPT SELECT 2.5` | 1, a numeric | no row, an integer | `set_operations` |
 //! | `SELECT x FROM t ORDER BY x FETCH FIRST ROW WITH TIES` | rows that tie, too | not known | `with_ties` |
@@ -134,6 +135,7 @@ mod exact_functions;
 mod exclusions;
 mod extract;
 mod extremes;
+mod filled;
 mod fitted;
 mod float_bytes;
 mod floats;
@@ -236,6 +238,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
                 Arc::new(unions::Unions),
                 Arc::new(typed_arrays::TypedArrays),
                 Arc::new(array_assigned::AssignedItems),
+                Arc::new(filled::ShownWithBlanks),
                 Arc::new(casts::Texts),
             ],
             json::rules(),

@@ -18,16 +18,16 @@
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select,
-    SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan,
-    Visitor, VisitorMut,
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
+    Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan, Visitor, VisitorMut,
 };
 use tarn_query::{ALL_COLUMNS, array_items, walk, walk_mut};
 
 use super::calls::{call, is_call, is_named, is_volatile, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
 use super::epoch::TO_INSTANT;
+use super::fitted::{Longer, fitted};
 use super::format::SIMILAR;
 use super::json::{record_sets, to_record, written as json};
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
@@ -190,7 +190,9 @@ impl VisitorMut for Rewrite {
         }
         array_depths::rewrite(expr);
         float(expr);
-        cast(expr);
+        if let Err(error) = cast(expr) {
+            return ControlFlow::Break(error);
+        }
         operator(expr);
         function(expr);
         ordered_sets::rewrite(expr);
@@ -335,12 +337,15 @@ fn is_column(expr: &Expr) -> bool {
 }
 
 /// `x::numeric` has as many digits as `x`, `x::varchar(3)` three letters.
-fn cast(expr: &mut Expr) {
+///
+/// Errors: as [`length`](crate::column_rules::length) of the type.
+fn cast(expr: &mut Expr) -> Result<()> {
     if let Expr::Cast { data_type, .. } = expr
         && let Some(to) = items_cast_to(data_type)
     {
         *data_type = DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None));
-        return *expr = call(to, vec![take(expr)]);
+        *expr = call(to, vec![take(expr)]);
+        return Ok(());
     }
     let checked = match expr {
         Expr::Cast { expr: of, data_type, .. } => cast_to(data_type).map(|to| call(to, vec![take(of)])),
@@ -350,31 +355,56 @@ fn cast(expr: &mut Expr) {
         _ => None,
     };
     if let Some(checked) = checked {
-        return *expr = checked;
+        *expr = checked;
+        return Ok(());
     }
-    let Expr::Cast { expr: of, data_type, .. } = expr else { return };
+    if let Some((text, of)) = with_length(expr) {
+        if let Some(cut) = fitted(&text, &of, Longer::Cut)? {
+            *expr = cut;
+        }
+        return Ok(());
+    }
+    let Expr::Cast { expr: of, data_type, .. } = expr else { return Ok(()) };
     // The type of a parameter is told by its cast.
     if matches!(of.as_ref(), Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
-        return;
+        return Ok(());
     }
-    let length = match data_type {
-        DataType::Numeric(ExactNumberInfo::None) | DataType::Decimal(ExactNumberInfo::None) => None,
-        DataType::Varchar(Some(length))
-        | DataType::CharacterVarying(Some(length))
-        | DataType::Char(Some(length))
-        | DataType::Character(Some(length)) => match length {
-            CharacterLength::IntegerLength { length, .. } => Some(*length),
-            CharacterLength::Max => return,
-        },
-        _ => return,
-    };
-    *expr = match length {
-        None => call(NUMERIC, vec![take(of)]),
-        Some(length) => {
-            *data_type = DataType::Text;
-            call("left", vec![take(expr), number(length)])
+    if let DataType::Numeric(ExactNumberInfo::None) | DataType::Decimal(ExactNumberInfo::None) = data_type {
+        *expr = call(NUMERIC, vec![take(of)]);
+    }
+    Ok(())
+}
+
+/// What is cast to a type of texts that may have a length, or to an array of such: as a cast to the type without it, and the type.
+fn with_length(expr: &Expr) -> Option<(Expr, DataType)> {
+    fn plain(of: &DataType) -> Option<DataType> {
+        use DataType::{Array, Char, CharVarying, Character, CharacterVarying, Varchar};
+        match of {
+            Varchar(Some(_)) | CharacterVarying(Some(_)) | CharVarying(Some(_)) | Char(_) | Character(_) => {
+                Some(DataType::Text)
+            }
+            Array(ArrayElemTypeDef::SquareBracket(item, n)) => {
+                Some(Array(ArrayElemTypeDef::SquareBracket(Box::new(plain(item)?), *n)))
+            }
+            _ => None,
         }
+    }
+    let (value, data_type) = match expr {
+        Expr::Cast { expr: value, data_type, .. } => (value.as_ref().clone(), data_type),
+        // `char 'abc'` has no length, and `'abc'::char` one.
+        Expr::TypedString(typed) if !matches!(typed.data_type, DataType::Char(None) | DataType::Character(None)) => {
+            (Expr::Value(typed.value.clone()), &typed.data_type)
+        }
+        _ => return None,
     };
+    let text = Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(value),
+        data_type: plain(data_type)?,
+        array: false,
+        format: None,
+    };
+    Some((text, data_type.clone()))
 }
 
 /// `a = ANY('{1,2}')` is `a IN ('1', '2')`, whose texts are read as what `a` is; `a <> ALL('{1,2}')` is `a NOT IN ('1', '2')`.

@@ -13,7 +13,8 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_types::Length;
 
-use super::common_types::{Change, Kind, Strictness, is_filled, is_written, together};
+use super::common_types::{Change, Kind, Strictness, is_written, together};
+use super::filled::is_filled;
 
 /// The rule; it runs before other rules ask for types.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number. DataFusion takes it for a
-//! text, and knows no product with one.
+//! text, and knows no product with one. Beside a `char(n)` it is one, too, and so is compared without the blanks at its end.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -10,6 +10,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 
+use super::filled;
 use super::numeric::numeric;
 
 /// Plans the operators.
@@ -18,7 +19,7 @@ pub(super) struct UnknownOperands;
 
 impl ExprPlanner for UnknownOperands {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+        use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
         let RawBinaryExpr { op, left, right } = expr;
         let (left, right) = match op {
             Plus | Minus | Multiply | Divide | Modulo => match (is_written(&left), is_written(&right)) {
@@ -29,6 +30,11 @@ impl ExprPlanner for UnknownOperands {
                 }
                 _ => (left, right),
             },
+            Eq | NotEq | Lt | LtEq | Gt | GtEq => {
+                let left = filled::beside(&right, left, schema);
+                let right = filled::beside(&left, right, schema);
+                (left, right)
+            }
             _ => (left, right),
         };
         Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tarn_types::{Opaque, data_type_of};
+use tarn_types::{Length, Opaque, data_type_of};
 
 use super::{Answer, Session};
 use crate::ddl::{Ddl, Defined, table_of_columns};
@@ -44,6 +44,12 @@ impl Session {
         });
         let given = columns.collect::<Result<Vec<_>>>()?;
         let mut schema = table_of_columns(create, given, self.sql.settings())?;
+        for (at, field) in fields.fields().iter().enumerate() {
+            if let Some(length) = Length::of(field) {
+                let id = schema.columns[at].id;
+                schema.options.rules.entry(id).length = Some(length);
+            }
+        }
         let labels = fields.fields().iter().map(|field| self.enumerated(field));
         for (at, of) in labels.enumerate().filter_map(|(at, of)| Some((at, of?))) {
             let id = schema.columns[at].id;

@@ -4,9 +4,9 @@
 //! Rows that are both written out, `ROW(a, b) < ROW(1, 2)`, are compared as SQL says, which is another thing (`tarn_query`'s `row_values`).
 
 use arrow::datatypes::{DataType, Field, Fields};
-use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::error::Result;
 use datafusion::logical_expr::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -16,8 +16,8 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::BinaryOperator;
 use tarn_query::{datafusion, each_expression};
 
-use super::convert::{name_of, type_of};
-use super::function::{field, is_absent, values};
+use super::convert::type_of;
+use super::function::{field, is_absent, name_of, values};
 use crate::error::{SqlError, state};
 use crate::row_type::named;
 use crate::rows::{long_name, pg_type};
@@ -41,6 +41,22 @@ impl AnalyzerRule for ComparedRows {
 pub(super) struct RowOperators;
 
 impl ExprPlanner for RowOperators {
+    /// `v.a` is a column `a` of a table `v`, wherever a column is called `v`: a field of that is `(v).a`, which is another expression.
+    fn plan_compound_identifier(
+        &self,
+        field: &Field,
+        _: Option<&TableReference>,
+        names: &[String],
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        let names: Vec<&str> = std::iter::once(field.name().as_str()).chain(names.iter().map(String::as_str)).collect();
+        let (name, tables) = names.split_last().map_or(("", &[][..]), |(name, tables)| (*name, tables));
+        let table = match tables {
+            [.., schema, table] => TableReference::partial(*schema, *table),
+            _ => TableReference::bare(tables.last().copied().unwrap_or_default()),
+        };
+        Ok(PlannerResult::Planned(Expr::Column(Column::new(Some(table), name))))
+    }
+
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
         let op = match expr.op {

@@ -11,22 +11,19 @@ use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
-use datafusion::functions::unicode::expr_fn::left;
 use datafusion::functions_nested::expr_fn::make_array;
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, lit, when};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, when};
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_types::{DataType as Stored, Enumerated, Length, data_type_of};
 
-use super::function::{field, items, part, row_of};
+use super::function::{field, items, name_of, part, row_of};
 use super::text::fields_of_text;
 use crate::arrays::elements_of_text;
 use crate::error::{SqlError, state};
-use crate::names::quote;
-use crate::postgres::fitted::fitted_to;
+use crate::postgres::fitted::{Longer, fitted_to};
 use crate::postgres::kept_as_text::cast_function;
 use crate::row_type::{named, outside};
-use crate::rows::{long_name, pg_type};
 
 /// Whether it is a row, or an array of rows.
 pub(super) fn has_rows(of: &DataType) -> bool {
@@ -189,16 +186,7 @@ impl Converting<'_> {
         }
         if let Some(length) = Length::of(to) {
             let of = Expr::Cast(Cast::new(Box::new(of), to.data_type().clone()));
-            return match to.data_type().is_list() {
-                true if is_null => Ok(of),
-                true => Err(SqlError::unsupported(
-                    format!("a value of a field of type varchar({})[]", length.n_chars()),
-                    "a field of type text[]",
-                )
-                .into()),
-                false if self.is_input => Ok(fitted_to(of, length)),
-                false => Ok(fitted_to(left(of, lit(i64::from(length.n_chars()))), length)),
-            };
+            return Ok(fitted_to(of, length, if self.is_input { Longer::Refused } else { Longer::Cut }));
         }
         if Enumerated::of(to).is_none() && !is_null && type_of(&of, self.schema)? == *to.data_type() {
             let is_plain = !to.data_type().is_string() || is_literal(&of);
@@ -227,12 +215,4 @@ fn check_count(n_given: usize, to: &Field, fields: &Fields) -> Result<()> {
 fn no_cast(from: &DataType, to: &Field) -> datafusion::error::DataFusionError {
     let message = format!("cannot cast type {} to {}", name_of(from), name_of(to.data_type()));
     SqlError::new(state::CANNOT_COERCE, message).into()
-}
-
-/// As `format_type` writes it.
-pub(super) fn name_of(of: &DataType) -> String {
-    if let Some((_, name)) = named(of) {
-        return quote(name);
-    }
-    pg_type(&Field::new("", of.clone(), true)).map_or_else(|_| of.to_string(), |of| long_name(&of))
 }

@@ -18,6 +18,7 @@ use super::text::fields_of_text;
 use crate::arrays::elements_of_text;
 use crate::error::{SqlError, state};
 use crate::names::quote;
+use crate::postgres::cast_calls::TEXT;
 use crate::postgres::row_access::FIELD;
 use crate::postgres::rowwise::Rows;
 use crate::row_type::{is_anonymous, named, outside};
@@ -26,6 +27,11 @@ use crate::rows::{long_name, pg_type};
 /// The function that statements call: a row, and the name of a field that is written out.
 pub(super) fn field_by_name() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(OfRows { what: What::Named, signature: Signature::any(2, Volatility::Immutable) }))
+}
+
+/// The function that statements call for `text(x)`.
+pub(super) fn text() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(OfRows { what: What::Text, signature: Signature::any(1, Volatility::Immutable) }))
 }
 
 /// A row of these values, each of the type of its field.
@@ -89,6 +95,14 @@ pub(super) fn place(row: &DataType, name: &str) -> Result<usize, SqlError> {
     })
 }
 
+/// As `format_type` writes it.
+pub(super) fn name_of(of: &DataType) -> String {
+    if let Some((_, name)) = named(of) {
+        return quote(name);
+    }
+    pg_type(&Field::new("", of.clone(), true)).map_or_else(|_| of.to_string(), |of| long_name(&of))
+}
+
 fn call(what: What, args: Vec<Expr>) -> Expr {
     let signature = match args.len() {
         0 => Signature::nullary(Volatility::Immutable),
@@ -111,6 +125,8 @@ enum What {
     Part(usize, usize),
     Items,
     Absent,
+    /// Of what is no row, which plans make a cast of.
+    Text,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -139,6 +155,7 @@ impl ScalarUDFImpl for OfRows {
             What::Part(..) => "tarn_row_part",
             What::Items => "tarn_array_items",
             What::Absent => "tarn_no_row",
+            What::Text => TEXT,
         }
     }
 
@@ -156,6 +173,13 @@ impl ScalarUDFImpl for OfRows {
             What::Part(..) => Field::new(self.name(), DataType::Utf8, true),
             What::Items => Field::new(self.name(), DataType::new_list(DataType::Utf8, true), true),
             What::Absent => Field::new(self.name(), DataType::Boolean, false),
+            What::Text => match args.arg_fields[0].data_type() {
+                row @ DataType::Struct(_) => {
+                    let message = format!("function text({}) does not exist", name_of(row));
+                    return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast it to text").into());
+                }
+                _ => Field::new(self.name(), DataType::Utf8, true),
+            },
             What::Field(_) | What::Named => {
                 let row = args.arg_fields[0].data_type();
                 let name = args.scalar_arguments.get(1).copied().flatten();
@@ -186,6 +210,7 @@ impl ScalarUDFImpl for OfRows {
                 let of = rows.columns[0].as_struct();
                 nullif(of.column(at), &is_null(&rows.columns[0])?)?
             }
+            What::Text => cast(&rows.columns[0], &DataType::Utf8)?,
             What::Part(at, n_fields) => {
                 let texts = cast(&rows.columns[0], &DataType::Utf8)?;
                 let part = |text: &str| Ok(fields_of_text(text, *n_fields)?.swap_remove(*at));

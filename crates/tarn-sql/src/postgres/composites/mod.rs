@@ -22,7 +22,10 @@ use tarn_query::{Rule, datafusion};
 
 /// The functions that statements name.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![function::field_by_name(), populate::json_as()].into_iter().chain(populate::functions()).collect()
+    vec![function::field_by_name(), function::text(), populate::json_as()]
+        .into_iter()
+        .chain(populate::functions())
+        .collect()
 }
 
 /// Of expressions as they are written. They run before rules of single types.

@@ -21,8 +21,8 @@ use tarn_query::datafusion;
 use tarn_types::json::quote;
 use tarn_types::{DataType as Stored, data_type_of};
 
-use super::convert::{Converting, name_of, null_of, type_of};
-use super::function::{field, row_of};
+use super::convert::{Converting, null_of, type_of};
+use super::function::{field, name_of, row_of};
 use super::text::fields_of_text;
 use crate::error::{SqlError, state};
 use crate::postgres::json::{JSON_AS, Json, Kind, check_escapes};

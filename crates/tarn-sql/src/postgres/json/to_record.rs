@@ -17,7 +17,7 @@ use super::written::{document, named};
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 use crate::postgres::calls::{binary, call, number, take};
-use crate::postgres::fitted::fitted;
+use crate::postgres::fitted::{Longer, fitted};
 use crate::postgres::in_from::query_of;
 use crate::postgres::kept_as_text::{JSON, JSONB};
 
@@ -103,7 +103,8 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
         // Of types that somebody made it is not known here what they are.
         DataType::Array(_) | DataType::Custom(..) => {
             let null = cast(Expr::Value(Value::Null.with_empty_span()), of.clone());
-            Ok(call(JSON_AS, vec![get(BinaryOperator::Arrow), null, key(), number(dimensions(of))]))
+            let read = call(JSON_AS, vec![get(BinaryOperator::Arrow), null, key(), number(dimensions(of))]);
+            Ok(fitted(&read, of, Longer::Refused)?.unwrap_or(read))
         }
         DataType::Text | DataType::Varchar(None) => Ok(text),
         // A `null` of JSON is NULL here.
@@ -117,7 +118,7 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
                 else_result: Some(Box::new(cast(get(BinaryOperator::Arrow), of.clone()))),
             })
         }
-        of => Ok(match fitted(&text, of)? {
+        of => Ok(match fitted(&text, of, Longer::Refused)? {
             Some(fitted) => fitted,
             None => cast(text, of.clone()),
         }),
