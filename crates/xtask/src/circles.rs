@@ -2,6 +2,7 @@
 //!
 //! A module is a file. It depends on another of its crate when it names it: by `crate::`, `super::` or `self::`, or as a module below it.
 //! What a module passes on from those below it (`pub use`), and what its tests name, is no dependency; nor is the root, which lists the modules.
+//! Whoever names a thing that a module, or the root, has from elsewhere depends on where it comes from, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,6 +18,17 @@ use crate::sources::rust_files;
 /// What each module names, by their paths below the crate: `session::copy`.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
+/// The names of one module.
+#[derive(Default)]
+struct Names {
+    /// What is imported, under its name here, whoever may see it: those below see all of it.
+    imports: BTreeMap<String, Vec<String>>,
+    /// Modules of which everything is imported.
+    globs: Vec<Vec<String>>,
+    /// What stands in the module itself.
+    own: BTreeSet<String>,
+}
+
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let mut complaints = Vec::new();
     let crates = root.join("crates");
@@ -27,7 +39,8 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
         for path in rust_files(&sources)? {
             let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
             let file = syn::parse_file(&text).with_context(|| format!("parse {}", path.display()))?;
-            texts.insert(module(path.strip_prefix(&sources).unwrap_or(&path)), file);
+            // The root of a library before that of its binary: the first in the order of the files.
+            texts.entry(module(path.strip_prefix(&sources).unwrap_or(&path))).or_insert(file);
         }
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         complaints.extend(
@@ -55,26 +68,67 @@ fn is_root(file: &str) -> bool {
 }
 
 fn graph(texts: &BTreeMap<String, File>) -> Graph {
-    let names: BTreeSet<&str> = texts.keys().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let modules: BTreeMap<&str, Names> = texts.iter().map(|(name, file)| (name.as_str(), names(file))).collect();
     let mut graph = Graph::new();
     for (name, file) in texts.iter().filter(|(name, _)| !name.is_empty()) {
         let own: Vec<String> = name.split("::").map(str::to_owned).collect();
-        let mut named = Vec::new();
+        let below = format!("{name}::");
+        let mut found = BTreeSet::new();
         for item in production(file) {
             match item {
                 Item::Use(import) => {
-                    let passed_on = !matches!(import.vis, Visibility::Inherited);
-                    let mut paths = Vec::new();
-                    leaves(&import.tree, &mut Vec::new(), &mut paths);
-                    named.extend(paths.into_iter().filter(|path| !(passed_on && is_below(&own, path, &names))));
+                    let passes_on = !matches!(import.vis, Visibility::Inherited);
+                    let is_below = |path: &[String]| {
+                        resolve(&own, path, &modules).is_some_and(|(module, _)| module.starts_with(&below))
+                    };
+                    let mut paths: Vec<_> = leaves_of(&import.tree).into_iter().map(|leaf| leaf.path).collect();
+                    paths.retain(|path| !(passes_on && is_below(path)));
+                    found.extend(paths.iter().flat_map(|path| targets(&own, path, &modules)));
                 }
-                item => named_in(item.to_token_stream(), &mut named),
+                item => {
+                    let mut named = Vec::new();
+                    named_in(item.to_token_stream(), &mut named);
+                    found.extend(named.iter().flat_map(|path| targets(&own, path, &modules)));
+                }
             }
         }
-        let found = named.iter().filter_map(|path| resolve(&own, path, &names)).filter(|found| found != name);
-        graph.insert(name.clone(), found.collect());
+        found.remove(name);
+        graph.insert(name.clone(), found);
     }
     graph
+}
+
+fn names(file: &File) -> Names {
+    let mut names = Names::default();
+    for item in production(file) {
+        match item {
+            Item::Use(import) => {
+                for leaf in leaves_of(&import.tree) {
+                    match leaf.name {
+                        Some(name) => drop(names.imports.insert(name, leaf.path)),
+                        None => names.globs.push(leaf.path),
+                    }
+                }
+            }
+            item => names.own.extend(defined(item)),
+        }
+    }
+    names
+}
+
+/// The name of what an item defines.
+fn defined(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
 }
 
 /// What of a file is not for tests alone.
@@ -98,18 +152,39 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The paths that an import names.
-fn leaves(tree: &UseTree, before: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
+/// One name of an import.
+pub struct Leaf {
+    pub path: Vec<String>,
+    /// What it is called here; `None`: everything that is there.
+    pub name: Option<String>,
+}
+
+pub fn leaves_of(tree: &UseTree) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    leaves(tree, &mut Vec::new(), &mut found);
+    found
+}
+
+fn leaves(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<Leaf>) {
+    let path_to = |last: String| match last.as_str() {
+        "self" => before.clone(),
+        _ => before.iter().cloned().chain([last]).collect(),
+    };
     match tree {
         UseTree::Path(path) => {
             before.push(path.ident.to_string());
-            leaves(&path.tree, before, paths);
+            leaves(&path.tree, before, found);
             before.pop();
         }
-        UseTree::Group(group) => group.items.iter().for_each(|item| leaves(item, before, paths)),
-        UseTree::Name(name) => paths.push(before.iter().cloned().chain([name.ident.to_string()]).collect()),
-        UseTree::Rename(name) => paths.push(before.iter().cloned().chain([name.ident.to_string()]).collect()),
-        UseTree::Glob(_) => paths.push(before.clone()),
+        UseTree::Group(group) => group.items.iter().for_each(|item| leaves(item, before, found)),
+        UseTree::Name(name) => {
+            let path: Vec<String> = path_to(name.ident.to_string());
+            found.push(Leaf { name: path.last().cloned(), path });
+        }
+        UseTree::Rename(name) => {
+            found.push(Leaf { path: path_to(name.ident.to_string()), name: Some(name.rename.to_string()) });
+        }
+        UseTree::Glob(_) => found.push(Leaf { path: before.clone(), name: None }),
     }
 }
 
@@ -151,12 +226,50 @@ fn end(open: &mut Option<Vec<String>>, paths: &mut Vec<Vec<String>>) {
     paths.extend(open.take().filter(|path| path.len() > 1));
 }
 
-/// The module that a path of `own` names; `None`: its own, the root, or another crate.
-fn resolve(own: &[String], path: &[String], names: &BTreeSet<&str>) -> Option<String> {
+/// The modules that a path of `own` leads through: the one that it names, and where that has the name from. The root,
+/// and other crates, are none.
+fn targets(own: &[String], path: &[String], modules: &BTreeMap<&str, Names>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![(own.to_vec(), path.to_vec())];
+    let mut done = BTreeSet::new();
+    while let Some((own, path)) = todo.pop() {
+        let Some((module, rest)) = resolve(&own, &path, modules) else { continue };
+        let own: Vec<String> = module.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        // An import of a name by itself would lead here again and again.
+        if let [first, behind @ ..] = rest.as_slice()
+            && done.insert((module.clone(), first.clone()))
+        {
+            let names = &modules[module.as_str()];
+            match names.imports.get(first) {
+                Some(path) => todo.push((own, path.iter().chain(behind).cloned().collect())),
+                None if names.own.contains(first) => {}
+                None => {
+                    let through = |glob: &Vec<String>| (own.clone(), glob.iter().chain(&rest).cloned().collect());
+                    todo.extend(names.globs.iter().filter(|glob| has(&own, glob, first, modules)).map(through));
+                }
+            }
+        }
+        found.insert(module);
+    }
+    found.remove("");
+    found
+}
+
+/// Whether the module that `path` of `own` names has the name in itself, or from elsewhere.
+fn has(own: &[String], path: &[String], name: &str, modules: &BTreeMap<&str, Names>) -> bool {
+    resolve(own, path, modules).is_some_and(|(module, rest)| {
+        let names = &modules[module.as_str()];
+        rest.is_empty() && (names.own.contains(name) || names.imports.contains_key(name))
+    })
+}
+
+/// The module that a path of `own` names, the root being `""`, and what of the path is behind it. `None`: of another
+/// crate.
+fn resolve(own: &[String], path: &[String], modules: &BTreeMap<&str, Names>) -> Option<(String, Vec<String>)> {
     let (mut base, mut rest): (Vec<String>, &[String]) = match path.first().map(String::as_str)? {
         "crate" => (vec![], &path[1..]),
         "self" => (own.to_vec(), &path[1..]),
-        "super" => (own[..own.len() - 1].to_vec(), &path[1..]),
+        "super" => (own[..own.len().saturating_sub(1)].to_vec(), &path[1..]),
         _ => (own.to_vec(), path),
     };
     // Without a prefix, only what is below the module is meant.
@@ -165,15 +278,10 @@ fn resolve(own: &[String], path: &[String], names: &BTreeSet<&str>) -> Option<St
         base.pop();
         rest = &rest[1..];
     }
-    let least = if is_relative { base.len() + 1 } else { 1 };
+    let least = if is_relative { base.len() + 1 } else { 0 };
     let full: Vec<String> = base.iter().chain(rest).cloned().collect();
-    (least..=full.len()).rev().map(|n| full[..n].join("::")).find(|name| names.contains(name.as_str()))
-}
-
-fn is_below(own: &[String], path: &[String], names: &BTreeSet<&str>) -> bool {
-    let own = own.join("::");
-    resolve(&own.split("::").map(str::to_owned).collect::<Vec<_>>(), path, names)
-        .is_some_and(|found| found.starts_with(&format!("{own}::")))
+    let n_parts = (least..=full.len()).rev().find(|n| modules.contains_key(full[..*n].join("::").as_str()))?;
+    Some((full[..n_parts].join("::"), full[n_parts..].to_vec()))
 }
 
 /// One circle for each set of modules that reach each other, as the way around it.
@@ -253,7 +361,30 @@ mod tests {
         assert_eq!(of(&used), [["a", "a::b", "a"]]);
         let tested = [("a.rs", "use crate::b::B;"), ("b.rs", "#[cfg(test)] mod tests { use crate::a::A; }")];
         assert!(of(&tested).is_empty());
+        let root = [("lib.rs", "mod a; mod b; pub use a::A;"), ("a.rs", "use crate::b::B;"), ("b.rs", "pub struct B;")];
+        assert!(of(&root).is_empty());
         let named_alike = [("a.rs", "use std::b::B; pub(super) fn f() {}"), ("b.rs", "use crate::a::A;")];
         assert!(of(&named_alike).is_empty());
+    }
+
+    #[test]
+    fn a_circle_through_what_others_pass_on_is_found() {
+        for passed_on in
+            ["pub use self::b::check;", "pub(crate) use b::check;", "pub use b::*;", "pub use b::{inner as check};"]
+        {
+            let parent = format!("mod b; mod c; {passed_on}");
+            let b = "use super::c::copy; pub fn check() {} pub fn inner() {}";
+            let found = of(&[("a/mod.rs", &parent), ("a/b.rs", b), ("a/c.rs", "use super::{check, Other};")]);
+            assert_eq!(found, [["a::b", "a::c", "a::b"]], "{passed_on}");
+        }
+        let root = [("lib.rs", "mod a; mod b; pub use a::A;"), ("a.rs", "use crate::b::B;"), ("b.rs", "use crate::A;")];
+        assert_eq!(of(&root), [["a", "b", "a"]]);
+        let twice = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a/mod.rs", "mod inner; pub use inner::A;"),
+            ("a/inner.rs", "use crate::b::B;"),
+            ("b.rs", "fn f() { crate::a::A::new() }"),
+        ];
+        assert_eq!(of(&twice), [["a::inner", "b", "a::inner"]]);
     }
 }

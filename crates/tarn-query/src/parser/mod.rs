@@ -5,8 +5,9 @@
 //!             │ too large: 54000      (tokens.rs)                     (dialect.rs) │ too deep, too many readings: 54000
 //! ```
 //!
-//! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`), or taken out (`copy`, `overriding`, `deferrable`); what it
-//! reads in two ways is said in one behind (`accepted`, `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
+//! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`, `copy`), or
+//! taken out (`copy_option`, `overriding`, `deferrable`); what it reads in two ways is said in one behind (`accepted`,
+//! `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
 //!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
 //! printed and parsed again.
@@ -18,6 +19,7 @@ mod accepted;
 mod assigned_parts;
 mod calls;
 mod copy;
+mod copy_option;
 mod deferrable;
 mod dialect;
 mod explain;
@@ -47,7 +49,7 @@ use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 pub use self::accepted::{Read, WITH_TIES, check, read, statement};
 pub use self::assigned_parts::ASSIGNED;
 pub use self::calls::{CURRENT_OF, call};
-pub use self::copy::{OwnCopy, copy_on_conflict};
+pub use self::copy_option::{OwnCopy, copy_on_conflict};
 pub use self::deferrable::{begins_deferrable, deferrable, sets_deferrable};
 use self::dialect::{Bounds, PgDialect};
 pub use self::frames::EXCLUDING;
