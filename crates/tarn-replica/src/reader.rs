@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use tarn_raftlog::{Index, RaftLog};
-use tarn_rows::tarn_feed::{Error, Result};
-use tarn_rows::{EntrySource, Table};
+use tarn_rows::{EntrySource, FeedError as Error, FeedResult as Result, Table};
 use tarn_types::{Effects, Entry, SeqNo, TabletId};
 
 use crate::error::kind_of;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use tarn_raftlog::RaftLog;
-use tarn_rows::tarn_feed::{self, Frozen, HotTable, Pending, Stage, Staged};
-use tarn_rows::{Outcome, Table};
+use tarn_rows::{FeedError, FeedResult, Frozen, HotTable, Outcome, Pending, Stage, Staged, Table};
 use tarn_types::{Cursor, Entry, MutationBatch, Request, SeqNo, TableSchema, TabletId, Version};
 
 use crate::error::{Error, Result};
@@ -248,20 +247,20 @@ impl HotTable for Replicas {
         self.table.installed()
     }
 
-    fn freeze(&self) -> tarn_feed::Result<Option<Frozen>> {
+    fn freeze(&self) -> FeedResult<Option<Frozen>> {
         // What an earlier attempt froze goes first, as it was.
         if let Some(frozen) = self.table.frozen()? {
             return Ok(Some(frozen));
         }
-        self.freeze_all().map_err(|error| tarn_feed::Error::source(error.kind(), error))?;
+        self.freeze_all().map_err(|error| FeedError::source(error.kind(), error))?;
         Ok(self.table.frozen()?)
     }
 
-    fn stage(&self, stage: Stage) -> tarn_feed::Result<Staged> {
+    fn stage(&self, stage: Stage) -> FeedResult<Staged> {
         Ok(self.table.stage(&stage)?)
     }
 
-    fn install(&self, staged: Staged) -> tarn_feed::Result<()> {
+    fn install(&self, staged: Staged) -> FeedResult<()> {
         Ok(self.table.install(staged)?)
     }
 }

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tarn_raftlog::{MemoryDisk, Options, RaftLog};
 use tarn_replica::{Decided, Error, LogReader, Replica, Replicas, commit_named, commit_together, propose_all};
-use tarn_rows::tarn_feed::{self, ChangeLog};
 use tarn_rows::{
-    Changes, Engine, EngineSnapshot, EngineStats, EntrySource, HotSnapshot, Lookup, MemoryEngine, Outcome, Space,
-    StagedFile, Table, WriteBatch, first_outcome,
+    ChangeLog, Changes, Engine, EngineSnapshot, EngineStats, EntrySource, FeedError, HotSnapshot, Lookup, MemoryEngine,
+    Outcome, Space, StagedFile, Table, WriteBatch, first_outcome,
 };
 use tarn_types::{
     BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, Request,
@@ -452,7 +451,7 @@ fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
     batch.purge(tarn_replica::group_of(TabletId(1)), tarn_raftlog::Index(3), tarn_raftlog::Term(1));
     node.log.commit(batch).unwrap();
     let gone = reader.entries(TabletId(1), SeqNo(2), 1 << 20).unwrap_err();
-    assert!(matches!(gone, tarn_feed::Error::Trimmed { first: SeqNo(4), .. }), "{gone}");
+    assert!(matches!(gone, FeedError::Trimmed { first: SeqNo(4), .. }), "{gone}");
     assert_eq!(reader.entries(TabletId(1), SeqNo(3), 1 << 20).unwrap()[0].0, SeqNo(4));
 }
 

@@ -84,8 +84,8 @@ pub use row_scan::{KeyRange, RangeOfRows, RowScan, ScannedRows};
 pub use snapshot::{HotSnapshot, Lookup};
 pub use table::{FlushMark, Table};
 pub use tablet::Tuning;
-/// Its errors, and what is frozen and installed, are in the signatures here.
-pub use tarn_feed;
+/// How movers and readers of changes see a table: who holds one of its names needs no other crate.
+pub use tarn_feed::{ChangeLog, Error as FeedError, Frozen, HotTable, Pending, Result as FeedResult, Stage, Staged};
 pub use together::{Does, TabletEntry, apply_together};
 pub use under_way::UnderWay;
 pub use whose::{Standing, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};

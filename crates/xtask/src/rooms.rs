@@ -1,16 +1,19 @@
 //! Does each crate name only what its room allows? Holds `cargo metadata` against the two tables of ARCHITECTURE.md.
 //!
-//! The first table (heading "Rooms") says for each crate which of ours it may name; the second ("Heavy dependencies") says
-//! which crates may name a heavy one. What a table allows and nobody does, or a manifest brings and no source names, is a complaint, too.
-//! Only normal and build dependencies count: tests may use what they like.
+//! The first table (heading "Rooms") says for each crate which of ours it may name; the second ("Heavy dependencies")
+//! says which crates may name a heavy one. What a table allows and nobody does, or a manifest brings and no source
+//! names, is a complaint, too. Only normal and build dependencies count: tests may use what they like. No crate passes
+//! a whole one of ours on: who names that would have a room that no manifest says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use cargo_metadata::{DependencyKind, MetadataCommand};
+use syn::{Item, Visibility};
 
 use crate::Complaint;
+use crate::circles::leaves_of;
 use crate::sources::rust_files;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -20,6 +23,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let graph = graph(root)?;
     let mut complaints = compare(&table(&page, "Rooms")?, &table(&page, "Heavy dependencies")?, &graph);
     complaints.extend(unused(root, &graph)?);
+    complaints.extend(passed_on_whole(root, &graph)?);
     Ok(complaints)
 }
 
@@ -120,6 +124,44 @@ fn unused(root: &Path, graph: &Graph) -> anyhow::Result<Vec<Complaint>> {
     Ok(complaints)
 }
 
+/// Crates of ours that a source passes on whole.
+fn passed_on_whole(root: &Path, graph: &Graph) -> anyhow::Result<Vec<Complaint>> {
+    let ours: BTreeSet<String> = graph.keys().map(|name| name.replace('-', "_")).collect();
+    let mut complaints = Vec::new();
+    for path in rust_files(&root.join("crates"))? {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        // Most files pass nothing on, and need not be taken apart.
+        if !text.contains("pub use ") && !text.contains("pub extern ") {
+            continue;
+        }
+        let file = syn::parse_file(&text).with_context(|| format!("parse {}", path.display()))?;
+        let name = path.strip_prefix(root).unwrap_or(&path).display();
+        complaints.extend(wholes(&file.items, &ours).into_iter().map(|whole| {
+            format!("{name}: passes {whole} on whole: who names it there has a room that its manifest does not say; pass names on")
+        }));
+    }
+    Ok(complaints)
+}
+
+fn wholes(items: &[Item], ours: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for item in items {
+        match item {
+            Item::Use(import) if matches!(import.vis, Visibility::Public(_)) => {
+                let paths = leaves_of(&import.tree).into_iter().map(|leaf| leaf.path);
+                found.extend(paths.filter(|path| path.len() == 1).flatten());
+            }
+            Item::ExternCrate(import) if matches!(import.vis, Visibility::Public(_)) => {
+                found.push(import.ident.to_string());
+            }
+            Item::Mod(module) => found.extend(module.content.iter().flat_map(|(_, items)| wholes(items, ours))),
+            _ => {}
+        }
+    }
+    found.retain(|name| ours.contains(name));
+    found
+}
+
 /// Whether a whole word is there.
 fn has_name(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -166,6 +208,25 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("b may name a") && found[1].contains("b may name big"), "{found:?}");
         assert!(has_name("use tarn_rows::X;", "tarn_rows") && !has_name("use tarn_rows_more::X;", "tarn_rows"));
+    }
+
+    #[test]
+    fn a_crate_that_is_passed_on_whole_is_named() {
+        let ours = BTreeSet::from(["tarn_feed".to_owned()]);
+        let of = |text: &str| wholes(&syn::parse_file(text).unwrap().items, &ours);
+        for text in [
+            "pub use tarn_feed;",
+            "pub use tarn_feed as feed;",
+            "pub use tarn_feed::*;",
+            "pub use tarn_feed::{self, Frozen};",
+            "pub extern crate tarn_feed;",
+            "mod feed { pub use tarn_feed; }",
+        ] {
+            assert_eq!(of(text), ["tarn_feed"], "{text}");
+        }
+        for text in ["pub use tarn_feed::{Frozen, Error as FeedError};", "use tarn_feed::*;", "pub use arrow;"] {
+            assert!(of(text).is_empty(), "{text}");
+        }
     }
 
     #[test]
