@@ -1,5 +1,5 @@
-//! Who starts tasks, and who waits? Stores and movers are driven by who calls them: where one of them spawns or sleeps all the same, under
-//! whatever name, ARCHITECTURE.md says so and why (heading "Tasks and waiting").
+//! Who starts tasks, and who waits? Stores and movers are driven by who calls them: where one of them spawns, sleeps,
+//! or waits for a future or a while, ARCHITECTURE.md says so and why (heading "Tasks and waiting").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,23 @@ use crate::circles::production;
 use crate::rooms::table;
 use crate::sources::{is_driven, is_test_file, rust_files};
 
-const CALLS: [&str; 7] = ["spawn", "spawn_blocking", "spawn_local", "sleep", "sleep_until", "interval", "park"];
+const CALLS: [&str; 15] = [
+    "spawn",
+    "spawn_blocking",
+    "spawn_local",
+    "sleep",
+    "sleep_until",
+    "interval",
+    "park",
+    "park_timeout",
+    "timeout",
+    "timeout_at",
+    "wait_for",
+    "wait_timeout",
+    "wait_until",
+    "wait_while",
+    "recv_timeout",
+];
 
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
@@ -53,7 +69,13 @@ fn compare(told: &BTreeMap<String, BTreeSet<String>>, found: &BTreeMap<String, B
     complaints
 }
 
-/// The names of [`CALLS`] that are followed by arguments, and are no definition.
+/// Whether a name is one of [`CALLS`], or one of those on a runtime that is named: `spawn_on`, `block_on`.
+fn is_call(name: &str) -> bool {
+    let on = name.strip_suffix("_on");
+    CALLS.contains(&name) || on.is_some_and(|call| call == "block" || CALLS.contains(&call))
+}
+
+/// The names that [`is_call`] knows, are followed by arguments, and are no definition.
 fn called_in(tokens: TokenStream, calls: &mut BTreeSet<String>) {
     let mut last: Option<String> = None;
     let mut is_definition = false;
@@ -64,7 +86,7 @@ fn called_in(tokens: TokenStream, calls: &mut BTreeSet<String>) {
                 last = Some(ident.to_string());
             }
             TokenTree::Group(group) => {
-                let name = last.take().filter(|name| CALLS.contains(&name.as_str()) && !is_definition);
+                let name = last.take().filter(|name| is_call(name) && !is_definition);
                 if group.delimiter() == Delimiter::Parenthesis {
                     calls.extend(name);
                 }
@@ -88,6 +110,9 @@ mod tests {
             calls.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(of("fn f() { runtime.spawn(async {}); macro_call!(sleep(1)); }"), ["sleep", "spawn"]);
+        let waits = "fn f() { runtime.block_on(set.spawn_on(timeout(at_most, work), h)); changed.wait_for(&mut seen, at_most) }";
+        assert_eq!(of(waits), ["block_on", "spawn_on", "timeout", "wait_for"]);
+        assert!(of("fn f() { cache.is_on(); left.join_on(right); open_on(disk) }").is_empty());
         assert!(of("fn spawn(x: u8) {} fn g() { let sleep = 1; }").is_empty());
         assert!(of("#[cfg(test)] mod tests { fn f() { tokio::spawn(x); } }").is_empty());
     }
