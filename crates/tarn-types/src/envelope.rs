@@ -4,8 +4,15 @@
 //! envelope   kind u8 | version u8 = 1 | schema u32 LE = 0 | origin u64 LE | sequence u64 LE
 //! ```
 //!
-//! `schema` counts the changes of the table's definition; none can be made yet. `origin` and `sequence` name the request of an entry that has a
-//! name (`request.rs`), and are 0 in all others: what a reader does not know is refused, not misread.
+//! `schema` is 0: an entry says the same under each definition that its table had since. Its cells are by column ids,
+//! which are given once; a row without a cell for a column that came later has that column's value for older rows, a
+//! cell of a column that went is stepped over, and types only widen. What rows or keys become otherwise is another
+//! table, with tablets and logs of its own. So a replay needs the newest definition alone. The field is kept for
+//! readers that may have an older definition than the leader that made the entry: replicas on other nodes, which will
+//! have to wait for the newer one.
+//!
+//! `origin` and `sequence` name the request of an entry that has a name (`request.rs`), and are 0 in all others: what a
+//! reader does not know is refused, not misread.
 
 use crate::error::Result;
 use crate::ids::RequestId;
