@@ -25,9 +25,9 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, DataType as SqlType, Expr, Ident, JoinConstraint, JoinOperator, Query, Select,
-    SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value as SqlValue, Visitor, VisitorMut,
-    With,
+    BinaryOperator, CaseWhen, DataType as SqlType, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
+    Select, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value as SqlValue, Visitor,
+    VisitorMut, With,
 };
 
 use crate::meaning::ViewTexts;
@@ -180,13 +180,30 @@ async fn written_out(state: &SessionState, texts: ViewTexts, mut statement: Stat
     Ok(has_rows.then_some(statement))
 }
 
+/// Types whose values are numbers of what the catalog lists, and shown as its names. `regclass` has a place of its own
+/// in the tree.
+const SHOWN_BY_NAME: [&str; 10] = [
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+
 /// Whether something is cast to a type that is shown otherwise than it is kept.
 fn names_catalog(statement: &Statement) -> bool {
+    let is_shown = |name: &ObjectName| {
+        let last = name.0.last().and_then(|part| part.as_ident()).map(fold);
+        last.is_some_and(|name| SHOWN_BY_NAME.contains(&name.as_str()))
+    };
     let is_of_catalog = |expr: &Expr| match expr {
         Expr::Cast { data_type: SqlType::Regclass, .. } => ControlFlow::Break(()),
-        Expr::Cast { data_type: SqlType::Custom(name, _), .. } if name.to_string().to_lowercase().contains("reg") => {
-            ControlFlow::Break(())
-        }
+        Expr::Cast { data_type: SqlType::Custom(name, _), .. } if is_shown(name) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
     each_expr(statement, is_of_catalog).is_break()

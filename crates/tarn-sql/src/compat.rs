@@ -23,7 +23,7 @@ use datafusion_pg_catalog::sql::rules::{
     FixVersionColumnName, PrependUnqualifiedPgTableName, ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation,
     RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
-use tarn_query::{walk, walk_mut};
+use tarn_query::{each_expr, walk, walk_mut};
 
 use crate::names::{OF_SYSTEM, column_of, fold, parts_named};
 use crate::postgres::{call, query_of_array};
@@ -90,7 +90,6 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
 
 /// `'t'::regclass` looks for a name without a schema in all schemas of the path, and not in the first alone.
 fn in_path(mut statement: Statement) -> Statement {
-    const ALONE: &str = "n.nspname = current_schema() AND c.relname = parts[1]";
     struct Named;
     impl VisitorMut for Named {
         type Break = ();
@@ -107,8 +106,7 @@ fn in_path(mut statement: Statement) -> Statement {
     impl VisitorMut for Casts {
         type Break = ();
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-            let selection = query.body.as_select().and_then(|select| select.selection.as_ref());
-            if selection.is_some_and(|selection| selection.to_string().contains(ALONE)) {
+            if query.body.as_select().is_some_and(looks_in_first_schema) {
                 let _ = walk_mut(query, &mut Named);
             }
             ControlFlow::Continue(())
@@ -116,6 +114,58 @@ fn in_path(mut statement: Statement) -> Statement {
     }
     let _ = walk_mut(&mut statement, &mut Casts);
     statement
+}
+
+/// Whether it is what the crate makes of `'t'::regclass`: a name that is taken into `parts`, and `n.nspname =
+/// current_schema()`.
+fn looks_in_first_schema(select: &Select) -> bool {
+    let makes_parts = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { expr: Expr::Function(function), alias } => {
+            fold(alias) == "parts" && parts(&function.name) == ["parse_ident"]
+        }
+        _ => false,
+    };
+    let is_parts = |factor: &TableFactor| match factor {
+        TableFactor::Derived { subquery, .. } => {
+            subquery.body.as_select().is_some_and(|select| select.projection.iter().any(makes_parts))
+        }
+        _ => false,
+    };
+    let is_first = |expr: &Expr| match expr {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+            is_column(left, ["n", "nspname"])
+                && matches!(right.as_ref(), Expr::Function(function) if parts(&function.name) == ["current_schema"])
+        }
+        _ => false,
+    };
+    let mut joined = select.from.iter().flat_map(|from| &from.joins);
+    joined.any(|join| is_parts(&join.relation))
+        && select.selection.as_ref().is_some_and(|selection| {
+            let found = each_expr(selection, |expr| match is_first(expr) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            });
+            found.is_break()
+        })
+}
+
+/// Whether an expression is this column of this table.
+fn is_column(expr: &Expr, [table, column]: [&str; 2]) -> bool {
+    matches!(expr, Expr::CompoundIdentifier(name) if matches!(&name[..], [of, name] if fold(of) == table && fold(name) == column))
+}
+
+/// Whether a query unfolds a table's column that is a list: `SELECT … FROM pg_catalog.unnest(table.column)`.
+fn unfolds(query: &Query, column: [&str; 2]) -> bool {
+    let is_it =
+        |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) if is_column(expr, column));
+    let is_unnest = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, args: Some(args), .. } => {
+            parts(name).last().is_some_and(|name| name == "unnest") && args.args.iter().any(is_it)
+        }
+        TableFactor::UNNEST { array_exprs, .. } => array_exprs.iter().any(|expr| is_column(expr, column)),
+        _ => false,
+    };
+    query.body.as_select().is_some_and(|select| select.from.iter().any(|from| is_unnest(&from.relation)))
 }
 
 /// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, its `\d+` the
@@ -132,7 +182,7 @@ fn without_absent(statement: &mut Statement) {
             }
             if let Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } = expr
                 && let Some(query) = query_of_array(right)
-                && query.to_string().contains("unnest(tc.reloptions)")
+                && unfolds(query, ["tc", "reloptions"])
             {
                 *expr = (**left).clone();
             }
@@ -570,6 +620,23 @@ mod tests {
         assert!(rewritten(mixed).contains("SELECT max(v.stars)"), "{}", rewritten(mixed));
         let catalog = "SELECT c.relname, (SELECT d.x FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid) FROM pg_catalog.pg_class c";
         assert!(rewritten(catalog).contains("SELECT d.x"), "{}", rewritten(catalog));
+        // Told by their trees, however they are written.
+        let named = rewritten("SELECT 'pg_class'::regclass FROM pg_class");
+        assert!(named.contains(RELATION_PARTS) && !named.contains("parse_ident"), "{named}");
+        let own = "SELECT parse_ident(relname) FROM pg_class WHERE relname = 'n.nspname = current_schema() AND c.relname = parts[1]'";
+        assert!(rewritten(own).contains("parse_ident"), "{}", rewritten(own));
+        let read = |sql: &str| match &crate::statement::parse(sql).unwrap()[..] {
+            [crate::statement::Parsed::Sql(statement)] => statement.to_string(),
+            other => panic!("{sql}: {other:?}"),
+        };
+        for options in
+            ["pg_catalog.unnest(tc.reloptions)", "Pg_Catalog.Unnest( TC.Reloptions )", "unnest(tc.reloptions)"]
+        {
+            let toast = format!("SELECT c.reloptions || array(SELECT 'toast.' || x FROM {options} x) FROM pg_class c");
+            assert!(!read(&toast).contains("toast"), "{}", read(&toast));
+        }
+        let others = "SELECT c.reloptions || array(SELECT x FROM unnest(tc.others) x WHERE x = 'unnest(tc.reloptions)') FROM pg_class c";
+        assert!(read(others).contains("others"), "{}", read(others));
         // One of those that are replaced as a whole.
         let known = "select c.oid,pg_catalog.pg_total_relation_size(c.oid) as total_rel_size,\
                      pg_catalog.pg_relation_size(c.oid) as rel_size FROM pg_class c WHERE c.relnamespace='public'";

@@ -1,6 +1,6 @@
 //! How are things called in a text of SQL?
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
+use datafusion::sql::sqlparser::ast::{Expr, Function, Ident, ObjectName, ObjectNamePart};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
@@ -136,6 +136,11 @@ pub fn column_of(expr: &Expr) -> Option<&Ident> {
         Expr::CompoundIdentifier(parts) => parts.last(),
         _ => None,
     }
+}
+
+/// The name of the function that is called, without its schema.
+pub(crate) fn function_name(function: &Function) -> Option<String> {
+    function.name.0.last()?.as_ident().map(fold)
 }
 
 /// The relation that a text names, as `regclass` reads it: `s`, `public.S`, `"S"`, and by its full name `r.s`.

@@ -24,6 +24,7 @@ use super::in_parts::change_numbers;
 use super::{Answer, PendingChanges, Rows, Session};
 use crate::error::{Result, SqlError, state};
 use crate::lock_sql::LockRows;
+use crate::names::function_name;
 use crate::shown::shown;
 use crate::transaction::Does;
 
@@ -71,10 +72,10 @@ impl Session {
         let state = self.query.context().state();
         let of_several = |expr: &Expr| match expr {
             Expr::Function(function) => {
-                let name = function.name.to_string().to_lowercase();
-                function.over.is_some()
-                    || state.aggregate_functions().contains_key(&name)
-                    || ["unnest", "generate_series"].contains(&name.as_str())
+                let is_of_several = |name: &str| {
+                    state.aggregate_functions().contains_key(name) || ["unnest", "generate_series"].contains(&name)
+                };
+                function.over.is_some() || function_name(function).is_some_and(|name| is_of_several(&name))
             }
             _ => false,
         };

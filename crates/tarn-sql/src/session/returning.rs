@@ -25,7 +25,7 @@ use super::placeholders::parameter_fields;
 use super::{Answer, Rows, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
-use crate::names::quote;
+use crate::names::{function_name, quote};
 use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
@@ -83,7 +83,7 @@ pub(super) fn too_much() -> SqlError {
 fn select(sql: &str) -> Result<Statement> {
     let is_refused = |expr: &Expr| match expr {
         Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
-        Expr::Function(function) => function.name.to_string().eq_ignore_ascii_case("unnest"),
+        Expr::Function(function) => function_name(function).is_some_and(|name| name == "unnest"),
         _ => false,
     };
     let Some(Parsed::Sql(statement)) = parse(sql)?.pop() else {
