@@ -1,4 +1,4 @@
-//! What has a range of keys? Whole rows, wherever they lie, a page at a time: in the order of their keys or against it.
+//! What has a range of keys? Whole rows, wherever they lie, some at a time: in the order of their keys or against it.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,13 +16,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
 
-/// Rows that one page looks at, at most: who asks for what few rows have is told how far it came.
-const PAGE_EXAMINED: usize = 8_192;
+/// Rows that one request looks at, at most: who asks for what few rows have is told how far it came.
+const MAX_EXAMINED: usize = 8_192;
 
-/// Rows that a filter may drop for each one that is wanted, before a page ends.
+/// Rows that a filter may drop for each one that is wanted, before a response ends.
 const EXAMINED_PER_ROW: usize = 16;
 
-/// Rows that a page with a filter looks at, at least.
+/// Rows that a request with a filter looks at, at least.
 const MIN_EXAMINED: usize = 1_024;
 
 /// Which rows, and what of them?
@@ -32,7 +32,7 @@ pub struct ScanRequest {
     pub range: Range<Vec<u8>>,
     /// Which of them come first.
     pub direction: Direction,
-    /// Rows of a page, at least one.
+    /// Rows of a response, at most; at least one.
     pub limit: usize,
     /// Positions of the columns that are wanted, in the order wanted. `None`: all.
     pub columns: Option<Vec<usize>>,
@@ -41,7 +41,7 @@ pub struct ScanRequest {
 }
 
 impl ScanRequest {
-    /// All columns of all rows of a table, the least key first, so many a page.
+    /// All columns of all rows of a table, the least key first, so many at a time.
     pub fn all(table: &TableSchema, limit: usize) -> ScanRequest {
         let start = table_prefix(table.id).to_vec();
         let end = prefix_end(&start).unwrap_or_default();
@@ -51,7 +51,7 @@ impl ScanRequest {
 
 /// Some rows of a range.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct ScanResponse {
     /// Their values are of the columns that were wanted.
     pub rows: Vec<Row>,
     /// The keys that were not looked at: the range to ask for next. `None`: that was all.
@@ -59,23 +59,23 @@ pub struct Page {
 }
 
 impl TableService {
-    /// A page of the rows of a range, all of one moment; the next page is of a later one. It ends at the limit, and before it
-    /// after a few megabytes, some hundred evicted rows, or many rows that a filter dropped: a page with few rows, or none,
-    /// need not be the last.
+    /// The first rows of a range, all of one moment; what is asked of the rest is of a later one. They end at the
+    /// limit, and before it after a few megabytes, some hundred evicted rows, or many rows that a filter dropped: a
+    /// response with few rows, or none, need not be the last.
     ///
     /// Cost: a run of the row engine; where rows were evicted, all columns of theirs from the lake's files, too.
     /// Errors: `Denied`; `NoColumn`; `Invalid` for a limit of 0 or a filter that does not fit its column; `WrongObject` for
     /// append-only tables, whose rows have no keys of their own.
-    pub async fn scan(&self, who: &Principal, table: &TableHandle, request: &ScanRequest) -> Result<Page> {
+    pub async fn scan(&self, who: &Principal, table: &TableHandle, request: &ScanRequest) -> Result<ScanResponse> {
         let schema = table.schema();
         self.may(who, schema, Privilege::Select)?;
         let wanted = Wanted::of(schema, request)?;
         let snapshot = table.table.snapshot()?;
         let (rows, asked) = (Arc::clone(&snapshot), wanted.asked(request));
         let batch = blocking(move || Ok(rows.scan(&asked)?.next().transpose()?)).await?;
-        let Some(batch) = batch else { return Ok(Page { rows: vec![], rest: None }) };
+        let Some(batch) = batch else { return Ok(ScanResponse { rows: vec![], rest: None }) };
         let evicted = self.evicted(schema, &snapshot, &batch).await?;
-        wanted.page(request, &batch, evicted)
+        wanted.response(request, &batch, evicted)
     }
 
     /// The rows of a batch that lie in the lake, in their order: all their columns.
@@ -105,7 +105,7 @@ impl<'a> Wanted<'a> {
     fn of(table: &'a TableSchema, request: &'a ScanRequest) -> Result<Wanted<'a>> {
         let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
         if request.limit == 0 {
-            return invalid(format!("a scan of table \"{}\" asks for pages of 0 rows", table.name));
+            return invalid(format!("a scan of table \"{}\" asks for 0 rows at a time", table.name));
         }
         if table.options.append_only {
             let message = format!("table \"{}\" is append-only: its rows have no keys of their own", table.name);
@@ -129,7 +129,7 @@ impl<'a> Wanted<'a> {
             }
             filter.push((at, predicate));
         }
-        // Where a page ends behind a row that the filter let through, the next one begins at its key.
+        // Where a response ends behind a row that the filter let through, the next one begins at its key.
         let keys = table.key.iter().map(|part| part.column_idx).filter(|_| !filter.is_empty());
         let read: BTreeSet<usize> = given.iter().copied().chain(filter.iter().map(|(at, _)| *at)).chain(keys).collect();
         Ok(Wanted { table, given, filter, read: read.into_iter().collect() })
@@ -145,11 +145,11 @@ impl<'a> Wanted<'a> {
             direction: request.direction,
             projection: Some(self.read.clone()),
             with_seqno: true,
-            batch_rows: batch_rows.min(PAGE_EXAMINED),
+            batch_rows: batch_rows.min(MAX_EXAMINED),
         }
     }
 
-    fn page(&self, request: &ScanRequest, batch: &ScannedRows, evicted: Vec<Vec<Value>>) -> Result<Page> {
+    fn response(&self, request: &ScanRequest, batch: &ScannedRows, evicted: Vec<Vec<Value>>) -> Result<ScanResponse> {
         let rest = |key: &[u8]| match request.direction {
             Direction::Ascending => [key, &[0]].concat()..request.range.end.clone(),
             Direction::Descending => request.range.start.clone()..key.to_vec(),
@@ -172,11 +172,11 @@ impl<'a> Wanted<'a> {
             if rows.len() + 1 == request.limit && place + 1 < n_rows {
                 let key = self.key(&row)?;
                 rows.push(self.given(row));
-                return Ok(Page { rows, rest: Some(rest(&key)) });
+                return Ok(ScanResponse { rows, rest: Some(rest(&key)) });
             }
             rows.push(self.given(row));
         }
-        Ok(Page { rows, rest: batch.last_key.as_deref().map(rest) })
+        Ok(ScanResponse { rows, rest: batch.last_key.as_deref().map(rest) })
     }
 
     /// A row of the engine: a value for each column of the table, NULL for those that are not read.

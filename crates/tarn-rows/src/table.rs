@@ -222,7 +222,7 @@ impl Table {
         Err(Error::Replaying { table: self.base.schema().name.clone() })
     }
 
-    /// A view of this moment. Cost: two references per chunk of recent rows, one engine snapshot.
+    /// A view of this moment. Cost: two references per row set of recent rows, one engine snapshot.
     pub fn snapshot(&self) -> Result<Arc<HotSnapshot>> {
         let tablets = self.tablets.read();
         let shared = tablets.read();

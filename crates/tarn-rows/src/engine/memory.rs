@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::recent_bytes::{RecentBytes, Reservation};
 
 /// Entries that a scan copies per lock.
-const SCAN_CHUNK: usize = 256;
+const READ_AHEAD: usize = 256;
 
 /// What a key takes beside its bytes, in its map and in its list of values: measured over a million short keys.
 const KEY_BYTES: usize = 160;
@@ -265,7 +265,7 @@ impl EngineSnapshot for MemorySnapshot {
             space,
             left: (Bound::Included(range.start), Bound::Excluded(range.end)),
             direction,
-            chunk: Vec::new(),
+            ahead: Vec::new(),
             at: None,
         })
     }
@@ -278,14 +278,14 @@ struct MemoryScan<'a> {
     /// Keys that were not looked at.
     left: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     direction: Direction,
-    chunk: Vec<(Bytes, Bytes)>,
-    /// Which entry of the chunk it stands on, once it advanced.
+    ahead: Vec<(Bytes, Bytes)>,
+    /// Which entry of those it stands on, once it advanced.
     at: Option<usize>,
 }
 
 impl MemoryScan<'_> {
     fn fill(&mut self) {
-        self.chunk.clear();
+        self.ahead.clear();
         let (Bound::Included(from) | Bound::Excluded(from), Bound::Included(end) | Bound::Excluded(end)) = &self.left
         else {
             return;
@@ -298,10 +298,10 @@ impl MemoryScan<'_> {
         let range = inner.spaces[self.space as usize].range::<[u8], _>(bounds);
         let of_now = |(key, values): (&Bytes, &Vec<Stamped>)| Some((key.clone(), visible(values, self.snapshot.at)?));
         match self.direction {
-            Direction::Ascending => self.chunk.extend(range.filter_map(of_now).take(SCAN_CHUNK)),
-            Direction::Descending => self.chunk.extend(range.rev().filter_map(of_now).take(SCAN_CHUNK)),
+            Direction::Ascending => self.ahead.extend(range.filter_map(of_now).take(READ_AHEAD)),
+            Direction::Descending => self.ahead.extend(range.rev().filter_map(of_now).take(READ_AHEAD)),
         }
-        if let Some((last, _)) = self.chunk.last() {
+        if let Some((last, _)) = self.ahead.last() {
             let seen = Bound::Excluded(last.to_vec());
             match self.direction {
                 Direction::Ascending => self.left.0 = seen,
@@ -314,16 +314,16 @@ impl MemoryScan<'_> {
 impl RowIter for MemoryScan<'_> {
     fn advance(&mut self) -> Result<()> {
         let next = self.at.map_or(0, |at| at + 1);
-        let is_in_chunk = next < self.chunk.len();
-        if !is_in_chunk {
+        let is_ahead = next < self.ahead.len();
+        if !is_ahead {
             self.fill();
         }
-        self.at = Some(if is_in_chunk { next } else { 0 });
+        self.at = Some(if is_ahead { next } else { 0 });
         Ok(())
     }
 
     fn entry(&self) -> Option<(&[u8], &[u8])> {
-        self.chunk.get(self.at?).map(|(key, value)| (&key[..], &value[..]))
+        self.ahead.get(self.at?).map(|(key, value)| (&key[..], &value[..]))
     }
 }
 

@@ -12,18 +12,18 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
 use tarn_types::{SeqNo, TableSchema, encode_keys};
 
-use super::{Chunk, ChunkView, KeyLog, Live};
+use super::{KeyLog, Live, RowSet, RowSetView};
 use crate::error::Result;
 
 /// A row of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    chunk: u32,
+    set: u32,
     row: u32,
 }
 
 /// The slot of a key that is deleted.
-const NOWHERE: Spot = Spot { chunk: u32::MAX, row: u32::MAX };
+const NOWHERE: Spot = Spot { set: u32::MAX, row: u32::MAX };
 
 struct Slot {
     hash: u64,
@@ -37,27 +37,27 @@ pub(crate) struct Generation {
     /// By arrival.
     slots: Vec<Slot>,
     hasher: DefaultHashBuilder,
-    /// The chunk that takes single rows, its place and how many it has.
-    open: Option<(u32, Arc<Chunk>, usize)>,
+    /// The row set that takes single rows, its place and how many it has.
+    open: Option<(u32, Arc<RowSet>, usize)>,
     /// How many it takes.
     max_open_rows: usize,
-    n_chunks: u32,
-    chunk_bytes: usize,
+    n_sets: u32,
+    set_bytes: usize,
 }
 
 /// What a batch changes in the views, collected before anybody sees it.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// Rows added to a chunk; one whose place is the end of the list is new.
-    added: Vec<(u32, Arc<Chunk>, usize)>,
+    /// Rows added to a row set; one whose place is the end of the list is new.
+    added: Vec<(u32, Arc<RowSet>, usize)>,
     dead: Vec<Spot>,
     /// Rows of frozen generations that are superseded, by the generation's place.
     pub(crate) dead_frozen: Vec<(usize, Spot)>,
 }
 
 impl Generation {
-    /// An empty generation whose single rows go into chunks of `max_open_rows`. Keys hash with `hasher`, the same for all generations
-    /// of a table, so that a key is hashed once.
+    /// An empty generation whose single rows go into sets of `max_open_rows`. Keys hash with `hasher`, the same for all
+    /// generations of a table, so that a key is hashed once.
     pub(crate) fn new(hasher: DefaultHashBuilder, max_open_rows: usize) -> Self {
         Self {
             keys: Arc::default(),
@@ -66,8 +66,8 @@ impl Generation {
             hasher,
             open: None,
             max_open_rows,
-            n_chunks: 0,
-            chunk_bytes: 0,
+            n_sets: 0,
+            set_bytes: 0,
         }
     }
 
@@ -78,13 +78,13 @@ impl Generation {
 
     /// Has nothing changed?
     pub(crate) fn is_empty(&self) -> bool {
-        self.n_chunks == 0 && self.slots.is_empty()
+        self.n_sets == 0 && self.slots.is_empty()
     }
 
     /// Memory of keys, index and rows.
     pub(crate) fn size_bytes(&self) -> u64 {
         let slots = self.slots.capacity() * size_of::<Slot>();
-        (self.keys.read().size_bytes() + slots + self.index.allocation_size() + self.chunk_bytes) as u64
+        (self.keys.read().size_bytes() + slots + self.index.allocation_size() + self.set_bytes) as u64
     }
 
     pub(crate) fn keys(&self) -> &Arc<RwLock<KeyLog>> {
@@ -106,29 +106,29 @@ impl Generation {
     pub(crate) fn push_row(&mut self, key: &[u8], cells: &[u8], seqno: SeqNo, changes: &mut Changes) -> Spot {
         if self.open.as_ref().is_none_or(|(_, _, n)| *n >= self.max_open_rows) {
             self.close_open();
-            self.open = Some((self.n_chunks, Arc::new(Chunk::open()), 0));
-            self.n_chunks += 1;
+            self.open = Some((self.n_sets, Arc::new(RowSet::open()), 0));
+            self.n_sets += 1;
         }
-        let (place, chunk, n) = self.open.as_mut().expect("a chunk was opened above");
-        chunk.push(key, cells, seqno);
-        let spot = Spot { chunk: *place, row: *n as u32 };
+        let (place, set, n) = self.open.as_mut().expect("a set was opened above");
+        set.push(key, cells, seqno);
+        let spot = Spot { set: *place, row: *n as u32 };
         *n += 1;
-        self.chunk_bytes += Chunk::row_bytes(key, cells);
+        self.set_bytes += RowSet::row_bytes(key, cells);
         match changes.added.last_mut() {
             Some((last, _, added)) if *last == *place => *added += 1,
-            _ => changes.added.push((*place, Arc::clone(chunk), 1)),
+            _ => changes.added.push((*place, Arc::clone(set), 1)),
         }
         spot
     }
 
-    /// Adds a bulk batch as a chunk; answers with the place of its first row.
+    /// Adds a bulk batch as a row set; answers with the place of its first row.
     pub(crate) fn push_bulk(&mut self, rows: &RecordBatch, seqno: SeqNo, changes: &mut Changes) -> Spot {
-        let place = self.n_chunks;
-        self.n_chunks += 1;
+        let place = self.n_sets;
+        self.n_sets += 1;
         let bytes = rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
-        self.chunk_bytes += bytes.sum::<usize>() + rows.num_rows() / 8;
-        changes.added.push((place, Arc::new(Chunk::bulk(rows.clone(), seqno)), rows.num_rows()));
-        Spot { chunk: place, row: 0 }
+        self.set_bytes += bytes.sum::<usize>() + rows.num_rows() / 8;
+        changes.added.push((place, Arc::new(RowSet::bulk(rows.clone(), seqno)), rows.num_rows()));
+        Spot { set: place, row: 0 }
     }
 
     /// Says where the rows of keys are now (None: deleted), in the order of the changes, and finds what that supersedes here and in
@@ -181,7 +181,7 @@ impl Generation {
         deleted.map(<[u8]>::to_vec).collect()
     }
 
-    /// Its chunk that takes single rows is closed: nothing is added to it any more.
+    /// Its row set that takes single rows is closed: nothing is added to it any more.
     pub(crate) fn freeze(mut self) -> Self {
         self.close_open();
         self
@@ -203,12 +203,12 @@ impl Generation {
             within.size_bytes = share(&within);
             return Ok(within);
         }
-        for (place, view) in view.chunks.iter().enumerate() {
+        for (place, view) in view.sets.iter().enumerate() {
             let mut row = 0;
-            for piece in view.chunk.whole(schema, view.live.len())? {
+            for piece in view.set.whole(schema, view.live.len())? {
                 for key in encode_keys(schema, &piece)?.iter() {
                     if !contains(range, key) {
-                        within.clear(&[Spot { chunk: place as u32, row }]);
+                        within.clear(&[Spot { set: place as u32, row }]);
                     }
                     row += 1;
                 }
@@ -218,10 +218,10 @@ impl Generation {
         Ok(within)
     }
 
-    /// No more single rows go into the chunk that took them.
+    /// No more single rows go into the row set that took them.
     fn close_open(&mut self) {
-        if let Some((_, chunk, _)) = self.open.take() {
-            chunk.close();
+        if let Some((_, set, _)) = self.open.take() {
+            set.close();
         }
     }
 }
@@ -232,19 +232,19 @@ pub(crate) fn contains(range: &Range<Vec<u8>>, key: &[u8]) -> bool {
 }
 
 impl Spot {
-    /// The row `n` rows after this one, in the same chunk.
+    /// The row `n` rows after this one, in the same row set.
     pub(crate) fn offset(self, n: usize) -> Self {
-        Self { chunk: self.chunk, row: self.row + n as u32 }
+        Self { set: self.set, row: self.row + n as u32 }
     }
 }
 
-/// What readers see of a generation. A clone is a snapshot: two references per chunk.
+/// What readers see of a generation. A clone is a snapshot: two references per row set.
 #[derive(Clone, Default)]
 pub(crate) struct RowsView {
     pub(crate) keys: Arc<RwLock<KeyLog>>,
     /// How many of the keys are visible.
     pub(crate) n_keys: usize,
-    chunks: Vec<ChunkView>,
+    sets: Vec<RowSetView>,
     /// Memory, of the writer's side too.
     pub(crate) size_bytes: u64,
 }
@@ -256,12 +256,12 @@ impl RowsView {
 
     /// Makes recorded changes visible.
     pub(crate) fn publish(&mut self, generation: &Generation, changes: &Changes, size_bytes: u64) {
-        for (place, chunk, n_added) in &changes.added {
-            if *place as usize == self.chunks.len() {
-                self.chunks.push(ChunkView { chunk: Arc::clone(chunk), live: Arc::new(Live::all(*n_added)) });
+        for (place, set, n_added) in &changes.added {
+            if *place as usize == self.sets.len() {
+                self.sets.push(RowSetView { set: Arc::clone(set), live: Arc::new(Live::all(*n_added)) });
                 continue;
             }
-            let live = Arc::make_mut(&mut self.chunks[*place as usize].live);
+            let live = Arc::make_mut(&mut self.sets[*place as usize].live);
             (0..*n_added).for_each(|_| live.push());
         }
         self.clear(&changes.dead);
@@ -272,24 +272,24 @@ impl RowsView {
     /// These rows are dead.
     pub(crate) fn clear(&mut self, dead: &[Spot]) {
         for spot in dead {
-            Arc::make_mut(&mut self.chunks[spot.chunk as usize].live).clear(spot.row as usize);
+            Arc::make_mut(&mut self.sets[spot.set as usize].live).clear(spot.row as usize);
         }
     }
 
     /// How many rows are alive.
     pub(crate) fn n_live(&self) -> u64 {
-        self.chunks.iter().map(|view| view.live.n_live() as u64).sum()
+        self.sets.iter().map(|view| view.live.n_live() as u64).sum()
     }
 
-    /// The live rows, in the order they came, chunk by chunk; no batch is empty.
+    /// The live rows, in the order they came, set by set; no batch is empty.
     pub(crate) fn live_rows(
         &self,
         schema: &TableSchema,
         projection: Option<&[usize]>,
         with_seqno: bool,
     ) -> Result<Vec<RecordBatch>> {
-        let mut found = Vec::with_capacity(self.chunks.len());
-        for view in &self.chunks {
+        let mut found = Vec::with_capacity(self.sets.len());
+        for view in &self.sets {
             found.extend(view.live_rows(schema, projection, with_seqno)?);
         }
         Ok(found)

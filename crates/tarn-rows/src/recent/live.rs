@@ -1,4 +1,4 @@
-//! Which rows of a chunk are alive? A bitmap that snapshots share and writers copy when they must.
+//! Which rows of a row set are alive? A bitmap that snapshots share and writers copy when they must.
 
 use arrow::array::BooleanArray;
 use arrow::buffer::{BooleanBuffer, Buffer};
@@ -48,7 +48,7 @@ impl Live {
         self.n_live
     }
 
-    /// A filter for the chunk's rows.
+    /// A filter for the row set's rows.
     pub(crate) fn mask(&self) -> BooleanArray {
         let words: Vec<u64> = self.words.iter().map(|word| word.to_le()).collect();
         BooleanArray::new(BooleanBuffer::new(Buffer::from_vec(words), 0, self.len), None)

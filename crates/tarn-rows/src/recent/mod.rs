@@ -5,15 +5,15 @@
 //! Generation          index: key -> arrival                 (the writer's, under the apply lock)
 //!                     KeyLog: arrival -> key                (shared with snapshots that resolve addresses)
 //!                     slots: arrival -> latest row or none
-//! Rows of it          [Chunk + bitmap of live rows] …       (what a snapshot clones: two references per chunk)
+//! Rows of it          [RowSet + bitmap of live rows] …       (what a snapshot clones: two references per row set)
 //! ```
 
-mod chunk;
 mod generation;
 mod key_log;
 mod live;
+mod row_set;
 
-pub(crate) use chunk::{Chunk, ChunkView};
 pub(crate) use generation::{Changes, Generation, RowsView, contains};
 pub(crate) use key_log::KeyLog;
 pub(crate) use live::Live;
+pub(crate) use row_set::{RowSet, RowSetView};

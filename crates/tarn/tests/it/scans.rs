@@ -1,4 +1,5 @@
-//! Who asks the door for a range of keys gets its rows page by page, wherever they lie: all of them, each once, in the order asked.
+//! Who asks the door for a range of keys gets its rows, some at a time, wherever they lie: all of them, each once, in
+//! the order asked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use tarn_metastore::prune::{Operator, Predicate};
 use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
 use tarn_node::error::ErrorKind;
-use tarn_node::scan::{Page, ScanRequest};
+use tarn_node::scan::{ScanRequest, ScanResponse};
 use tarn_types::{Direction, TableSchema, Value, encode_key, encode_partition_prefix, prefix_end};
 
 use crate::harness::Server;
@@ -46,14 +47,14 @@ fn partition(table: &TableSchema, a: i32) -> Range<Vec<u8>> {
     start..end
 }
 
-async fn all_pages(server: &Server, table: &TableHandle, mut request: ScanRequest) -> Vec<Vec<Value>> {
+async fn all_rows(server: &Server, table: &TableHandle, mut request: ScanRequest) -> Vec<Vec<Value>> {
     let mut rows = vec![];
     loop {
-        let page = server.running.node.tables().scan(&Principal::Nobody, table, &request).await.unwrap();
-        assert!(page.rows.len() <= request.limit);
-        assert!(page.rows.iter().all(|row| row.seqno.0 > 0));
-        rows.extend(page.rows.into_iter().map(|row| row.values));
-        match page.rest {
+        let response = server.running.node.tables().scan(&Principal::Nobody, table, &request).await.unwrap();
+        assert!(response.rows.len() <= request.limit);
+        assert!(response.rows.iter().all(|row| row.seqno.0 > 0));
+        rows.extend(response.rows.into_iter().map(|row| row.values));
+        match response.rest {
             Some(rest) => request.range = rest,
             None => return rows,
         }
@@ -86,7 +87,7 @@ async fn keys_are_looked_up_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ranges_are_given_page_by_page() {
+async fn ranges_are_given_some_rows_at_a_time() {
     for kind in ["partitioning = 'range'", "partitioning = 'hash', tablets = 2"] {
         let (server, table) = filled(kind).await;
         let schema = table.schema();
@@ -117,16 +118,16 @@ async fn ranges_are_given_page_by_page() {
             }
             let found = if random.random_bool(0.5) {
                 request.columns = Some(vec![1, 0]);
-                all_pages(&server, &table, request.clone()).await
+                all_rows(&server, &table, request.clone()).await
             } else {
-                let rows = all_pages(&server, &table, request.clone()).await;
+                let rows = all_rows(&server, &table, request.clone()).await;
                 assert!(rows.iter().all(|row| row[2] == Value::Int32(a)));
                 rows.into_iter().map(|row| vec![row[1].clone(), row[0].clone()]).collect()
             };
             let wanted: Vec<_> = wanted.into_iter().map(|(_, b, v)| vec![Value::Int64(b), Value::Text(v)]).collect();
             assert_eq!(found, wanted, "round {round}, {kind}: {request:?}");
         }
-        let mut all = all_pages(&server, &table, ScanRequest::all(schema, 7)).await;
+        let mut all = all_rows(&server, &table, ScanRequest::all(schema, 7)).await;
         all.sort_by(|x, y| x[2].cmp_same_type(&y[2]).then(y[1].cmp_same_type(&x[1])));
         let wanted = model().into_iter().map(|(a, b, v)| vec![Value::Text(v), Value::Int64(b), Value::Int32(a)]);
         assert_eq!(all, wanted.collect::<Vec<_>>(), "{kind}");
@@ -150,8 +151,8 @@ async fn what_cannot_be_scanned_is_told() {
         assert_eq!(error.kind(), kind, "{error}");
     }
     let nothing = ScanRequest { range: partition(schema, 9), ..all() };
-    let page = tables.scan(&Principal::Nobody, &table, &nothing).await.unwrap();
-    assert_eq!(page, Page { rows: vec![], rest: None });
+    let response = tables.scan(&Principal::Nobody, &table, &nothing).await.unwrap();
+    assert_eq!(response, ScanResponse { rows: vec![], rest: None });
 
     let client = server.client().await;
     client.batch_execute("CREATE TABLE l (k int PRIMARY KEY) WITH (append_only = true)").await.unwrap();

@@ -1,8 +1,8 @@
 //! Some recent rows, as Arrow columns: a bulk batch as it came, or single rows that are decoded when somebody reads them.
 //!
 //! Single rows are kept encoded in an arena. A reader decodes what is new since the last reader and leaves the columns behind; when the
-//! chunk is closed and read to its end, the arena goes. Rows are only ever appended, so a reader that knows a length
-//! sees the same rows below it for ever; whether they are alive is in the bitmap beside ([`ChunkView`]).
+//! row set is closed and read to its end, the arena goes. Rows are only ever appended, so a reader that knows a length
+//! sees the same rows below it for ever; whether they are alive is in the bitmap beside ([`RowSetView`]).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// More pieces than this are made one.
 const MAX_PIECES: usize = 8;
 
-pub(crate) struct Chunk {
+pub(crate) struct RowSet {
     /// Held for appending and copying, never while decoding.
     body: Mutex<Body>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Chunk {
 enum Body {
     /// Single rows. `pieces` hold the first `n_decoded` of them, with their seqnos.
     Encoded { rows: Encoded, pieces: Vec<RecordBatch>, n_decoded: usize, closed: bool },
-    /// All rows of a closed chunk, with their seqnos.
+    /// All rows of a closed row set, with their seqnos.
     Decoded(RecordBatch),
     /// A bulk batch: the table's columns, one seqno for all.
     Bulk { rows: RecordBatch, seqno: SeqNo },
@@ -89,7 +89,7 @@ impl Body {
     }
 }
 
-impl Chunk {
+impl RowSet {
     /// For single rows.
     pub(crate) fn open() -> Self {
         let body = Body::Encoded { rows: Encoded::default(), pieces: Vec::new(), n_decoded: 0, closed: false };
@@ -101,11 +101,11 @@ impl Chunk {
         Self { body: Mutex::new(Body::Bulk { rows, seqno }) }
     }
 
-    /// Appends a row to an open chunk.
+    /// Appends a row to an open row set.
     pub(crate) fn push(&self, key: &[u8], cells: &[u8], seqno: SeqNo) {
         let mut body = self.body.lock();
         let Body::Encoded { rows, closed: false, .. } = &mut *body else {
-            unreachable!("rows are appended to open chunks only");
+            unreachable!("rows are appended to open sets only");
         };
         let entry = Entry { start: rows.arena.len(), key_len: key.len() as u32, cells_len: cells.len() as u32, seqno };
         rows.arena.extend_from_slice(key);
@@ -120,7 +120,7 @@ impl Chunk {
         }
     }
 
-    /// The bytes that a row takes in an open chunk.
+    /// The bytes that a row takes in an open row set.
     pub(crate) fn row_bytes(key: &[u8], cells: &[u8]) -> usize {
         key.len() + cells.len() + size_of::<Entry>()
     }
@@ -209,14 +209,14 @@ fn cut(pieces: &[RecordBatch], n_rows: usize) -> Vec<Piece> {
     found
 }
 
-/// A chunk up to some row, with which of its rows are alive.
+/// A row set up to some row, with which of its rows are alive.
 #[derive(Clone)]
-pub(crate) struct ChunkView {
-    pub(crate) chunk: Arc<Chunk>,
+pub(crate) struct RowSetView {
+    pub(crate) set: Arc<RowSet>,
     pub(crate) live: Arc<Live>,
 }
 
-impl ChunkView {
+impl RowSetView {
     /// The live rows, none of the batches empty.
     pub(crate) fn live_rows(
         &self,
@@ -227,7 +227,7 @@ impl ChunkView {
         if self.live.n_live() == 0 {
             return Ok(Vec::new());
         }
-        let pieces = self.chunk.columns(schema, self.live.len(), projection, with_seqno)?;
+        let pieces = self.set.columns(schema, self.live.len(), projection, with_seqno)?;
         if self.live.n_live() == self.live.len() {
             return Ok(pieces);
         }
