@@ -107,7 +107,8 @@ impl TarnScan {
     /// `input` reads what the spec of `access` says.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, access: Access) -> Self {
         let ScanSpec { table, version, chosen, .. } = access.spec.as_ref();
-        tracing::debug!(table = table.name, path = chosen.path, why = chosen.why, version = version.0, "scan");
+        let (name, id, version) = (&table.name, table.id.0, version.0);
+        tracing::debug!(table = name, id, path = chosen.path, why = chosen.why, version, "scan");
         TarnScan { input, access: Arc::new(access), metrics: ExecutionPlanMetricsSet::new() }
     }
 

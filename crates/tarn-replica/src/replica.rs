@@ -106,6 +106,10 @@ impl Pending<'_> {
                 None => Error::InDoubt { tablet: replica.tablet, source: Box::new(error) },
             })?;
         }
+        if let Some(seqno) = seqno {
+            let (table, tablet) = (&replica.table, replica.tablet.0);
+            tracing::debug!(table = table.table_schema().id.0, tablet, seqno = seqno.0, "an entry is in effect");
+        }
         Ok((seqno, outcome))
     }
 }

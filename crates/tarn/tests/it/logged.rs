@@ -49,6 +49,7 @@ async fn a_commit_and_a_delivery_say_whose_they_are() {
     let client = server.connect().await.unwrap();
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY)").await.unwrap();
     client.batch_execute("INSERT INTO t VALUES (1), (2)").await.unwrap();
+    client.batch_execute("BEGIN; INSERT INTO t VALUES (3); COMMIT").await.unwrap();
     client.batch_execute("DELIVER TABLE t").await.unwrap();
     client.batch_execute("SELECT count(*) FROM t").await.unwrap();
     drop(client);
@@ -56,8 +57,18 @@ async fn a_commit_and_a_delivery_say_whose_they_are() {
     let lines = lines(folder.path());
     let committed = the_one(&lines, &["statement{pid=", "commit{table=t id=", "committed parts=", "rows=2"]);
     assert!(number(committed, "statement=") > 0, "{committed}");
+    let id = number(committed, "commit{table=t id=");
+    // The entries of a commit, by their place in their tablet: of a statement and of a transaction.
+    let entry = the_one(&lines, &["statement{pid=", "commit{table=t id=", "an entry is in effect"]);
+    let other = the_one(&lines, &["statement{pid=", "commit{tables=1}", "an entry is in effect"]);
+    for line in [entry, other] {
+        assert_eq!(number(line, " table="), id, "{line}");
+    }
+    assert_eq!(number(entry, "tablet="), number(other, "tablet="), "{entry}\n{other}");
+    assert_eq!(number(entry, "seqno=") + 1, number(other, "seqno="), "{entry}\n{other}");
     let delivered = the_one(&lines, &["delivery{table=t id=", "installed", "version="]);
     let version = number(delivered, "version=");
     the_one(&lines, &["delivery{table=t id=", "committed", &format!("version={version}"), "kind=\"delivery\""]);
-    the_one(&lines, &["statement{pid=", "query", "scan", "table=\"t\"", &format!("version={version}")]);
+    let scan = the_one(&lines, &["statement{pid=", "query", "scan", "table=\"t\"", &format!("version={version}")]);
+    assert_eq!(number(scan, " id="), id, "{scan}");
 }
