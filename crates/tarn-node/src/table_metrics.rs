@@ -7,6 +7,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tarn_rows::{Engine, EngineStats, RocksEngine};
 use tarn_types::{Clock, full_name};
@@ -30,7 +31,7 @@ impl fmt::Debug for TableMetrics {
 
 type Of = fn(&EngineStats) -> u64;
 
-const ENGINE: [(&str, &str, Of); 4] = [
+const ENGINE: [(&str, &str, Of); 6] = [
     ("engine_disk_bytes", "Files of the row engine", |at| at.disk_bytes),
     ("engine_memtable_bytes", "Memory of the row engine that a flush would write", |at| at.memtable_bytes),
     ("engine_cache_bytes", "Memory of the row engine's blocks that are kept near", |at| at.cache_bytes),
@@ -39,6 +40,22 @@ const ENGINE: [(&str, &str, Of); 4] = [
         "Bytes that the row engine has to compact: it slows writes down when they become too many",
         |at| at.compaction_pending_bytes,
     ),
+    ("engine_stopped", "1: the row engine takes no writes before a compaction is done", |at| u64::from(at.is_stopped)),
+    (
+        "engine_slowed_to_bytes_per_second",
+        "What the row engine slows writes down to, for it has much to compact; 0: it does not",
+        |at| at.slowed_to_bytes_per_s,
+    ),
+];
+
+const ENGINE_STALLS: [(&str, &str, Of); 3] = [
+    (
+        "engine_memtable_waits",
+        "Writes that waited because the row engine's memtables were not flushed as fast as they were filled",
+        |at| at.n_memtable_waits,
+    ),
+    ("engine_slowdowns", "How often the row engine began to slow writes down", |at| at.n_slowdowns),
+    ("engine_stops", "How often the row engine stopped writes before a compaction", |at| at.n_stops),
 ];
 
 impl Collector for TableMetrics {
@@ -57,6 +74,10 @@ impl Collector for TableMetrics {
         for (name, help, of) in ENGINE {
             let metric = ConstGauge::new(i64::try_from(of(&stats)).unwrap_or(i64::MAX));
             metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        for (name, help, of) in ENGINE_STALLS {
+            let metric = ConstCounter::new(of(&stats));
+            metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         Ok(())
     }

@@ -134,6 +134,16 @@ pub struct EngineStats {
     pub cache_bytes: u64,
     /// Bytes waiting for compaction.
     pub compaction_pending_bytes: u64,
+    /// Writes that waited because memtables were not flushed as fast as they were filled, since the engine was opened.
+    pub n_memtable_waits: u64,
+    /// How often the engine began to slow writes down since then: too much waits for a compaction.
+    pub n_slowdowns: u64,
+    /// How often it stopped them, for the same reason.
+    pub n_stops: u64,
+    /// Writes are stopped now.
+    pub is_stopped: bool,
+    /// What they are slowed down to now; 0: they are not.
+    pub slowed_to_bytes_per_s: u64,
 }
 
 /// Writes that happen together.

@@ -247,6 +247,7 @@ impl RocksEngine {
         if self.compaction_fails() && self.property(Space::Rows, properties::IS_WRITE_STOPPED)? > 0 {
             return Err(Error::Faulty { reason: "compactions fail, and too many files wait for one".to_owned() });
         }
+        let mut has_waited = false;
         // Cleared before looking, so that what is sealed meanwhile is not missed.
         while self.watch.sealed.load(Ordering::Acquire) && self.watch.sealed.swap(false, Ordering::AcqRel) {
             let seen = self.watch.seen();
@@ -257,6 +258,9 @@ impl RocksEngine {
             }
             if let Some(fault) = seen.fault {
                 return Err(Error::Faulty { reason: fault.reason });
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.watch.n_memtable_waits.fetch_add(1, Ordering::Relaxed);
             }
             if !self.watch.wait_past(seen.n_events, FLUSH_SILENCE) {
                 self.begin_flush()?;
@@ -432,7 +436,16 @@ impl Engine for RocksEngine {
 
     fn stats(&self) -> Result<EngineStats> {
         let read = |space, property| self.property(space, property);
-        let mut stats = EngineStats { cache_bytes: self.cache.get_usage() as u64, ..EngineStats::default() };
+        let mut stats = EngineStats {
+            cache_bytes: self.cache.get_usage() as u64,
+            n_memtable_waits: self.watch.n_memtable_waits.load(Ordering::Relaxed),
+            n_slowdowns: self.watch.n_slowdowns.load(Ordering::Relaxed),
+            n_stops: self.watch.n_stops.load(Ordering::Relaxed),
+            // Those of the whole engine, whichever space is asked.
+            is_stopped: read(Space::Rows, properties::IS_WRITE_STOPPED)? > 0,
+            slowed_to_bytes_per_s: read(Space::Rows, properties::ACTUAL_DELAYED_WRITE_RATE)?,
+            ..EngineStats::default()
+        };
         for space in Space::ALL {
             stats.n_keys[space as usize] = read(space, properties::ESTIMATE_NUM_KEYS)?;
             stats.disk_bytes += read(space, properties::TOTAL_SST_FILES_SIZE)?;
@@ -525,5 +538,69 @@ impl RowIter for RocksScan<'_> {
 
     fn entry(&self) -> Option<(&[u8], &[u8])> {
         if self.started { self.iter.item() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn engine(dir: &Path) -> RocksEngine {
+        let options = RocksOptions { memory_budget_bytes: 8 << 20, background_jobs: 2, flush_on_close: false };
+        RocksEngine::open(dir, &options).unwrap()
+    }
+
+    fn write(engine: &RocksEngine, key: &[u8], value: &[u8]) {
+        let mut batch = WriteBatch::default();
+        batch.put(Space::Rows, key, value);
+        engine.write(&batch).unwrap();
+    }
+
+    #[test]
+    fn a_write_that_waits_for_a_memtable_is_counted_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = engine(dir.path());
+        let value = vec![7; MIN_MEMTABLE_BYTES];
+        assert_eq!(engine.stats().unwrap().n_memtable_waits, 0);
+        engine.db.pause_background_work().unwrap();
+        let n_waits = thread::scope(|scope| {
+            // More than all memtables take, while none is flushed.
+            scope.spawn(|| (0..12_u8).for_each(|key| write(&engine, &[key], &value)));
+            while engine.stats().unwrap().n_memtable_waits == 0 {
+                thread::yield_now();
+            }
+            let n_waits = engine.stats().unwrap().n_memtable_waits;
+            engine.db.continue_background_work().unwrap();
+            n_waits
+        });
+        assert_eq!(n_waits, 1);
+        assert!(engine.get(Space::Rows, &[11]).unwrap().is_some());
+    }
+
+    #[test]
+    fn slowdowns_and_stops_are_counted_and_told_while_they_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = engine(dir.path());
+        let set = |name, value| engine.db.set_options_cf(family(&engine.db, Space::Rows), &[(name, value)]).unwrap();
+        write(&engine, b"a", b"1");
+        engine.flush().unwrap();
+        assert_eq!(engine.stats().unwrap().slowed_to_bytes_per_s, 0);
+
+        set("level0_slowdown_writes_trigger", "1");
+        let slow = engine.stats().unwrap();
+        assert!((slow.n_slowdowns, slow.n_stops) == (1, 0) && !slow.is_stopped, "{slow:?}");
+        assert!(slow.slowed_to_bytes_per_s > 0, "{slow:?}");
+
+        set("level0_stop_writes_trigger", "1");
+        let stopped = engine.stats().unwrap();
+        assert!((stopped.n_slowdowns, stopped.n_stops) == (1, 1) && stopped.is_stopped, "{stopped:?}");
+
+        set("level0_stop_writes_trigger", "36");
+        set("level0_slowdown_writes_trigger", "20");
+        write(&engine, b"b", b"1");
+        let over = engine.stats().unwrap();
+        assert!(!over.is_stopped && over.slowed_to_bytes_per_s == 0 && over.n_stops == 1, "{over:?}");
     }
 }

@@ -18,7 +18,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rust_rocksdb::ErrorKind;
 use rust_rocksdb::event_listener::{
-    CompactionJobInfo, DBBackgroundErrorReason as Reason, EventListener, FlushJobInfo, MemTableInfo, MutableStatus,
+    CompactionJobInfo, DBBackgroundErrorReason as Reason, DBWriteStallCondition as Stall, EventListener, FlushJobInfo,
+    MemTableInfo, MutableStatus, WriteStallInfo,
 };
 
 /// Why the engine cannot be written to.
@@ -53,6 +54,12 @@ pub(super) struct Watch {
     /// A compaction failed, and none succeeded since.
     pub compaction_failed: AtomicBool,
     n_errors: AtomicU64,
+    /// Writes that waited for a memtable.
+    pub n_memtable_waits: AtomicU64,
+    /// How often RocksDB began to slow writes down.
+    pub n_slowdowns: AtomicU64,
+    /// How often it stopped them.
+    pub n_stops: AtomicU64,
 }
 
 /// What happened so far.
@@ -138,6 +145,15 @@ impl EventListener for Listener {
             self.0.compaction_failed.store(false, Ordering::Release);
             self.0.happened(|_| {});
         }
+    }
+
+    fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
+        let counter = match info.cur() {
+            Stall::KDelayed => &self.0.n_slowdowns,
+            Stall::KStopped => &self.0.n_stops,
+            Stall::KNormal => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     fn on_background_error(&self, reason: Reason, status: MutableStatus) {

@@ -90,6 +90,12 @@ async fn probes_and_metrics() {
         "tarn_log_commits_total",
         "tarn_log_write_seconds_bucket{le=\"+Inf\"}",
         "tarn_log_commit_batches_count",
+        "# TYPE tarn_engine_memtable_waits counter",
+        "tarn_engine_memtable_waits_total 0",
+        "tarn_engine_slowdowns_total 0",
+        "tarn_engine_stops_total 0",
+        "tarn_engine_stopped 0",
+        "tarn_engine_slowed_to_bytes_per_second 0",
     ] {
         assert!(text.contains(name), "{name} is missing:\n{text}");
     }
