@@ -183,6 +183,8 @@ impl Table {
 
     /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order; those of several are
     /// applied beside each other. An error leaves the tablet where it was.
+    ///
+    /// Errors: [`Error::OutOfOrder`]; `Corrupt` for an entry with a key of another tablet; the engine's.
     pub fn apply(&self, tablet: TabletId, seqno: SeqNo, entry: &Entry) -> Result<()> {
         let tablet = self.tablet(tablet)?;
         let mut writer = tablet.writer.lock();

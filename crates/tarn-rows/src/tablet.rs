@@ -201,7 +201,7 @@ impl Tablet {
     /// until somebody publishes.
     pub(crate) fn write_effects(&self, audited: &Auditor, seqno: SeqNo, effects: &Effects) -> Result<()> {
         let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 64);
-        self.put_effects(&mut writes, seqno, effects);
+        self.put_effects(&mut writes, seqno, effects)?;
         self.write(audited, writes)
     }
 
@@ -214,21 +214,30 @@ impl Tablet {
         named: &Named,
     ) -> Result<Requests> {
         let mut writes = WriteBatch::default();
-        self.put_effects(&mut writes, seqno, named.effects());
+        self.put_effects(&mut writes, seqno, named.effects())?;
         let known = writer.requests.put(&self.base.engine, &mut writes, seqno, named.request())?;
         self.write(audited, writes)?;
         Ok(known)
     }
 
     /// What effects make of the rows of the engine.
-    pub(crate) fn put_effects(&self, writes: &mut WriteBatch, seqno: SeqNo, effects: &Effects) {
+    ///
+    /// Errors: [`Error::Corrupt`] for a key that is not the tablet's: its leader decides behind all splits, and wrote
+    /// no such entry.
+    pub(crate) fn put_effects(&self, writes: &mut WriteBatch, seqno: SeqNo, effects: &Effects) -> Result<()> {
+        let range = Arc::clone(&self.shared.read().range);
+        if let Some(stranger) = effects.iter().find(|effect| !contains(&range, effect.key)) {
+            let reason = format!("entry {seqno} is of tablet {}, and the key is not", self.id);
+            return Err(Error::corrupt("log entry", stranger.key, reason));
+        }
         if self.base.append_only {
-            return;
+            return Ok(());
         }
         for effect in effects.iter() {
             let (kind, cells) = effect.cells.map_or((RowKind::Tombstone, &[][..]), |cells| (RowKind::Live, cells));
             writes.put_with(Space::Rows, effect.key, |out| encode_stored(out, kind, seqno, cells, None));
         }
+        Ok(())
     }
 
     /// The position that `audited` stands at, to be written with what was applied up to there.

@@ -83,7 +83,7 @@ pub fn apply_together(entries: &[TabletEntry<'_>]) -> Result<()> {
     for ((entry, tablet), writer) in parts.iter().zip(&writers) {
         tablet.check_order(writer, entry.seqno)?;
         let auditor = writer.auditor.with(entry.seqno, &entry.does.entry());
-        tablet.put_effects(&mut writes, entry.seqno, entry.does.effects());
+        tablet.put_effects(&mut writes, entry.seqno, entry.does.effects())?;
         let requests = match entry.does {
             Does::Effects(_) => writer.requests,
             Does::Named(named) => writer.requests.put(&engine, &mut writes, entry.seqno, named.request())?,

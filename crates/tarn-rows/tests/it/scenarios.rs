@@ -8,7 +8,8 @@ use arrow::datatypes::Int64Type;
 use parking_lot::Mutex;
 use tarn_feed::{ChangeLog, Frozen, Stage};
 use tarn_rows::{
-    Changes, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RocksEngine, Table, UnderWay,
+    Changes, Does, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RocksEngine, Table,
+    TabletEntry, UnderWay, apply_together,
 };
 use tarn_types::{
     BatchBuilder, Cursor, Effects, Entry, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value,
@@ -524,5 +525,33 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
     for (i, mutation) in batch.iter().enumerate() {
         let found = table.get(mutation.key).unwrap();
         assert!(matches!(found, Lookup::Row { seqno, .. } if seqno == SeqNo(3 + i as u64)), "row {i}: {found:?}");
+    }
+}
+
+#[test]
+fn an_entry_with_a_key_of_another_tablet_is_corrupt_and_changes_nothing() {
+    for append_only in [false, true] {
+        let schema = schema(append_only);
+        let table = serving(Arc::new(MemoryEngine::new()), &schema);
+        let of = |tablet: TabletId| {
+            let row = |id| [Value::Int64(1), Value::Int64(id), Value::Null];
+            let key = |id| encode_key(&schema, &[Value::Int64(id)]).unwrap();
+            let id = (0..).find(|id| table.tablet_map().tablet_of(&key(*id)) == tablet).unwrap();
+            let mut batch = BatchBuilder::new(&schema);
+            batch.put(&key(id), &encode_cells(&schema, &row(id)).unwrap(), None);
+            effects(&batch.finish())
+        };
+        let (ours, theirs) = (of(TabletId(5)), of(TabletId(6)));
+        let error = table.apply(TabletId(5), SeqNo(1), &Entry::Effects(theirs.clone())).unwrap_err();
+        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("tablet 5"), "{error}");
+        // Together with one that is in its place: neither.
+        let entry =
+            |tablet, effects| TabletEntry { table: &table, tablet, seqno: SeqNo(1), does: Does::Effects(effects) };
+        let error = apply_together(&[entry(TabletId(5), &ours), entry(TabletId(6), &ours)]).unwrap_err();
+        assert!(error.kind() == Kind::Corrupt && error.to_string().contains("tablet 6"), "{error}");
+        assert!(table.snapshot().unwrap().recent(None, false).unwrap().is_empty());
+        apply_together(&[entry(TabletId(5), &ours), entry(TabletId(6), &theirs)]).unwrap();
+        let recent = table.snapshot().unwrap().recent(None, false).unwrap();
+        assert_eq!(recent.iter().map(RecordBatch::num_rows).sum::<usize>(), 2);
     }
 }
