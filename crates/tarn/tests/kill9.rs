@@ -1,8 +1,9 @@
 //! Is an acknowledged row there after kill -9, and each change in the lake exactly once? Laws 1 and 2, on the shipped binary.
 //!
-//! A round: a server is started on the folder of the round before; clients write and remember what was acknowledged; the server dies,
-//! at a random acknowledgement or at a failpoint of delivery; it is started again and everything is read back, on each access
-//! path, before and after a delivery. What was not acknowledged may have happened or not, but wholly, and for good.
+//! A round: a server is started on the folder of the round before; clients write, split tablets and remember what was
+//! acknowledged; the server dies, at a random acknowledgement or at a failpoint of delivery; it is started again and
+//! everything is read back, on each access path, before and after a delivery. What was not acknowledged may have
+//! happened or not, but wholly, and for good.
 //!
 //! `TARN_SEED` repeats a run, `TARN_SOAK_SECONDS` makes it long (`make soak`).
 
@@ -40,6 +41,10 @@ const FAILPOINTS: [&str; 8] = [
 const N_WRITERS: i64 = 3;
 /// Keys of one writer: few, so that rows are changed again and again across deliveries.
 const N_KEYS: i64 = 200;
+/// One statement in so many splits a tablet.
+const SPLIT_EVERY: u32 = 60;
+/// Places at which tablets are split, of each table: few, so that a long run does not end with thousands of tablets.
+const N_SPLITS: i64 = 32;
 /// Acknowledgements after which a round that waits for a failpoint gives up waiting and is killed.
 const PATIENCE_ACKS: i64 = 4_000;
 
@@ -442,10 +447,25 @@ async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
             break;
         }
     }
+    let n_tablets = n_tablets(folder.path()).await?;
+    ensure!(n_tablets.iter().all(|n| *n > 2), "no tablet was split: there are {n_tablets:?}");
     let acknowledged: u64 = models.iter().map(|model| model.n_acknowledged).sum();
-    eprintln!("{round} rounds, {n_deaths} of them ended at their failpoint, {acknowledged} statements acknowledged");
+    eprintln!(
+        "{round} rounds, {n_deaths} of them ended at their failpoint, {acknowledged} statements acknowledged, {n_tablets:?} tablets"
+    );
     ensure!(n_deaths > 0, "no failpoint was reached: is the server built with failpoints?");
     Ok(())
+}
+
+/// How many each table has.
+async fn n_tablets(folder: &Path) -> Result<[i64; 2]> {
+    let server = start(folder, None).await?;
+    let client = server.connect().await?;
+    let count =
+        async |table| one(&client, &format!("SELECT count(*) FROM tarn.tablets WHERE table_name = '{table}'")).await;
+    let n_tablets = [count("t").await?, count("events").await?];
+    server.stop()?;
+    Ok(n_tablets)
 }
 
 /// What ends a round.
@@ -681,6 +701,9 @@ impl Model {
 
     /// One random statement. Its effect is in doubt until it is answered; the answer's count must be exact.
     async fn step(&mut self, client: &Client, random: &mut StdRng) -> Result<()> {
+        if random.random_ratio(1, SPLIT_EVERY) {
+            return split(client, random).await;
+        }
         let id = self.writer * N_KEYS + random.random_range(0..N_KEYS);
         let n = random.random_range(0..1_000_000);
         let existing = self.rows.get(&id).cloned();
@@ -768,6 +791,20 @@ impl Model {
             }
         }
         Ok(())
+    }
+}
+
+/// Splits a tablet somewhere while others write it, which changes no row. Refused are a place where a tablet begins
+/// already, and a tablet that is not delivered since it was split off itself.
+async fn split(client: &Client, random: &mut StdRng) -> Result<()> {
+    let table = ["t", "events"][random.random_range(0..2)];
+    // Of 64 bits, the middle of them being 0.
+    let token = (random.random_range(1..N_SPLITS) - N_SPLITS / 2) * (i64::MAX / N_SPLITS * 2);
+    let sql = format!("CALL tarn.split('{table}', '{token}')");
+    let Err(error) = client.batch_execute(&sql).await else { return Ok(()) };
+    match error.code() {
+        Some(&SqlState::INVALID_PARAMETER_VALUE | &SqlState::T_R_SERIALIZATION_FAILURE) => Ok(()),
+        _ => Err(error).context(sql),
     }
 }
 
