@@ -15,7 +15,9 @@ use crate::{Bloom, ColumnStats, File};
 /// One row group of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockRef {
+    /// The file that the row group is in.
     pub file: FileId,
+    /// Its position in the file, from 0.
     pub row_group: u32,
 }
 
@@ -24,6 +26,7 @@ pub struct BlockRef {
 pub struct HourBlocks {
     /// That of the blocks' files. A block that is asked for under another hour is not found.
     pub hour: i64,
+    /// Ascending, each once.
     pub blocks: Vec<BlockRef>,
 }
 
@@ -47,23 +50,30 @@ pub struct ColumnChunk {
     /// Parquet's type of the column under the placeholder name `c`, in its schema language: `optional int64 c
     /// (TIMESTAMP(MICROS,true))`. A list is a group, of one leaf.
     pub shape: Arc<str>,
+    /// In the file, where the column's first data page begins.
     pub data_page_offset: u64,
     /// 0: no dictionary.
     pub dictionary_page_offset: u64,
+    /// On storage, pages and their headers together.
     pub compressed_bytes: u64,
+    /// What these pages take once they are decompressed.
     pub uncompressed_bytes: u64,
+    /// NULLs among them; of a list, its items.
     pub n_values: u64,
     /// Parquet's code of the codec, and a bit per encoding.
     pub codec: u8,
+    /// A bit for each of Parquet's codes of encodings that the pages use.
     pub encodings: u32,
     /// Offset and bytes; (0, 0): the file has none.
     pub offset_index: (u64, u32),
+    /// As `offset_index`: Parquet's bounds of the pages.
     pub column_index: (u64, u32),
 }
 
 /// What is kept of one block beside the commit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockMetadata {
+    /// Of the file with which it is committed, from 0.
     pub row_group: u32,
     /// Ascending by column.
     pub columns: Vec<(ColumnStats, ColumnChunk)>,
@@ -72,6 +82,7 @@ pub struct BlockMetadata {
 }
 
 impl BlockMetadata {
+    /// The bounds and the place of one column; `None` when nothing is kept of it. A binary search.
     pub fn column(&self, id: ColumnId) -> Option<&(ColumnStats, ColumnChunk)> {
         self.columns.binary_search_by_key(&id, |(stats, _)| stats.column).ok().map(|idx| &self.columns[idx])
     }
@@ -80,11 +91,15 @@ impl BlockMetadata {
 /// Which metadata of which blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
+    /// The blocks, hour by hour. Answers count them through all hours, in this order.
     pub hours: Vec<HourBlocks>,
     /// `None`: all columns there are (copying, checking).
     pub columns: Option<Vec<ColumnId>>,
+    /// Whether bounds are wanted.
     pub stats: bool,
+    /// Whether the places of the columns are wanted.
     pub chunks: bool,
+    /// Whether whole filters are wanted: up to 32 MiB a block. A search asks [`crate::Metastore::probe`] instead.
     pub blooms: bool,
 }
 
@@ -100,8 +115,10 @@ pub struct MetadataByColumn {
     pub bytes_read: u64,
 }
 
+/// What is kept of one column, in those of the wanted blocks that have it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct ColumnMetadata {
+    /// The column by its id, which no other column of the table ever has.
     pub column: ColumnId,
     /// Ascending; a block that is missing has no metadata of this column.
     pub blocks: Vec<u32>,

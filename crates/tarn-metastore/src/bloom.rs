@@ -35,6 +35,7 @@ const SALT: [u32; 8] =
 pub struct Hash(pub u64);
 
 impl Hash {
+    /// Of the key's bytes: what a key is made of, [`crate::token_hash`] and [`crate::value_hash`] say.
     pub fn of(key: &[u8]) -> Self {
         Self(xxh64(key, 0))
     }
@@ -77,6 +78,7 @@ impl Bloom {
         &self.bits
     }
 
+    /// A power of two, 1 to [`MAX_CHUNKS`].
     pub fn n_chunks(&self) -> u32 {
         (self.bits.len() / CHUNK_BYTES) as u32
     }
@@ -153,11 +155,13 @@ impl BloomBuilder {
         Self { words: vec![[0; 8]; n_chunks as usize] }
     }
 
+    /// Adds a key. To add it again changes nothing.
     pub fn insert(&mut self, hash: Hash) {
         let chunk = hash.chunk(self.words.len() as u32);
         self.words[chunk as usize].iter_mut().zip(hash.mask()).for_each(|(word, bit)| *word |= bit);
     }
 
+    /// The filter with all keys that were inserted; copies the bits once.
     pub fn finish(self) -> Bloom {
         let bits: Vec<u8> = self.words.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
         Bloom { bits: bits.into() }

@@ -14,7 +14,9 @@ use crate::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Expected, File
 
 /// A table as a commit finds it.
 pub struct Standing<'a> {
+    /// For errors to name.
     pub table: TableId,
+    /// The version that the commit follows on, or is rebased to.
     pub latest: &'a Arc<TableVersion>,
     /// The commits that are in.
     pub ids: &'a Ids,
@@ -28,8 +30,11 @@ pub struct Standing<'a> {
 pub enum Checked {
     /// The same commit is already in, or a restoring one has nothing that is not.
     Already(Version),
+    /// It is lawful, and makes a new version.
     New {
+        /// The table's next latest version, once `info` is durable.
         next: Arc<TableVersion>,
+        /// The commit as it is to be logged: with its version, and files with the version that created them.
         info: Arc<CommitInfo>,
         /// Of files in `info.added` alone.
         block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,

@@ -19,7 +19,9 @@ const PIECE_BYTES: usize = 128 << 10;
 
 /// A checkpoint as it was read.
 pub(crate) struct Checkpoint {
+    /// Of the records in it: what decoding them has to know.
     pub format: u8,
+    /// Whole, and under its checksum.
     pub payload: Vec<u8>,
 }
 

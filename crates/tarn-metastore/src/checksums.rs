@@ -94,14 +94,17 @@ impl Checksums {
         is_lawful.then_some(Self { size_bytes, cuts, crcs })
     }
 
+    /// Of the whole file.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
+    /// Where pieces end besides multiples of [`PIECE_BYTES`], ascending: the ends of blocks.
     pub fn cuts(&self) -> &[u64] {
         &self.cuts
     }
 
+    /// CRC32C of each piece, in the order of the file.
     pub fn crcs(&self) -> &[u32] {
         &self.crcs
     }

@@ -37,6 +37,7 @@ pub struct BlockMetadataRecord {
     pub block_metadata: BlockMetadata,
 }
 
+/// The payload of a frame that stands in front of a commit: all that is kept of one block.
 pub fn encode_block_metadata(table: TableId, hour: i64, file: FileId, block_metadata: &BlockMetadata) -> Vec<u8> {
     let mut out = Vec::new();
     put_u64(&mut out, table.0.into());
@@ -46,6 +47,7 @@ pub fn encode_block_metadata(table: TableId, hour: i64, file: FileId, block_meta
     out
 }
 
+/// What [`encode_block_metadata`] wrote, by this build or an older one that wrote `format`.
 pub fn decode_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataRecord> {
     let mut reader = Reader { bytes, format };
     let record = BlockMetadataRecord {
@@ -66,6 +68,7 @@ pub struct BlockMetadataOffsets {
     pub block: BlockRef,
     /// 0: no bloom.
     pub n_chunks: u32,
+    /// Where the filter's bits begin in the payload; meaningless without one.
     pub bloom_at: u32,
     /// Shapes and columns, up to the end.
     pub columns_at: u32,
@@ -104,6 +107,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Bounds and places: what copying, checking and packs read.
     pub const BOTH: Self = Self { stats: true, chunks: true };
 }
 
@@ -141,6 +145,7 @@ pub fn put_schema(out: &mut Vec<u8>, schema: &TableSchema) {
     put_bytes(out, &serde_json::to_vec(schema).expect("a table definition has a JSON form"));
 }
 
+/// Writes a file with its blocks and checksums; a row of the version that a checkpoint or a commit has.
 pub fn put_file(out: &mut Vec<u8>, file: &File) {
     put_u64(out, file.id.0);
     put_bytes(out, file.path.as_bytes());
@@ -188,6 +193,7 @@ fn put_checksums(out: &mut Vec<u8>, checksums: &Checksums) {
     checksums.crcs().iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
 }
 
+/// Writes the bounds of one column.
 pub fn put_stats(out: &mut Vec<u8>, stats: &ColumnStats) {
     put_u64(out, stats.column.0.into());
     out.push(u8::from(stats.exact));
@@ -213,6 +219,7 @@ pub fn put_chunk(out: &mut Vec<u8>, chunk: &ColumnChunk, shape: usize) {
     }
 }
 
+/// Writes what is kept of a block. Columns that have the same shape share it: it is written once.
 pub fn put_block_metadata(out: &mut Vec<u8>, block_metadata: &BlockMetadata) {
     put_u64(out, block_metadata.row_group.into());
     put_u64(out, block_metadata.bloom.as_ref().map_or(0, Bloom::n_chunks).into());
@@ -301,6 +308,7 @@ pub(crate) fn read_slab(
     reader.end()
 }
 
+/// Writes a commit as it went in, without the metadata of its blocks.
 pub fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
     out.extend_from_slice(commit.id.as_bytes());
     put_u64(out, commit.version.0);
@@ -333,6 +341,7 @@ pub fn put_commit(out: &mut Vec<u8>, commit: &CommitInfo) {
     }
 }
 
+/// Writes a whole version: files ascending by id, then deletion vectors ascending by file.
 pub fn put_version(out: &mut Vec<u8>, version: &TableVersion) {
     put_version_in_parts::<Infallible>(out, version, |_| Ok(())).unwrap_or_else(|never| match never {});
 }
@@ -363,10 +372,12 @@ pub fn put_version_in_parts<E>(
 }
 
 impl Reader<'_> {
+    /// Reads a definition: JSON. Whether it is lawful is for `TableSchema::validate` to say.
     pub fn schema(&mut self) -> Decoded<TableSchema> {
         serde_json::from_slice(self.bytes()?).map_err(|e| Malformed(format!("table definition: {e}")))
     }
 
+    /// Reads deletion vectors by file.
     pub fn dead(&mut self) -> Decoded<BTreeMap<FileId, Arc<RoaringBitmap>>> {
         let mut dead = BTreeMap::new();
         for _ in 0..self.count()? {
@@ -376,10 +387,12 @@ impl Reader<'_> {
         Ok(dead)
     }
 
+    /// Reads files, in the order in which they were written.
     pub fn files(&mut self) -> Decoded<Vec<Arc<File>>> {
         (0..self.count()?).map(|_| self.file().map(Arc::new)).collect()
     }
 
+    /// Reads a file. Those of format 1 have neither note nor checksums.
     pub fn file(&mut self) -> Decoded<File> {
         let (id, path, size_bytes) = (FileId(self.u64()?), self.text()?, self.u64()?);
         let (n_rows, hour) = (self.u64()?, self.i64()?);
@@ -418,6 +431,7 @@ impl Reader<'_> {
         Checksums::new(size_bytes, cuts, crcs).ok_or_else(|| Malformed("cuts are out of order".to_owned()))
     }
 
+    /// Reads what is always in memory of a row group.
     pub fn block(&mut self) -> Decoded<Block> {
         Ok(Block {
             row_group: self.u32()?,
@@ -428,6 +442,7 @@ impl Reader<'_> {
         })
     }
 
+    /// Reads what [`put_stats`] wrote.
     pub fn column_stats(&mut self) -> Decoded<ColumnStats> {
         Ok(ColumnStats {
             column: ColumnId(self.u32()?),
@@ -474,10 +489,12 @@ impl Reader<'_> {
         self.skip_integers(5)
     }
 
+    /// Reads the shapes that the columns of a record share.
     pub fn shapes(&mut self) -> Decoded<Vec<Arc<str>>> {
         (0..self.count()?).map(|_| self.text().map(Arc::from)).collect()
     }
 
+    /// Reads what [`put_chunk`] wrote; `shapes` are those of the same record.
     pub fn chunk(&mut self, shapes: &[Arc<str>]) -> Decoded<ColumnChunk> {
         let shape = self.u64()?;
         let known = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));
@@ -495,6 +512,7 @@ impl Reader<'_> {
         })
     }
 
+    /// Reads what [`put_block_metadata`] wrote; columns out of order are malformed.
     pub fn block_metadata(&mut self) -> Decoded<BlockMetadata> {
         let row_group = self.u32()?;
         let bloom = match self.bloom_chunks()? {
@@ -526,6 +544,7 @@ impl Reader<'_> {
         Ok(columns)
     }
 
+    /// Reads what [`put_commit`] wrote.
     pub fn commit(&mut self) -> Decoded<CommitInfo> {
         Ok(CommitInfo {
             id: Uuid::from_bytes(self.array()?),
@@ -545,6 +564,7 @@ impl Reader<'_> {
         })
     }
 
+    /// Reads what [`put_version`] wrote.
     pub fn version(&mut self) -> Decoded<TableVersion> {
         Ok(TableVersion {
             version: Version(self.u64()?),

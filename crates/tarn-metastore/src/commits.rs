@@ -26,19 +26,23 @@ pub struct Commits {
 }
 
 impl Commits {
+    /// Commits in the list, those that were forgotten not counted.
     pub fn len(&self) -> usize {
         self.n_commits
     }
 
+    /// The commit at this position, counted from the oldest in the list.
     pub fn get(&self, idx: usize) -> Option<&Arc<CommitInfo>> {
         let at = idx + self.n_forgotten;
         self.pieces.get(at / PIECE_COMMITS)?.get(at % PIECE_COMMITS)
     }
 
+    /// The oldest in the list.
     pub fn front(&self) -> Option<&Arc<CommitInfo>> {
         self.get(0)
     }
 
+    /// From the oldest to the newest.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<CommitInfo>> {
         self.since(0)
     }
@@ -62,6 +66,7 @@ impl Commits {
         from
     }
 
+    /// Adds the newest. Where copies share the last piece, that one is copied.
     pub fn push_back(&mut self, commit: Arc<CommitInfo>) {
         match self.pieces.back_mut() {
             Some(last) if last.len() < PIECE_COMMITS => Arc::make_mut(last).push(commit),
@@ -74,6 +79,7 @@ impl Commits {
         self.n_commits += 1;
     }
 
+    /// Forgets the oldest, and answers it.
     pub fn pop_front(&mut self) -> Option<Arc<CommitInfo>> {
         let first = self.front()?.clone();
         self.n_forgotten += 1;

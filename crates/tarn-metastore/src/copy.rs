@@ -43,11 +43,13 @@ const MAX_FILES: usize = 4096;
 /// How far a copy is, or how much there is to copy. What an earlier run copied counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
+    /// Documents and archives among them.
     pub tables: u64,
     /// Versions that are kept.
     pub versions: u64,
     /// Files that some kept version has.
     pub files: u64,
+    /// Row groups of these files.
     pub blocks: u64,
     /// Of block metadata, read from the source in this run.
     pub bytes: u64,
@@ -56,11 +58,13 @@ pub struct Copied {
 /// What is in one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableSum {
+    /// Its name.
     pub table: String,
     /// Versions that are kept.
     pub versions: u64,
     /// Files that some kept version has, and their blocks.
     pub files: u64,
+    /// As `files`: those that some kept version has.
     pub blocks: u64,
     /// Live rows of the latest version.
     pub n_rows: u64,

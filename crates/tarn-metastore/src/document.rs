@@ -22,6 +22,7 @@ pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 pub struct Document {
     /// From 1; one more with every change.
     pub version: u64,
+    /// At most [`MAX_DOCUMENT_BYTES`]; what is in it is its reader's business.
     pub text: String,
 }
 

@@ -18,6 +18,7 @@ pub type Note = Arc<str>;
 /// Bounds of one column over some rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnStats {
+    /// By its id: names may change, this does not.
     pub column: ColumnId,
     /// No non-null value is smaller. `None`: not known, or every value is NULL (`null_count` tells).
     pub min: Option<Value>,
@@ -25,6 +26,7 @@ pub struct ColumnStats {
     pub max: Option<Value>,
     /// Whether `min` and `max` are values that occur, not shortened bounds.
     pub exact: bool,
+    /// Rows whose value is NULL; exact.
     pub null_count: u64,
     /// Bytes on storage.
     pub bytes: u64,
@@ -37,6 +39,7 @@ pub struct Block {
     pub row_group: u32,
     /// Row of the file with which the block starts.
     pub first_row: u64,
+    /// Dead ones among them: those are in the version's deletion vectors.
     pub n_rows: u64,
     /// Compressed bytes.
     pub bytes: u64,
@@ -47,6 +50,7 @@ pub struct Block {
 }
 
 impl Block {
+    /// The bounds that are kept in memory of this column; `None` when there are none here.
     pub fn column(&self, column: ColumnId) -> Option<&ColumnStats> {
         self.columns.iter().find(|stats| stats.column == column)
     }
@@ -55,19 +59,25 @@ impl Block {
 /// One Parquet file of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct File {
+    /// Given out by [`crate::Metastore::allocate_files`], never to two files.
     pub id: FileId,
     /// Object key: in the lake's store, or below the archive's URL.
     pub path: String,
+    /// Of the whole file, its footer included.
     pub size_bytes: u64,
+    /// Of all blocks, dead ones among them.
     pub n_rows: u64,
     /// Hours since the Unix epoch: of the rows' time where the table says so, else of delivery. Block metadata is kept
     /// by it.
     pub hour: i64,
+    /// What the store said of the file's content when it was written or listed: who reads asks for exactly that. `None`: the
+    /// store says nothing.
     pub etag: Option<String>,
     /// Empty: nothing of the file is in the table; then `note` says why.
     pub blocks: Vec<Block>,
     /// Set by the metastore when the file is committed.
     pub created_version: Version,
+    /// Whether rows come in the order of the table's key, so that scans of them need no sort.
     pub sorted_by_key: bool,
     /// Why the file is skipped, or what of it was left out.
     pub note: Option<Note>,

@@ -61,14 +61,17 @@ fn pieces_of(group: &Group) -> slice::Iter<'_, Piece> {
 }
 
 impl Files {
+    /// How many there are; counted as they come and go.
     pub fn len(&self) -> usize {
         self.n_files
     }
 
+    /// Whether the version has no files.
     pub fn is_empty(&self) -> bool {
         self.n_files == 0
     }
 
+    /// Ascending by id.
     pub fn iter(&self) -> Iter<'_> {
         self.pieces().flat_map(files_of)
     }

@@ -17,18 +17,22 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// No commit is in.
     pub fn new() -> Self {
         Self { shares: vec![HashMap::new(); SHARES] }
     }
 
+    /// The version that the commit with this id made, if it is kept.
     pub fn get(&self, id: &Uuid) -> Option<&Version> {
         self.shares[share(id)].get(id)
     }
 
+    /// Notes a commit that went in.
     pub fn insert(&mut self, id: Uuid, version: Version) {
         self.shares[share(&id)].insert(id, version);
     }
 
+    /// Forgets a commit with its version: sent again, it would be a new one.
     pub fn remove(&mut self, id: &Uuid) {
         self.shares[share(id)].remove(id);
     }

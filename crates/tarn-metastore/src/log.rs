@@ -64,6 +64,7 @@ pub(crate) struct Log {
 /// read.
 #[derive(Debug)]
 pub(crate) struct LogFile {
+    /// The number of its first record; part of its name.
     pub first_seq: u64,
     path: PathBuf,
     file: OnceLock<File>,
@@ -101,8 +102,11 @@ pub(crate) enum Append {
 /// A record as it was read.
 pub(crate) struct Frame<'a> {
     pub log: &'a Arc<LogFile>,
+    /// Of the file that the frame is in.
     pub format: u8,
+    /// Of the frame in its file.
     pub offset: u64,
+    /// Checked; without the frame's head.
     pub payload: &'a [u8],
     /// What stands in front of it, each with its offset.
     pub block_metadata: &'a [(u64, &'a [u8])],
@@ -123,20 +127,24 @@ pub(crate) struct Contents {
 
 /// Bytes of a write that was never answered.
 pub(crate) struct Torn {
+    /// The file that ends in it.
     pub path: PathBuf,
     pub offset: u64,
+    /// From `offset` to the end of what was written.
     pub size_bytes: u64,
 }
 
 /// The files of a folder, by number.
 #[derive(Default)]
 pub(crate) struct Found {
+    /// The newest, and the number of the last record that it has.
     pub checkpoint: Option<(PathBuf, u64)>,
     /// Ascending.
     pub logs: Vec<Arc<LogFile>>,
 }
 
 impl Payload {
+    /// Computes the checksum, when there is enough to gain by doing it here.
     pub fn new(bytes: Vec<u8>) -> Self {
         let crc = if bytes.len() < COMBINED_BYTES { 0 } else { crc32c::crc32c(&bytes) };
         Self { bytes, crc }
@@ -144,10 +152,12 @@ impl Payload {
 }
 
 impl LogFile {
+    /// Opens nothing yet.
     pub fn new(path: PathBuf, first_seq: u64) -> Self {
         Self { first_seq, path, file: OnceLock::new() }
     }
 
+    /// For errors, and for whoever deletes it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -237,18 +247,22 @@ impl Log {
         Ok(log)
     }
 
+    /// The file that is written to now.
     pub fn file(&self) -> &Arc<LogFile> {
         &self.file
     }
 
+    /// Of the file that is written to now.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
 
+    /// The number of the last record that is in.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
+    /// Of the file that is written to, without its head.
     pub fn size_bytes(&self) -> u64 {
         self.end - HEADER_BYTES
     }

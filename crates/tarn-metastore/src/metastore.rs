@@ -80,6 +80,7 @@ pub trait MetastoreExt: Metastore {
         Ok(self.snapshot(table, At::Latest).await?.version)
     }
 
+    /// How much there is. Does no maintenance.
     async fn stats(&self) -> Result<Stats> {
         Ok(self.maintain(0).await?.stats)
     }

@@ -21,6 +21,7 @@ use crate::{BlockMetadata, File, Files};
 /// every 256 files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableVersion {
+    /// One more with every commit; a new table is at 0.
     pub version: Version,
     /// Changes up to here are in these files, later ones are not.
     pub cursor: Cursor,
@@ -33,6 +34,7 @@ pub struct TableVersion {
 }
 
 impl TableVersion {
+    /// A file of this version by its id.
     pub fn file(&self, id: FileId) -> Option<&Arc<File>> {
         self.files.get(id)
     }
@@ -42,10 +44,12 @@ impl TableVersion {
         self.files.iter().map(|file| file.n_rows - self.dead_rows(file.id)).sum()
     }
 
+    /// How many rows of a file are dead at this version; 0 for files that it does not have.
     pub fn dead_rows(&self, file: FileId) -> u64 {
         self.deletion_vectors.get(&file).map_or(0, |dead| dead.len())
     }
 
+    /// Of all files, dead rows and all.
     pub fn size_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size_bytes).sum()
     }
@@ -96,15 +100,18 @@ pub struct Commit {
     pub id: Uuid,
     /// The version that this commit supersedes.
     pub expected: Expected,
+    /// New files; their ids must have been given out. In any order.
     pub add: Vec<File>,
     /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata. Durable with
     /// the commit.
     pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
+    /// Files that the next version does not have. Older versions keep them until they expire.
     pub remove: Vec<FileId>,
     /// Whole new vector per file; a file keeps its vector when it is not named.
     pub deletion_vectors: BTreeMap<FileId, RoaringBitmap>,
     /// The new cursor; `None` leaves it.
     pub cursor: Option<Cursor>,
+    /// For readers of the history; only [`CommitKind::Restore`] has rules of its own.
     pub kind: CommitKind,
     /// Unix time by the writer's clock.
     pub at_ms: i64,
@@ -113,13 +120,21 @@ pub struct Commit {
 /// A commit as it went in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommitInfo {
+    /// The one that its writer chose.
     pub id: Uuid,
+    /// The version that it made.
     pub version: Version,
+    /// In the order in which the writer gave them, with the version that created them.
     pub added: Vec<Arc<File>>,
+    /// By id.
     pub removed: Vec<FileId>,
+    /// The whole new vector of each file that it changed.
     pub deletion_vectors: BTreeMap<FileId, Arc<RoaringBitmap>>,
+    /// The table's new cursor, if it moved.
     pub cursor: Option<Cursor>,
+    /// Why it was made.
     pub kind: CommitKind,
+    /// Unix time; not before that of the commit before it, whatever the writer's clock says.
     pub at_ms: i64,
 }
 
@@ -151,16 +166,20 @@ pub enum Definition {
 /// One table of [`Definition::AlterAll`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alteration {
+    /// The definition that the change was made for.
     pub from: Arc<TableSchema>,
+    /// What it is to be.
     pub to: Box<TableSchema>,
 }
 
 /// Which version of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
+    /// The newest that is in when the question is answered.
     Latest,
     /// The oldest that is kept.
     Oldest,
+    /// By its number.
     Version(Version),
     /// The newest that was committed at or before this Unix time.
     Time(i64),
@@ -169,18 +188,23 @@ pub enum At {
 /// How much the metastore holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Documents among them, each of which is kept as one.
     pub tables: u64,
     /// Files of latest versions.
     pub files: u64,
+    /// Of these files.
     pub blocks: u64,
     /// Commits kept for `AS OF` and for retries.
     pub commits: u64,
     /// Bytes of the commit log since the last checkpoint; 0 without a disk.
     pub log_bytes: u64,
+    /// Of the newest checkpoint; 0 where there is none.
     pub checkpoint_bytes: u64,
     /// Blooms and column metadata of the blocks of kept versions, as they are stored.
     pub bloom_bytes: u64,
+    /// As `bloom_bytes`: of column metadata.
     pub column_bytes: u64,
+    /// Files, or rows, that have the metadata of many blocks (embedded, Postgres).
     pub packs: u64,
     /// Blocks with metadata that are not in a pack yet (embedded, Postgres), or not applied (CQL).
     pub loose_blocks: u64,
@@ -191,9 +215,13 @@ pub struct Stats {
 /// What [`crate::Metastore::maintain`] did, and how things stand. With a budget of 0 it does nothing and only looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
+    /// As things stand when the call returns.
     pub stats: Stats,
+    /// By this call.
     pub bytes_written: u64,
+    /// By this call.
     pub packs_made: u64,
+    /// By this call: their content is in others, or is needed no more.
     pub packs_removed: u64,
     /// There is more to do at once.
     pub more: bool,

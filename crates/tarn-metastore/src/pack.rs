@@ -52,6 +52,7 @@ pub(crate) struct Pack {
     file: File,
     pub table: TableId,
     pub hour: i64,
+    /// Of each filter; 0: these blocks have none.
     pub n_chunks: u32,
     slots: Vec<BlockRef>,
     columns: Vec<SlabExtent>,
@@ -74,6 +75,7 @@ pub(crate) enum PackInput<'a> {
 }
 
 impl PackInput<'_> {
+    /// In the order of slots, or as they were handed in.
     pub fn blocks(&self) -> Box<dyn Iterator<Item = BlockRef> + '_> {
         match self {
             PackInput::Loose(blocks) => Box::new(blocks.iter().map(|(block, _)| *block)),

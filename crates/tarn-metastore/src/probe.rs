@@ -19,10 +19,13 @@ pub type AllOf = Vec<Hash>;
 /// Blocks that may hold rows for which every clause has a way to hold. A clause without a way never holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
+    /// The blocks that are asked about. Answers count them through all hours, in this order.
     pub hours: Vec<HourBlocks>,
+    /// Conditions that must all hold, each with the ways in which it can.
     pub clauses: Vec<Vec<AllOf>>,
 }
 
+/// What a probe found.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probed {
     /// Positions of the probed blocks, counted through all hours.

@@ -14,24 +14,35 @@ use tarn_types::{ColumnId, Value};
 use crate::order::compare;
 use crate::{Block, ColumnStats, File, TableVersion};
 
+/// How a column is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
+    /// Equal to the value.
     Eq,
+    /// Smaller than the value.
     Lt,
+    /// The value, or smaller.
     Le,
+    /// Greater than the value.
     Gt,
+    /// The value, or greater.
     Ge,
     /// Equal to any of the values.
     In,
+    /// NULL.
     IsNull,
+    /// Any value, NaN too.
     IsNotNull,
 }
 
 /// One term of a conjunction. `values`: exactly one for comparisons, any number for `In`, none for the NULL tests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predicate {
+    /// The column that is looked at.
     pub column: ColumnId,
+    /// How it is compared with `values`.
     pub op: Operator,
+    /// Of the column's type: bounds of another one keep the block.
     pub values: Vec<Value>,
 }
 
@@ -55,25 +66,33 @@ impl Predicate {
 /// A file of which something is left.
 #[derive(Debug, Clone)]
 pub struct PrunedFile {
+    /// As the version has it.
     pub file: Arc<File>,
     /// Ascending.
     pub row_groups: Vec<u32>,
 }
 
+/// How much pruning left, for `EXPLAIN`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Of the version.
     pub files_total: u64,
+    /// Those with a block that is kept.
     pub files_kept: u64,
+    /// Of all files of the version.
     pub blocks_total: u64,
     /// Those with a live row: the others are dropped whatever is asked.
     pub blocks_live: u64,
+    /// What is to be read or probed.
     pub blocks_kept: u64,
 }
 
+/// What may hold an answer.
 #[derive(Debug, Clone, Default)]
 pub struct Pruned {
     /// In the version's order.
     pub files: Vec<PrunedFile>,
+    /// What was there, and what is left.
     pub counts: Counts,
 }
 

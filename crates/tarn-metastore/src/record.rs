@@ -22,6 +22,7 @@ const RESTORED: u8 = 8;
 /// 9 is what the embedded store says of packs.
 const ALTER_ALL: u8 = 10;
 
+/// As `encode_record` of a commit, without making a record of it.
 pub fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
     let mut out = vec![COMMIT];
     put_u64(&mut out, table.0.into());
@@ -29,6 +30,7 @@ pub fn encode_commit(table: TableId, commit: &CommitInfo) -> Vec<u8> {
     out
 }
 
+/// The bytes of one change: a byte that says which, then its parts.
 pub fn encode_record(record: &Record) -> Vec<u8> {
     let mut out = Vec::new();
     match record {

@@ -28,56 +28,50 @@ const RECENT_VERSIONS: usize = 4;
 /// One change, as it is logged.
 #[derive(Debug, Clone)]
 pub enum Record {
-    Create {
-        schema: Arc<TableSchema>,
-        at_ms: i64,
-    },
-    Drop {
-        table: TableId,
-    },
+    /// A table that was not there, at version 0.
+    Create { schema: Arc<TableSchema>, at_ms: i64 },
+    /// A table and all that is kept of it goes.
+    Drop { table: TableId },
     /// File ids below `next_file` are given out.
-    Reserve {
-        next_file: FileId,
-    },
+    Reserve { next_file: FileId },
+    /// A table's next version.
     Commit {
         table: TableId,
         commit: Arc<CommitInfo>,
         /// The version that it makes, when that is known already. Not logged.
         next: Option<Arc<TableVersion>>,
     },
-    Expire {
-        table: TableId,
-        keep: Version,
-    },
-    Alter {
-        schema: Arc<TableSchema>,
-    },
+    /// Versions below `keep` are forgotten.
+    Expire { table: TableId, keep: Version },
+    /// The definition of the table with this id is this one now.
+    Alter { schema: Arc<TableSchema> },
     /// Several at once.
-    AlterAll {
-        schemas: Vec<Arc<TableSchema>>,
-    },
-    Restore {
-        schema: Arc<TableSchema>,
-        version: Version,
-        cursor: Cursor,
-        at_ms: i64,
-    },
-    Restored {
-        table: TableId,
-    },
+    AlterAll { schemas: Vec<Arc<TableSchema>> },
+    /// A table with ids from elsewhere, at that version, without its files.
+    Restore { schema: Arc<TableSchema>, version: Version, cursor: Cursor, at_ms: i64 },
+    /// Its files are all in; commits of every kind are lawful from now on.
+    Restored { table: TableId },
 }
 
+/// All that the store knows: ids that come next, and tables.
 #[derive(Debug)]
 pub struct State {
+    /// Ids from here on were never given out.
     pub next_table: TableId,
+    /// As `next_table`. A table takes a range of them, with room for its splits.
     pub next_tablet: TabletId,
+    /// As `next_table`; what is reserved counts as given out.
     pub next_file: FileId,
+    /// By id.
     pub tables: BTreeMap<TableId, Table>,
 }
 
+/// A table with the versions of it that are kept.
 #[derive(Debug)]
 pub struct Table {
+    /// As it is now, whatever version is read.
     pub schema: Arc<TableSchema>,
+    /// The first version that can still be asked for.
     pub oldest: Arc<TableVersion>,
     /// After `oldest`, without a gap.
     pub commits: Commits,
@@ -101,6 +95,7 @@ impl Default for State {
 }
 
 impl State {
+    /// The table, or `NoTableId`.
     pub fn table(&self, id: TableId) -> Result<&Table> {
         self.tables.get(&id).ok_or(Error::NoTableId { table: id })
     }
@@ -109,6 +104,7 @@ impl State {
         self.tables.values().find(|table| table.schema.name == name)
     }
 
+    /// Of all tables, ascending by id.
     pub fn schemas(&self) -> Vec<Arc<TableSchema>> {
         self.tables.values().map(|table| table.schema.clone()).collect()
     }
@@ -221,6 +217,7 @@ impl State {
         Ok((schema.clone(), Some(Record::Restore { schema, version, cursor, at_ms })))
     }
 
+    /// What this commit would make, upon the latest version. Nothing is changed.
     pub fn check_commit(&self, id: TableId, commit: Commit) -> Result<Checked> {
         let table = self.table(id)?;
         check_commit(&table.standing(&table.latest, self.next_file), commit)
@@ -304,6 +301,7 @@ impl State {
 }
 
 impl Table {
+    /// A table that has this version alone.
     pub fn new(schema: Arc<TableSchema>, oldest: TableVersion) -> Self {
         let oldest = Arc::new(oldest);
         let latest = oldest.clone();
@@ -311,6 +309,7 @@ impl Table {
         Self { schema, oldest, commits, restoring: false, latest, n_blocks, n_behind: 0, ids, recent: Mutex::default() }
     }
 
+    /// The version that readers get who name none.
     pub fn latest(&self) -> &Arc<TableVersion> {
         &self.latest
     }
@@ -385,6 +384,8 @@ impl Table {
         Ok(())
     }
 
+    /// The version, or `NoVersion` or `NoVersionAt`. One that is neither the first, the last nor lately asked for is
+    /// put together from the oldest: linear in the commits since.
     pub fn snapshot(&self, at: At) -> Result<Arc<TableVersion>> {
         let table = self.schema.id;
         let version = match at {
@@ -423,6 +424,7 @@ impl Table {
         recent.truncate(RECENT_VERSIONS);
     }
 
+    /// Those with higher versions, ascending; `NoVersion` when some of them are forgotten.
     pub fn commits_after(&self, after: Version) -> Result<Vec<Arc<CommitInfo>>> {
         let (oldest, latest) = (self.oldest.version, self.latest.version);
         if after < oldest || after > latest {

@@ -13,12 +13,15 @@ use tarn_types::{Cursor, SeqNo, TabletId, Value};
 #[derive(Debug)]
 pub struct Malformed(pub String);
 
+/// What reading answers: bytes from outside are never trusted.
 pub type Decoded<T> = Result<T, Malformed>;
 
+/// The error, in the place of an answer.
 pub fn malformed<T>(reason: impl Into<String>) -> Decoded<T> {
     Err(Malformed(reason.into()))
 }
 
+/// LEB128: one to ten bytes.
 pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -27,19 +30,23 @@ pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Zigzagged, so that numbers near zero are short.
 pub fn put_i64(out: &mut Vec<u8>, value: i64) {
     put_u64(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
+/// A count, as [`Reader::count`] reads it.
 pub fn put_len(out: &mut Vec<u8>, len: usize) {
     put_u64(out, len as u64);
 }
 
+/// Their number, then the bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
+/// A value, or the byte 255 for none.
 pub fn put_option(out: &mut Vec<u8>, value: Option<&Value>) {
     match value {
         None => out.push(u8::MAX),
@@ -47,6 +54,7 @@ pub fn put_option(out: &mut Vec<u8>, value: Option<&Value>) {
     }
 }
 
+/// A byte that says which type, then the value, bit for bit.
 pub fn put_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.push(0),
@@ -111,6 +119,7 @@ pub fn put_value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
+/// Ascending by tablet.
 pub fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
     put_len(out, cursor.iter().count());
     for (tablet, seqno) in cursor.iter() {
@@ -119,18 +128,22 @@ pub fn put_cursor(out: &mut Vec<u8>, cursor: &Cursor) {
     }
 }
 
+/// In roaring's portable form, with its length before it.
 pub fn put_bitmap(out: &mut Vec<u8>, bitmap: &RoaringBitmap) {
     put_len(out, bitmap.serialized_size());
     bitmap.serialize_into(out).expect("memory takes every write");
 }
 
+/// Takes records apart, from the front.
 pub struct Reader<'a> {
     /// What is left.
     pub bytes: &'a [u8],
+    /// Of the file that the bytes are from: older ones have less.
     pub format: u8,
 }
 
 impl<'a> Reader<'a> {
+    /// The next `n` bytes.
     pub fn take(&mut self, n: usize) -> Decoded<&'a [u8]> {
         match self.bytes.split_at_checked(n) {
             Some((taken, rest)) => {
@@ -141,6 +154,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Malformed, if anything is left: a record is read whole.
     pub fn end(&self) -> Decoded<()> {
         if self.bytes.is_empty() {
             Ok(())
@@ -149,14 +163,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// So many bytes, for numbers of a fixed size.
     pub fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
         Ok(self.take(N)?.try_into().expect("take answers as many bytes as asked"))
     }
 
+    /// One byte.
     pub fn byte(&mut self) -> Decoded<u8> {
         Ok(self.take(1)?[0])
     }
 
+    /// A byte that is 0 or 1.
     pub fn bool(&mut self) -> Decoded<bool> {
         match self.byte()? {
             0 => Ok(false),
@@ -165,6 +182,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What [`put_u64`] wrote; longer forms of a number are taken, more than 64 bits are not.
     pub fn u64(&mut self) -> Decoded<u64> {
         let mut value = 0;
         for (at, byte) in self.bytes.iter().enumerate().take(10) {
@@ -206,11 +224,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What [`put_i64`] wrote.
     pub fn i64(&mut self) -> Decoded<i64> {
         let value = self.u64()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
+    /// As `u64`, for what must fit 32 bits.
     pub fn u32(&mut self) -> Decoded<u32> {
         let value = self.u64()?;
         u32::try_from(value).or_else(|_| malformed(format!("{value} does not fit 32 bits")))
@@ -225,15 +245,18 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What [`put_bytes`] wrote; not copied.
     pub fn bytes(&mut self) -> Decoded<&'a [u8]> {
         let len = self.count()?;
         self.take(len)
     }
 
+    /// As `bytes`, copied, and UTF-8.
     pub fn text(&mut self) -> Decoded<String> {
         String::from_utf8(self.bytes()?.to_vec()).or_else(|_| malformed("text is not UTF-8"))
     }
 
+    /// What [`put_option`] wrote.
     pub fn option(&mut self) -> Decoded<Option<Value>> {
         if self.bytes.first() == Some(&u8::MAX) {
             self.byte()?;
@@ -250,6 +273,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What [`put_value`] wrote; numbers beyond their type are malformed.
     pub fn value(&mut self) -> Decoded<Value> {
         let narrow = |value: i64| Malformed(format!("{value} is out of its type's range"));
         Ok(match self.byte()? {
@@ -282,6 +306,7 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// What [`put_cursor`] wrote.
     pub fn cursor(&mut self) -> Decoded<Cursor> {
         let mut cursor = Cursor::default();
         for _ in 0..self.count()? {
@@ -291,6 +316,7 @@ impl<'a> Reader<'a> {
         Ok(cursor)
     }
 
+    /// What [`put_bitmap`] wrote.
     pub fn bitmap(&mut self) -> Decoded<RoaringBitmap> {
         let bytes = self.bytes()?;
         RoaringBitmap::deserialize_from(bytes).map_err(|e| Malformed(format!("deletion vector: {e}")))

@@ -62,6 +62,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// The group that it changes; each operation has one.
     pub fn group(&self) -> u64 {
         match self {
             Op::TruncateAfter { group, .. } | Op::Purge { group, .. } | Op::State { group, .. } => *group,
@@ -73,7 +74,9 @@ impl Op {
 
 #[derive(Debug)]
 pub(crate) struct Append {
+    /// Whose entries they are.
     pub group: u64,
+    /// The index of the first of them.
     pub first: u64,
     /// Its rows in the batch's table.
     pub table: Range<usize>,
@@ -133,14 +136,17 @@ enum Piece {
 }
 
 impl Append {
+    /// How many entries.
     pub fn n(&self) -> u64 {
         self.table.len() as u64
     }
 
+    /// The index after the last.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.n())
     }
 
+    /// (number of entries, term), in index order; neighbours differ in their term.
     pub fn runs(&self) -> &[(u64, u64)] {
         match &self.runs {
             Runs::One(run) => run,
@@ -148,6 +154,7 @@ impl Append {
         }
     }
 
+    /// Whether the payloads are one LZ4 block.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()
     }
@@ -286,6 +293,7 @@ impl Batch {
 
 /// A batch that only waits for its place.
 pub(crate) struct Finished {
+    /// In the order in which they were added.
     pub ops: Vec<Op>,
     /// Room for the batch head, then the records of all appends.
     meta: Vec<u8>,
@@ -374,6 +382,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl Places<'_> {
+    /// The place of a group that the batch has; panics for another one.
     pub fn of(&mut self, group: u64) -> usize {
         let ahead = self.groups[self.at..].iter().take(2).position(|&next| next == group);
         self.at = match ahead {

@@ -14,6 +14,7 @@ const KEPT: usize = 3;
 const KEPT_BYTES: usize = 4 << 20;
 const MIN_BYTES: usize = 64 << 10;
 
+/// Bytes of one write, beginning on a block.
 #[derive(Debug)]
 pub struct Buffer {
     raw: Vec<u8>,
@@ -48,6 +49,7 @@ impl Buffer {
         self.zeros((self.raw.len() - self.start).next_multiple_of(unit) + self.start - self.raw.len());
     }
 
+    /// Adds so many zeros, within the room it was made for.
     pub fn zeros(&mut self, n: usize) {
         assert!(self.raw.len() + n <= self.raw.capacity(), "a buffer is made as large as its frame");
         self.raw.resize(self.raw.len() + n, 0);
@@ -59,6 +61,7 @@ impl Buffer {
     }
 }
 
+/// A few buffers that wait to be used again.
 #[derive(Debug, Default)]
 pub struct Buffers {
     free: Mutex<Vec<Buffer>>,
@@ -81,6 +84,7 @@ impl Buffers {
         }
     }
 
+    /// Hands a buffer back. Too long ones, and those beyond the few that are kept, are freed.
     pub fn give(&self, buffer: Buffer) {
         let mut free = self.free.lock();
         if buffer.raw.capacity() > KEPT_BYTES + ALIGN {

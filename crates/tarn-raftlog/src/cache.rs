@@ -33,8 +33,11 @@ struct Part {
 /// What a packed block holds: entries `first ..` of these lengths, back to back, in pieces cut between entries.
 #[derive(Debug)]
 pub struct Opened {
+    /// The index of the first.
     pub first: u64,
+    /// Their lengths, in index order.
     pub lens: Box<[u32]>,
+    /// In index order, several in a piece; no entry is in two.
     pub payloads: Vec<Bytes>,
 }
 
@@ -62,6 +65,7 @@ impl Data {
         self.parts.push(Part { at, disk, open });
     }
 
+    /// In the order of the disk.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         self.parts.iter().map(|part| &part.disk)
     }
@@ -103,6 +107,7 @@ pub struct Cache {
 }
 
 impl Cache {
+    /// What all of it takes, batches that are not durable yet included.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -138,6 +143,7 @@ impl Cache {
         drop(gone);
     }
 
+    /// Looks at what is there now; nothing comes in or leaves while it is held.
     pub fn read(&self) -> CacheReader<'_> {
         CacheReader { recent: self.recent.read() }
     }

@@ -30,6 +30,7 @@ pub fn pass_on(mut lane: MutexGuard<'_, Lane>) {
 }
 
 impl OpenLog {
+    /// Whether everything up to `lsn` is on the device, or, in a log that does not flush, with the operating system.
     pub fn is_durable(&self, lsn: u64) -> bool {
         self.durable_lsn.load(Ordering::Acquire) >= lsn
     }

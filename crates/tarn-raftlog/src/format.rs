@@ -12,12 +12,15 @@
 
 use bytes::BufMut;
 
+/// Of every header block and frame; bytes with another one are refused by [`Bad::Version`].
 pub const VERSION: u8 = 1;
 /// Alignment of what is written to be durable, and size of header and trailer blocks.
 pub const BLOCK: u64 = 4096;
 /// Where frames begin: after two copies of the segment's header.
 pub const FIRST_FRAME: u64 = 2 * BLOCK;
+/// Bytes of a frame's header, and of a seal's.
 pub const FRAME_HEADER: usize = 52;
+/// Bytes of a batch's head: magic, lengths of meta and data, CRC of the meta.
 pub const BATCH_HEAD: usize = 16;
 /// Where frames may start in a segment whose frames are not flushed one by one.
 pub const PACKED_UNIT: u64 = 64;
@@ -32,6 +35,7 @@ const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"TFRM");
 const SEAL_MAGIC: u32 = u32::from_le_bytes(*b"TSEL");
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TBAT");
 
+/// The next block boundary, or `offset` if it is one.
 pub fn align(offset: u64) -> u64 {
     offset.next_multiple_of(BLOCK)
 }
@@ -42,12 +46,14 @@ pub fn frame_end(offset: u64, payload_bytes: u64, unit: u64) -> u64 {
     (offset + len).next_multiple_of(if len >= LONG_FRAME { BLOCK } else { unit })
 }
 
+/// Four bytes, little-endian; panics when they are not there.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut raw = [0; 4];
     raw.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(raw)
 }
 
+/// Eight bytes, little-endian; panics when they are not there.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);
@@ -57,7 +63,9 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// Why bytes are not what they should be. `Version` stands apart: the bytes are sound, but from another release.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Bad {
+    /// This version, which is not [`VERSION`].
     Version(u8),
+    /// What is wrong with them.
     What(&'static str),
 }
 
@@ -86,10 +94,12 @@ fn open_block<const N: usize>(block: &[u8], magic: &[u8; 8]) -> Result<[u64; N],
     Ok(std::array::from_fn(|i| u64_at(block, 16 + 8 * i)))
 }
 
+/// The first block of `FORMAT`: the number of the log, which is in all its segments.
 pub fn encode_format(store: u64) -> Vec<u8> {
     seal_block(FORMAT_MAGIC, &[store])
 }
 
+/// The number of the log.
 pub fn decode_format(block: &[u8]) -> Result<u64, Bad> {
     open_block::<1>(block, FORMAT_MAGIC).map(|[store]| store)
 }
@@ -119,6 +129,7 @@ pub const MAX_NAMES: usize = 252;
 const NAME_NUMBERS: usize = 5 + 2 * MAX_NAMES;
 
 impl Names {
+    /// A block that says which log's segments they are; durable once it is written.
     pub fn encode(&self, store: u64) -> Vec<u8> {
         let Names { turn, newest, before } = self;
         let mut numbers = vec![store, *turn, newest.seq, newest.slot, before.len() as u64];
@@ -126,6 +137,7 @@ impl Names {
         seal_block(NAMES_MAGIC, &numbers)
     }
 
+    /// Refuses names of another log than `want_store`.
     pub fn decode(block: &[u8], want_store: u64) -> Result<Names, Bad> {
         let numbers: [u64; NAME_NUMBERS] = open_block(block, NAMES_MAGIC)?;
         let [store, turn, seq, slot, n] = std::array::from_fn(|i| numbers[i]);
@@ -138,8 +150,10 @@ impl Names {
     }
 }
 
+/// What a segment file says of its present use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// The number of the log.
     pub store: u64,
     /// Order of the segments; a file gets a new number each time it is used again.
     pub seq: u64,
@@ -152,11 +166,13 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// One of the two copies at the head of the file.
     pub fn encode(&self) -> Vec<u8> {
         let SegmentHeader { store, seq, salt, reserved_bytes, unit } = *self;
         seal_block(SEGMENT_MAGIC, &[store, seq, salt, reserved_bytes, unit])
     }
 
+    /// Refuses damage, other versions and units that cannot be.
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, Bad> {
         let [store, seq, salt, reserved_bytes, unit] = open_block(block, SEGMENT_MAGIC)?;
         if !unit.is_power_of_two() || !(PACKED_UNIT..=BLOCK).contains(&unit) {
@@ -169,24 +185,31 @@ impl SegmentHeader {
 /// Last block of a sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
+    /// That of the segment's header: a trailer of an earlier use of the file has another one.
     pub salt: u64,
+    /// Where the seal begins.
     pub seal_offset: u64,
     /// End of the last frame.
     pub frames_end: u64,
+    /// Without the seal.
     pub n_frames: u64,
+    /// Of the first batch in the segment.
     pub first_lsn: u64,
     /// The chain: CRC of the frame before the first, and of the last.
     pub first_prev_crc: u32,
+    /// Of the header of the last frame.
     pub last_crc: u32,
 }
 
 impl Trailer {
+    /// The last block of the file.
     pub fn encode(&self) -> Vec<u8> {
         let Trailer { salt, seal_offset, frames_end, n_frames, first_lsn, first_prev_crc, last_crc } = *self;
         let crcs = u64::from(first_prev_crc) << 32 | u64::from(last_crc);
         seal_block(TRAILER_MAGIC, &[salt, seal_offset, frames_end, n_frames, first_lsn, crcs])
     }
 
+    /// Refuses damage and other versions.
     pub fn decode(block: &[u8]) -> Result<Trailer, Bad> {
         let [salt, seal_offset, frames_end, n_frames, first_lsn, crcs] = open_block(block, TRAILER_MAGIC)?;
         let (first_prev_crc, last_crc) = ((crcs >> 32) as u32, crcs as u32);
@@ -194,8 +217,10 @@ impl Trailer {
     }
 }
 
+/// What a frame header opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
+    /// A group commit: batches.
     Frame,
     /// The index of a sealed segment: the heads and metas of all its batches.
     Seal,
@@ -204,7 +229,9 @@ pub enum FrameKind {
 /// Opens a frame and a seal alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
+    /// Frame or seal.
     pub kind: FrameKind,
+    /// That of the segment: frames of an earlier use of the file have another one.
     pub salt: u64,
     /// Counts batches over all segments: of the first batch in a frame, of the batch after the last one in a seal.
     pub lsn: u64,
@@ -212,9 +239,11 @@ pub struct FrameHeader {
     pub ordinal: u32,
     /// So many frames of the segment were acknowledged when this was written; 0 where frames are not flushed.
     pub acknowledged: u32,
+    /// In the frame; in a seal, in the segment.
     pub n_batches: u32,
     /// CRC of the header before this one, over segments: the chain.
     pub prev_crc: u32,
+    /// Behind the header, without padding.
     pub payload_bytes: u32,
     /// Of the batch heads; of a seal's whole payload.
     pub payload_crc: u32,
@@ -271,6 +300,7 @@ impl FrameHeader {
         })
     }
 
+    /// Whether these are the bytes that the header was made for: batch heads, or a seal's payload.
     pub fn payload_matches<'a>(&self, covered: impl Iterator<Item = &'a [u8]>) -> bool {
         covered.fold(0, crc32c::crc32c_append) == self.payload_crc
     }
@@ -299,14 +329,18 @@ pub fn decode_batch_head(bytes: &[u8]) -> Option<(usize, usize)> {
 /// One batch as a frame or a seal shows it.
 #[derive(Clone)]
 pub struct BatchView<'a> {
+    /// Its number, over all segments.
     pub lsn: u64,
+    /// Not checked yet: see [`BatchView::meta_matches`].
     pub head_and_meta: &'a [u8],
     /// Where its data lies in the segment file.
     pub data_offset: u64,
+    /// How long the data is.
     pub data_bytes: usize,
 }
 
 impl BatchView<'_> {
+    /// The records.
     pub fn meta(&self) -> &[u8] {
         &self.head_and_meta[BATCH_HEAD..]
     }
@@ -340,6 +374,7 @@ pub fn walk_frame<'a>(header: &FrameHeader, payload: &'a [u8], offset: u64) -> O
 /// Size of a batch's line in a seal: lsn, data offset, then head and meta.
 pub const SEAL_LINE: usize = 16;
 
+/// Adds a batch to a seal.
 pub fn put_seal_line(out: &mut Vec<u8>, lsn: u64, data_offset: u64, head_and_meta: &[u8]) {
     out.put_u64_le(lsn);
     out.put_u64_le(data_offset);

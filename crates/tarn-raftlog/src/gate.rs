@@ -15,6 +15,7 @@ pub struct Gate {
 
 const OPEN: u32 = u32::MAX;
 
+/// Why a sleeper woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     /// What it waited for is decided.

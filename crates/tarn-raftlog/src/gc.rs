@@ -29,6 +29,8 @@ const WORTH_PER_MILLE: u64 = 667;
 /// So many small segments are merged whatever the disk holds.
 const SMALL_SEGMENTS: usize = 16;
 
+/// Frees segments in which nothing lives, shortens those that ended early, and copies what lives in the emptiest, up to
+/// `budget_bytes` of copies. What it frees is durably freed; a call that fails half-way leaves a log that is whole.
 pub fn collect(shared: &OpenLog, budget_bytes: u64) -> Result<GcReport> {
     let _one = shared.collecting.lock();
     let mut report = GcReport::default();
@@ -46,6 +48,7 @@ pub fn collect(shared: &OpenLog, budget_bytes: u64) -> Result<GcReport> {
     Ok(report)
 }
 
+/// Groups that keep the oldest segment that any group keeps, the largest first.
 pub fn blockers(shared: &OpenLog) -> Vec<Blocker> {
     let mut blockers: Vec<Blocker> = Vec::new();
     shared.groups.for_each(|id, group| {
@@ -141,6 +144,7 @@ impl Space {
         self.disk_bytes <= self.target_bytes + segment_bytes
     }
 
+    /// As it stands now; the caller holds the lane.
     pub fn of(shared: &OpenLog, lane: &Lane) -> Space {
         let files = lane.segments.values().chain(lane.free.values()).chain(&lane.idle);
         let disk_bytes =

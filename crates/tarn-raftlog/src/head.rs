@@ -28,11 +28,13 @@ use crate::options::Damage;
 use crate::segment::{EXTENSION, Segment, TEMPORARY};
 use crate::tail::{read_at, refuse};
 
+/// The file's name, in the log's folder.
 pub const FORMAT: &str = "FORMAT";
 const HEAD_BYTES: u64 = 3 * BLOCK;
 
 /// The open file.
 pub struct Head {
+    /// The number of the log, in every segment of it.
     pub store: u64,
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -95,6 +97,7 @@ impl Head {
         self.known.lock().names.as_ref().map_or(0, |names| names.newest.seq)
     }
 
+    /// Whether both blocks of names could be read.
     pub fn is_whole(&self) -> bool {
         self.known.lock().both_whole
     }

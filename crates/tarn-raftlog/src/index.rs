@@ -20,9 +20,13 @@ use crate::segment::Segment;
 pub struct Meta {
     /// Entries up to here are purged.
     pub floor: u64,
+    /// The term of the entry at `floor`.
     pub floor_term: u64,
+    /// The index of the last entry; `floor` when there is none.
     pub last: u64,
+    /// What the host set by [`crate::Batch::set_state`], such as Raft's hard state.
     pub state: Option<Bytes>,
+    /// What the host put beside it, by key.
     pub pairs: Arc<BTreeMap<Bytes, Bytes>>,
     /// The group is gone, but older segments may still hold bytes of it.
     pub destroyed: bool,
@@ -37,20 +41,24 @@ pub struct Loc {
     pub offset: u32,
     /// Highest bit: packed. The rest: length of the payload.
     len: u32,
+    /// Over group, index, term and payload.
     pub crc: u32,
 }
 
 const PACKED: u32 = 1 << 31;
 
 impl Loc {
+    /// `len` is below 2 GiB.
     pub fn new(offset: u32, len: u32, crc: u32, packed: bool) -> Loc {
         Loc { offset, len: len | if packed { PACKED } else { 0 }, crc }
     }
 
+    /// Bytes of the payload.
     pub fn len(&self) -> u32 {
         self.len & !PACKED
     }
 
+    /// Whether the payload is in a block of several, at whose head `offset` is.
     pub fn is_packed(&self) -> bool {
         self.len & PACKED != 0
     }
@@ -67,8 +75,10 @@ struct Block {
 /// Told of every run of entries that dies: segment, entries, bytes.
 pub type Killed<'a> = &'a mut dyn FnMut(&Segment, u64, u64);
 
+/// What is known of one group: where its entries lie, and the rest of it.
 #[derive(Default)]
 pub struct Group {
+    /// All but the entries.
     pub meta: Meta,
     /// Segment and size of the newest group record, if one was ever written.
     pub record: Option<(Arc<Segment>, u64)>,

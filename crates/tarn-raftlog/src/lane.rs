@@ -21,6 +21,7 @@ const FRAME_BYTES: u64 = 8 << 20;
 /// Frames being written at once: a second one doubles what the device does, a third only waits in it.
 const WINDOW: usize = 2;
 
+/// The one stream of frames, and the segments that it goes through.
 pub struct Lane {
     /// All but the free ones, by number.
     pub segments: BTreeMap<u64, Arc<Segment>>,
@@ -28,6 +29,7 @@ pub struct Lane {
     pub free: BTreeMap<u64, Arc<Segment>>,
     /// The segment that takes new frames.
     pub active: Arc<Segment>,
+    /// The number of the next segment: higher than any that was used.
     pub next_seq: u64,
     /// Where the next frame starts in `active`, when no frame is queued.
     next_offset: u64,
@@ -37,7 +39,9 @@ pub struct Lane {
     pub idle: Vec<Arc<Segment>>,
     /// The segment that FORMAT names as the newest (`head`): it must stay there, with this number.
     named_seq: u64,
+    /// The number of the next batch; they begin at 1.
     pub next_lsn: u64,
+    /// Frames that are queued or being written.
     pub frames: Pipeline<Frame>,
     /// The segment of the frames being written, and its seal as it grows.
     writing: Draft,
@@ -45,19 +49,25 @@ pub struct Lane {
     flushed: bool,
     /// A segment is being sealed, or the next one named: no frame may begin.
     sealing: bool,
+    /// Of batches that were submitted and are not acknowledged.
     pub pending_bytes: u64,
+    /// Why nothing is written any more.
     pub poisoned: Option<Arc<str>>,
     /// A host's thread that commits for those who do not wait.
     pub committer: Option<Arc<Gate>>,
     /// No more batches are taken.
     pub closed: bool,
+    /// What is counted under the lane's lock.
     pub counters: Metrics,
 }
 
 /// One batch as it goes to disk.
 pub struct EncodedBatch {
+    /// With its checksum: complete.
     pub head_and_meta: Vec<u8>,
+    /// Shared with the cache.
     pub data: Arc<Data>,
+    /// On disk.
     pub data_bytes: u64,
 }
 
@@ -68,6 +78,7 @@ impl EncodedBatch {
         EncodedBatch { head_and_meta, data, data_bytes: self.data_bytes }
     }
 
+    /// In a frame.
     pub fn size_bytes(&self) -> u64 {
         self.head_and_meta.len() as u64 + self.data_bytes
     }
@@ -75,14 +86,19 @@ impl EncodedBatch {
 
 /// Batches that will be one group commit, at a place already settled.
 pub struct Frame {
+    /// Where the frame goes.
     pub segment: Arc<Segment>,
+    /// Of its header in the segment.
     pub offset: u64,
     first_lsn: u64,
+    /// In the order of their numbers.
     pub batches: Vec<EncodedBatch>,
+    /// What its batches take so far.
     pub payload_bytes: u64,
 }
 
 impl Frame {
+    /// Of its newest batch.
     pub fn last_lsn(&self) -> u64 {
         self.first_lsn + self.batches.len() as u64 - 1
     }
@@ -101,8 +117,11 @@ impl Frame {
 /// A frame to be written by whoever holds this, after the segment before it is sealed and its own is named, if that is
 /// asked.
 pub struct Work {
+    /// Taken from the queue; nobody adds to it.
     pub frame: Frame,
+    /// With its checksums.
     pub header: [u8; FRAME_HEADER],
+    /// What seals the segment before it, if this frame is the first of its segment.
     pub seal: Option<Draft>,
     /// It is the first frame of its segment, and the log was in another one.
     pub enters: bool,
@@ -110,33 +129,42 @@ pub struct Work {
 
 /// What the seal of a segment will say.
 pub struct Draft {
+    /// The one to be sealed.
     pub segment: Arc<Segment>,
     lines: Vec<u8>,
     n_batches: u32,
+    /// Frames in it so far.
     pub n_frames: u32,
     first_lsn: u64,
     first_prev_crc: u32,
     /// The chain: CRC of the last frame, the lsn after it, and where it ends.
     pub last_crc: u32,
+    /// As the next segment begins.
     pub next_lsn: u64,
+    /// Of the last frame in the segment.
     pub end: u64,
 }
 
 /// The end of the log as recovery finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
+    /// Of the header of the last frame; 0 in a new log.
     pub crc: u32,
+    /// Of the batch that comes next; 1 in a new log.
     pub next_lsn: u64,
 }
 
 /// What a batch asks of its place.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
+    /// Head and records.
     pub meta_bytes: u64,
+    /// Payloads, as they are on disk.
     pub data_bytes: u64,
 }
 
 impl Lane {
+    /// A log that goes on behind `chain` in `active`. `flushed`: a frame counts when it is on the device.
     pub fn new(
         segments: BTreeMap<u64, Arc<Segment>>,
         free: BTreeMap<u64, Arc<Segment>>,
@@ -320,6 +348,7 @@ impl Lane {
         Some(std::mem::replace(&mut self.writing, next))
     }
 
+    /// Nothing is written any more. The first cause counts.
     pub fn fail(&mut self, cause: Arc<str>) {
         self.poisoned.get_or_insert(cause);
     }
@@ -331,6 +360,7 @@ impl Lane {
 }
 
 impl Draft {
+    /// A segment that begins behind `chain`, without frames.
     pub fn new(segment: &Arc<Segment>, chain: Chain) -> Draft {
         Draft {
             segment: Arc::clone(segment),

@@ -34,8 +34,11 @@ pub struct RaftLog {
 /// One entry as it was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// Its place in the group, from 1.
     pub index: Index,
+    /// The term in which its leader appended it.
     pub term: Term,
+    /// As it was appended, held against its checksum.
     pub payload: Bytes,
 }
 

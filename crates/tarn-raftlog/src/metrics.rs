@@ -5,10 +5,13 @@ use std::fmt;
 /// Counters since open, and gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
+    /// Batches submitted.
     pub batches: u64,
     /// Group commits: one write each, and one flush unless the device wrote it through.
     pub frames: u64,
+    /// Entries appended by the host; copies of garbage collection are in `rewritten_bytes`.
     pub entries: u64,
+    /// Their payloads, as the host gave them.
     pub entry_bytes: u64,
     /// Of `entry_bytes`, what LZ4 saved on disk.
     pub saved_bytes: u64,
@@ -16,12 +19,17 @@ pub struct Metrics {
     pub written_bytes: u64,
     /// Zeros written ahead to new files.
     pub filled_bytes: u64,
+    /// Files made new, not those used again.
     pub segments_created: u64,
     /// Segments in which nothing lived any more: their files were renewed or removed.
     pub segments_deleted: u64,
+    /// Payloads copied by garbage collection, so that segments become free.
     pub rewritten_bytes: u64,
+    /// Entries read from memory.
     pub cache_hits: u64,
+    /// Entries read from the disk.
     pub cache_misses: u64,
+    /// Groups that are there now.
     pub n_groups: u64,
     /// With frames, or taking them.
     pub n_segments: u64,
@@ -29,11 +37,15 @@ pub struct Metrics {
     pub n_free: u64,
     /// Of all files.
     pub disk_bytes: u64,
+    /// Payloads and records that live in all segments.
     pub live_bytes: u64,
     /// Memory of the index of live entries.
     pub index_bytes: u64,
+    /// Payloads in memory: the newest, within [`crate::Options::cache_bytes`], and those not yet durable.
     pub cached_bytes: u64,
+    /// Submitted, and not durable yet.
     pub pending_bytes: u64,
+    /// A write failed: nothing is written until the log is opened anew.
     pub poisoned: bool,
     /// How long a frame's write and flush took, in ns; empty without [`crate::Options::clock`].
     pub write_ns: Histogram,
@@ -46,12 +58,17 @@ pub struct Metrics {
 /// One segment as [`crate::RaftLog::segments`] shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentInfo {
+    /// Its number: higher ones are newer.
     pub seq: u64,
+    /// Its file, which is used again under the same name.
     pub path: std::path::PathBuf,
+    /// Of the file, unused room included.
     pub size_bytes: u64,
+    /// Whether it is finished; one that is not takes frames, or is empty.
     pub sealed: bool,
     /// Payload and record bytes put in it that still live, and that are dead.
     pub live_bytes: u64,
+    /// As `live_bytes`: what collection would not have to copy.
     pub dead_bytes: u64,
     /// Entries and group records that live in it.
     pub live_items: u64,

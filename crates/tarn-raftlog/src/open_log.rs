@@ -33,10 +33,12 @@ pub(crate) struct OpenLog {
     pub durable_lsn: AtomicU64,
     pub cache: Cache,
     pub buffers: Buffers,
+    /// Callers to be told that their batches are durable.
     pub calls: Calls,
     pub making: Mutex<Making>,
     /// One collector at a time, and none beside who closes the log.
     pub collecting: Mutex<()>,
+    /// What is counted without the lane's lock.
     pub tally: Tally,
     pub _lock: Box<dyn Any + Send + Sync>,
 }
@@ -44,10 +46,13 @@ pub(crate) struct OpenLog {
 /// Counters that are counted outside the lane.
 #[derive(Default)]
 pub(crate) struct Tally {
+    /// Frames, their padding, and seals.
     pub written_bytes: AtomicU64,
+    /// Zeros, ahead of frames.
     pub filled_bytes: AtomicU64,
     /// Space reserved for files that are being made.
     pub preparing_bytes: AtomicU64,
+    /// Payloads that the collector copied.
     pub rewritten_bytes: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,
@@ -57,6 +62,7 @@ pub(crate) struct Tally {
 /// What is being made. Its lock is taken before the lane's.
 #[derive(Default)]
 pub struct Making {
+    /// A new file that is filled step by step.
     pub preparation: Option<Preparation>,
     /// Names given to files so far.
     pub next_slot: u64,
@@ -65,6 +71,7 @@ pub struct Making {
 }
 
 impl Making {
+    /// Nothing is under way; `next_slot` is above all names in the folder.
     pub fn new(next_slot: u64) -> Making {
         Making { next_slot, ..Making::default() }
     }

@@ -56,7 +56,9 @@ pub struct Options {
     pub sync: Durability,
     /// Submitted but not durable bytes at which `submit` commits before it takes more.
     pub pending_bytes: u64,
+    /// Of payloads on disk. A log may be opened with another one each time.
     pub compression: Compression,
+    /// What to do with a log that is damaged.
     pub recovery: Recovery,
     /// Nanoseconds that only grow, for [`crate::Metrics::write_ns`]; without it nothing is timed.
     pub clock: Option<fn() -> u64>,
@@ -66,7 +68,7 @@ const MIN_SEGMENT_BYTES: u64 = 16 << 10;
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
 impl Options {
-    /// 64 MiB segments, 64 MiB of cache, durable, LZ4.
+    /// 64 MiB segments, 64 MiB of cache, durable, payloads as they are.
     pub fn new(dir: impl Into<PathBuf>) -> Options {
         Options {
             dir: dir.into(),
@@ -96,13 +98,17 @@ impl Options {
 /// What opening found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
+    /// Files with frames.
     pub n_segments: u64,
     /// Of those, read through because they were not sealed.
     pub n_scanned: u64,
     /// Files found empty and ready for use.
     pub n_free: u64,
+    /// Groups that are there.
     pub n_groups: u64,
+    /// Of all groups, purged ones not counted.
     pub n_entries: u64,
+    /// Their payloads, and the records of the groups.
     pub live_bytes: u64,
     /// Where a write that was never acknowledged was cut off: file and byte.
     pub torn_tail: Option<(PathBuf, u64)>,
@@ -117,41 +123,57 @@ pub struct RecoveryReport {
 pub struct GcReport {
     /// Segments in which nothing lived: made ready for use again, or removed.
     pub segments_deleted: u64,
+    /// Of the files of these segments.
     pub bytes_freed: u64,
+    /// Copied to the end of the log, so that segments could go.
     pub bytes_rewritten: u64,
 }
 
 /// The group that keeps the oldest entry, and how much it keeps: who to ask when the log does not shrink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
+    /// Purge it, and the log can shrink.
     pub group: GroupId,
+    /// Its oldest entry.
     pub first: Index,
+    /// Payloads of all its entries.
     pub log_bytes: u64,
+    /// The number of the segment that has its oldest entry.
     pub oldest_segment: u64,
 }
 
 /// One place where stored bytes are not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
+    /// The file.
     pub path: PathBuf,
+    /// In the file.
     pub offset: u64,
+    /// What was expected there.
     pub what: String,
 }
 
 /// Entries `from..=to` of a group, which must exist, and are in no segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
+    /// Whose entries they were.
     pub group: GroupId,
+    /// The first that is gone.
     pub from: Index,
+    /// The last that is gone.
     pub to: Index,
 }
 
 /// What reading every byte of a log found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
+    /// Files with frames.
     pub n_segments: u64,
+    /// Batches that were read whole.
     pub n_batches: u64,
+    /// Entries in them, purged ones included.
     pub n_entries: u64,
+    /// Of all files.
     pub bytes_read: u64,
     /// The newest segment ends in a write that was never acknowledged; the next open cuts it off.
     pub torn_tail: Option<(PathBuf, u64)>,

@@ -21,8 +21,11 @@ pub type Call = Box<dyn FnOnce(Result<(), Arc<str>>) + Send>;
 /// The batches up to `lsn` are durable: whom to wake for that, and which calls to make.
 #[derive(Default)]
 pub struct Completion {
+    /// The last that is durable.
     pub lsn: u64,
+    /// To be opened, for all who sleep there.
     pub gates: Vec<Arc<Gate>>,
+    /// By LSN, to be made in that order.
     pub calls: Vec<(u64, Call)>,
 }
 
@@ -38,6 +41,7 @@ struct Slot<F> {
     calls: Vec<(u64, Call)>,
 }
 
+/// Frames that are queued or being written, in LSN order.
 pub struct Pipeline<F> {
     slots: VecDeque<Slot<F>>,
     /// Slots in front whose frame was taken.
@@ -87,6 +91,7 @@ impl<F> Pipeline<F> {
         self.started
     }
 
+    /// Frames that nobody has taken yet.
     pub fn queued(&self) -> usize {
         self.slots.len() - self.started
     }

@@ -43,6 +43,12 @@ const GAP_BYTES: u64 = 16 << 10;
 const READ_BYTES: u64 = 4 << 20;
 
 impl OpenLog {
+    /// Entries of `range`, in order: as many as `max_bytes` of payloads hold, but at least one. Of those in the cache
+    /// none is read; neighbours on the disk are one read.
+    ///
+    /// # Errors
+    ///
+    /// `Purged`, `OutOfRange`, `Damaged`; `Corrupt` names the file when bytes are not what was written.
     pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
         let Places { mut found, segments } = self.find(group, range, max_bytes)?;
         let mut missed = 0;

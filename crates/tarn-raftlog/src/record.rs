@@ -30,6 +30,7 @@ pub fn entry_crc(group: u64, index: u64, term: u64, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&id), payload)
 }
 
+/// LEB128: one to ten bytes.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -40,7 +41,9 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// Entries `first ..` of a group, as they are written.
 pub struct NewEntries<'a> {
+    /// Whose entries they are.
     pub group: u64,
+    /// The index of the first.
     pub first: u64,
     /// (number of entries, term), in index order.
     pub runs: &'a [(u64, u64)],
@@ -52,6 +55,7 @@ pub struct NewEntries<'a> {
     pub block: Option<&'a [u8]>,
 }
 
+/// Adds the record; the payloads themselves are the batch's data.
 pub fn encode_entries(out: &mut Vec<u8>, entries: &NewEntries<'_>) {
     let kind = if entries.rewrite { KIND_REWRITE } else { KIND_APPEND };
     out.push(kind + if entries.block.is_some() { PACKED } else { 0 });
@@ -75,6 +79,7 @@ pub fn encode_entries(out: &mut Vec<u8>, entries: &NewEntries<'_>) {
     }
 }
 
+/// Adds a record of all of a group but its entries. The newest one of a group counts.
 pub fn encode_group(out: &mut Vec<u8>, group: u64, meta: &Meta) {
     out.push(KIND_GROUP);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
@@ -108,6 +113,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// One record, not yet taken apart.
 #[derive(Debug, Clone, Copy)]
 pub enum RecordView<'a> {
+    /// Entries of one group, in index order.
     Entries(EntriesView<'a>),
     /// All that is known of a group but its entries, which it clips to `(floor, last]`. The newest one counts.
     Group(GroupView<'a>),
@@ -116,8 +122,11 @@ pub enum RecordView<'a> {
 /// Entries of a record whose lengths and counts were found to agree.
 #[derive(Debug, Clone, Copy)]
 pub struct EntriesView<'a> {
+    /// Whose entries they are.
     pub group: u64,
+    /// The index of the first.
     pub first: u64,
+    /// How many.
     pub n: usize,
     /// Length and CRC of the packed block.
     pub block: Option<(u32, u32)>,
@@ -133,9 +142,13 @@ pub struct EntriesView<'a> {
 /// One entry of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLine {
+    /// Its place in the group.
     pub index: u64,
+    /// The term of its leader.
     pub term: u64,
+    /// Bytes of the payload.
     pub len: u32,
+    /// Over group, index, term and payload.
     pub crc: u32,
 }
 
@@ -172,11 +185,16 @@ impl EntriesView<'_> {
     }
 }
 
+/// A group record whose head was read.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupView<'a> {
+    /// Whose record it is.
     pub group: u64,
+    /// Entries up to here are purged.
     pub floor: u64,
+    /// Entries after it do not count.
     pub last: u64,
+    /// Of the record.
     pub size_bytes: usize,
     record: &'a [u8],
 }

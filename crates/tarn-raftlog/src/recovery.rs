@@ -39,6 +39,9 @@ use crate::{GroupId, Index};
 /// The first segment of a log is small, so that opening a new one writes little; later ones are made beside it.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
+/// Opens a log, or makes one in an empty folder. When it returns, all that was acknowledged is there, by its places,
+/// and what follows was cut off; else the report says what is lost, or it is refused and nothing was changed. Cost:
+/// reads seals and the newest segment, and writes two blocks and a seal.
 pub fn open(
     disk: Arc<dyn Disk>,
     options: Options,
@@ -496,12 +499,15 @@ pub fn seal_at(draft: &Draft, offset: u64, buffers: &Buffers) -> io::Result<()> 
     Ok(())
 }
 
+/// The segment files of a folder.
 pub struct Listing {
     /// (number in the name, path), ascending.
     pub segments: Vec<(u64, PathBuf)>,
+    /// Files that were being made when the process ended, by the number in their name.
     pub temporary: Vec<(u64, PathBuf)>,
 }
 
+/// Refuses a file with the extension of segments whose name is no number.
 pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     let names = disk.list(dir).map_err(Error::io("list", dir))?;
     let mut listing = Listing { segments: Vec::new(), temporary: Vec::new() };

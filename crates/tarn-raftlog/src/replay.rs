@@ -24,6 +24,7 @@ use crate::tail::Loaded;
 /// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be worked
 /// on side by side.
 pub struct SegmentRecords {
+    /// The segment that they are from.
     pub loaded: Loaded,
     lots: [Mutex<Lot>; LOTS],
     n_entries: usize,
@@ -58,6 +59,7 @@ enum What {
 }
 
 impl SegmentRecords {
+    /// Nothing is taken apart yet.
     pub fn new(loaded: Loaded) -> SegmentRecords {
         SegmentRecords { loaded, lots: Default::default(), n_entries: 0, born_bytes: 0 }
     }
@@ -204,8 +206,11 @@ impl Rebuilt {
 /// A group whose entries `from..=to` are in no segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Hole {
+    /// The group that lost them.
     pub group: u64,
+    /// The first index that is gone.
     pub from: u64,
+    /// The last.
     pub to: u64,
 }
 

@@ -18,13 +18,20 @@ use crate::format::{BLOCK, FIRST_FRAME, PACKED_UNIT, SegmentHeader};
 use crate::metrics::SegmentInfo;
 use crate::options::{Durability, Options};
 
+/// Of files that are whole.
 pub const EXTENSION: &str = ".seg";
+/// Of files that are being made.
 pub const TEMPORARY: &str = ".tmp";
 
+/// One use of one file.
 pub struct Segment {
+    /// Its number: the order of segments. A file has another one each time it is used again.
     pub seq: u64,
+    /// Stays the same however often the file is used again.
     pub path: PathBuf,
+    /// Open for reads and writes.
     pub file: Arc<dyn DiskFile>,
+    /// In every frame of this use.
     pub salt: u64,
     /// Length of the file; when it is sealed, with its seal.
     pub size_bytes: AtomicU64,
@@ -32,6 +39,7 @@ pub struct Segment {
     pub unit: u64,
     /// End of the last frame.
     pub end: AtomicU64,
+    /// No more frames come, and the file says so.
     pub sealed: AtomicBool,
     /// Live entries and group records, and their bytes.
     live_items: AtomicU64,
@@ -43,6 +51,7 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// An empty segment; what lives in it is told by [`Segment::born`].
     pub fn new(header: &SegmentHeader, path: PathBuf, file: Arc<dyn DiskFile>, size_bytes: u64) -> Segment {
         Segment {
             seq: header.seq,
@@ -68,22 +77,27 @@ impl Segment {
         Arc::new(Segment::new(&header, path, file, 0))
     }
 
+    /// Of the file.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
+    /// No more frames come.
     pub fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
     }
 
+    /// Live entries and group records; 0: the file may be used again once `killed_by` is durable.
     pub fn live_items(&self) -> u64 {
         self.live_items.load(Ordering::Acquire)
     }
 
+    /// Payloads and records that live.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed)
     }
 
+    /// The number of the batch that killed the latest of the dead.
     pub fn killed_by(&self) -> u64 {
         self.killed_by.load(Ordering::Acquire)
     }
@@ -95,12 +109,14 @@ impl Segment {
         live.min(share as u64)
     }
 
+    /// Entries or records were put in it.
     pub fn born(&self, items: u64, bytes: u64) {
         self.live_items.fetch_add(items, Ordering::AcqRel);
         self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.born_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// What [`crate::RaftLog::segments`] says of it.
     pub fn info(&self) -> SegmentInfo {
         let live_bytes = self.live_bytes();
         SegmentInfo {
@@ -130,11 +146,14 @@ impl Segment {
 
 /// What all segments of an open log have in common.
 pub struct Ident {
+    /// The number of the log.
     pub store: u64,
+    /// Frames start at multiples of this: blocks, unless frames are not flushed.
     pub unit: u64,
 }
 
 impl Ident {
+    /// Of a log that is opened with these options.
     pub fn new(store: u64, options: &Options) -> Ident {
         let unit = if options.sync == Durability::Os { PACKED_UNIT } else { BLOCK };
         Ident { store, unit }
@@ -196,6 +215,7 @@ impl Preparation {
         }
     }
 
+    /// How long the file will be.
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes
     }
@@ -247,6 +267,7 @@ impl Preparation {
         Ok(Arc::new(Segment::new(&header, self.path, self.file, self.reserved_bytes)))
     }
 
+    /// Removes the file; what cannot be removed the next open removes.
     pub fn abandon(&self, disk: &dyn Disk) {
         let _ = disk.remove(&self.temporary);
     }

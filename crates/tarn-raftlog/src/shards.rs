@@ -29,6 +29,7 @@ struct GroupEntry {
 
 type Shard = HashMap<u64, Arc<Cell>, BuildHasherDefault<IdHasher>>;
 
+/// All groups, by id.
 pub struct Shards {
     shards: Vec<RwLock<Shard>>,
 }
@@ -37,6 +38,7 @@ pub struct Shards {
 #[derive(Default)]
 pub struct IdHasher(u64);
 
+/// Spreads ids that are close together over all bits.
 pub fn mix(id: u64) -> u64 {
     let id = (id ^ (id >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     id ^ (id >> 29)
@@ -61,6 +63,7 @@ fn shard_of(group: u64) -> usize {
 }
 
 impl Shards {
+    /// These groups, and room for others.
     pub fn new(groups: impl IntoIterator<Item = (u64, Group)>) -> Shards {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (id, group) in groups {
@@ -134,6 +137,7 @@ pub struct Guards<'a> {
 }
 
 impl Guards<'_> {
+    /// The group at this place among the batch's groups.
     pub fn get(&self, place: usize) -> &Group {
         &self.guards[place].group
     }
@@ -143,6 +147,7 @@ impl Guards<'_> {
         self.guards.iter().map(|held| &held.group)
     }
 
+    /// As [`Guards::get`], to be changed.
     pub fn get_mut(&mut self, place: usize) -> &mut Group {
         &mut self.guards[place].group
     }

@@ -22,6 +22,7 @@ pub const MAX_BATCH_BYTES: u64 = 1 << 30;
 
 /// A batch that passed all checks.
 pub struct Plan {
+    /// As it goes to disk.
     pub encoded: EncodedBatch,
     /// Operations that do not take part, by position, ascending: copies of entries that moved meanwhile.
     left_out: Vec<usize>,
@@ -37,10 +38,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether nothing is to be written: all of it is so already.
     pub fn is_empty(&self) -> bool {
         self.encoded.head_and_meta.len() == BATCH_HEAD
     }
 
+    /// What its place must hold.
     pub fn room(&self) -> Room {
         Room { meta_bytes: self.encoded.head_and_meta.len() as u64, data_bytes: self.encoded.data_bytes }
     }
@@ -273,6 +276,7 @@ fn plan_append(append: &Append, group: &Group, draft: &mut Draft) -> Result<bool
     Ok(true)
 }
 
+/// An error for a group that lost something from this index on.
 pub fn refuse_damaged(group: GroupId, damaged: Option<u64>) -> Result<()> {
     match damaged {
         Some(from) => Err(Error::Damaged { group, from: Index(from) }),

@@ -15,10 +15,12 @@ impl Futex {
         atomic_wait::wait(word, expected);
     }
 
+    /// Wakes one thread that waits for the word, whichever.
     pub fn wake_one(&self, word: &AtomicU32) {
         atomic_wait::wake_one(word);
     }
 
+    /// Wakes all threads that wait for the word.
     pub fn wake_all(&self, word: &AtomicU32) {
         atomic_wait::wake_all(word);
     }

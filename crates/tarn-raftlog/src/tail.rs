@@ -24,27 +24,40 @@ use crate::record::{self, RecordView};
 /// A batch as recovery keeps it; its head and meta lie in `Loaded::bytes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedBatch {
+    /// Its number.
     pub lsn: u64,
+    /// Where its payloads begin in the file.
     pub data_offset: u64,
+    /// How long they are together.
     pub data_bytes: usize,
+    /// In [`Loaded::bytes`].
     pub head_and_meta: std::ops::Range<usize>,
 }
 
 /// One segment file, read.
 pub struct Loaded {
+    /// The first of the two copies that is whole.
     pub header: SegmentHeader,
     /// Both copies of the header are whole and alike.
     pub header_is_whole: bool,
     pub file: Arc<dyn DiskFile>,
+    /// Of the file, as it was found.
     pub size_bytes: u64,
+    /// A whole seal was found.
     pub sealed: bool,
+    /// The heads and metas of its batches, and what lies between where frames were read.
     pub bytes: Vec<u8>,
+    /// In the order of their numbers.
     pub batches: Vec<LoadedBatch>,
+    /// Frames that are whole.
     pub n_frames: u32,
+    /// Of its first batch; 0 while none was read.
     pub first_lsn: u64,
+    /// The chain before its first frame.
     pub first_prev_crc: u32,
     /// After the last good frame.
     pub chain: Chain,
+    /// Of the last good frame.
     pub end: u64,
     /// Something of this use of the file follows `end`: writes that were in flight.
     pub torn: bool,
@@ -77,6 +90,7 @@ impl Loaded {
         Loaded::new(Arc::clone(&self.file), self.header, self.header_is_whole, self.size_bytes)
     }
 
+    /// No frame of this use of the file was found.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
@@ -86,11 +100,13 @@ impl Loaded {
         self.header_is_whole && !self.torn && self.header.seq > newest && self.header.unit == unit
     }
 
+    /// Of one of its batches.
     pub fn head_and_meta(&self, batch: &LoadedBatch) -> &[u8] {
         &self.bytes[batch.head_and_meta.clone()]
     }
 }
 
+/// So many bytes; a file that is too short is corrupt.
 pub fn read_at(file: &dyn DiskFile, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>> {
     let mut buf = vec![0; len as usize];
     read_into(file, path, &mut buf, offset)?;
@@ -105,6 +121,7 @@ fn read_into(file: &dyn DiskFile, path: &Path, buf: &mut [u8], offset: u64) -> R
     }
 }
 
+/// The error that names the file: another version, or corrupt at `offset`.
 pub fn refuse(bad: Bad, path: &Path, offset: u64) -> Error {
     match bad {
         Bad::Version(found) => Error::Version { path: path.to_path_buf(), found, known: format::VERSION },

@@ -20,6 +20,8 @@ use crate::segment::Segment;
 use crate::tail::{self, Loaded, LoadedBatch};
 use crate::{GroupId, Index};
 
+/// Reads every byte of a log that nobody has open for writing, changes nothing, and goes on behind damage; only what
+/// cannot be read at all is an error.
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let listing = recovery::list(disk, dir)?;

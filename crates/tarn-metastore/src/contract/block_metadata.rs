@@ -43,6 +43,7 @@ fn assert_same(got: MetadataByColumn, want: &MetadataByColumn) {
     assert_eq!(format!("{got:?}"), format!("{want:?}"));
 }
 
+/// Whatever was committed of blocks is what is read of them, before and behind maintenance, columns in any selection.
 pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
     let (table, first) = with_files(&metastore, 12).await;
     let mut runner = TestRunner::deterministic();
@@ -84,6 +85,7 @@ pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
     }
 }
 
+/// Blocks that the store does not know, or not in this hour or table, have no metadata; those beside them have theirs.
 pub async fn block_metadata_of_unknown_blocks_are_missing_not_wrong(metastore: Backend) {
     let (table, file) = with_files(&metastore, 2).await;
     let block_metadata = [(file, sample_block_metadata(&["here"]))].into();
@@ -113,6 +115,7 @@ pub async fn block_metadata_of_unknown_blocks_are_missing_not_wrong(metastore: B
     assert_eq!(metastore.probe(TableId(99), Probe::default()).await.unwrap_err().kind(), Kind::NotFound);
 }
 
+/// A commit whose block metadata does not fit its files is refused, and nothing of it is there.
 pub async fn unlawful_block_metadata_change_nothing(metastore: Backend) {
     let (table, file) = with_files(&metastore, 2).await;
     let before = describe(&*metastore).await;
@@ -191,6 +194,7 @@ async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
     Indexed { table, hours, keys }
 }
 
+/// A probe keeps every block that has all keys of one way of each clause, and each that has no filter.
 pub async fn a_probe_never_drops_a_block_that_has_the_keys(metastore: Backend) {
     let mut runner = TestRunner::deterministic();
     let Indexed { table, hours, keys } = indexed(&metastore, &mut runner).await;
@@ -241,6 +245,7 @@ pub async fn a_probe_equals_sbbf(metastore: Backend) {
     }
 }
 
+/// Any step of a metastore's life, maintained with any budget, answers what it answered without.
 pub async fn maintenance_changes_no_answer(metastore: Backend) {
     let keys = ["connection", "refused", "a", "b", "z", "nowhere"];
     for step in Script::steps() {
@@ -267,6 +272,7 @@ pub async fn maintenance_changes_no_answer(metastore: Backend) {
     assert!(stats.bloom_bytes >= 3 * 128 && stats.column_bytes > 0, "{stats:?}");
 }
 
+/// Ten of a block's 20,000 columns are read for less than a hundredth of the bytes that all of them take.
 pub async fn a_wide_block(metastore: Backend) {
     const COLUMNS: u32 = 20_000;
     let (table, file) = with_files(&metastore, 1).await;
@@ -298,6 +304,7 @@ pub async fn a_wide_block(metastore: Backend) {
     assert!(got.bytes_read > 0 && got.bytes_read < all.bytes_read / 100, "{} of {}", got.bytes_read, all.bytes_read);
 }
 
+/// Metadata of files that no kept version has is no longer read or counted.
 pub async fn expire_frees_block_metadata(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
     let second = FileId(first.0 + 1);

@@ -17,6 +17,7 @@ use crate::{
     hour_blocks,
 };
 
+/// Ids of tables, columns and tablets are assigned, and those of a dropped table never come back.
 pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
     let mut schema = sample_schema("a");
     (schema.options.tablets, schema.options.partitioning) = (4, Partitioning::Hash);
@@ -35,6 +36,7 @@ pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
     assert_eq!((empty.version, empty.committed_ms, empty.live_rows()), (Version(0), 1_000, 0));
 }
 
+/// A second table of a name, and one that is not lawful, are refused.
 pub async fn a_name_is_taken_once(metastore: Backend) {
     metastore.create_table(sample_schema("a")).await.unwrap();
     let again = metastore.create_table(sample_schema("a")).await.unwrap_err();
@@ -46,6 +48,7 @@ pub async fn a_name_is_taken_once(metastore: Backend) {
     assert_eq!(metastore.stats().await.unwrap().tables, 1);
 }
 
+/// Ranges of file ids that are asked for at the same time do not overlap.
 pub async fn file_ids_are_unique(metastore: Backend) {
     let asked: Vec<_> = (1..40)
         .map(|n| {
@@ -71,6 +74,7 @@ pub async fn file_ids_are_unique(metastore: Backend) {
     }
 }
 
+/// A definition may gain columns and wider types, by whoever saw it last, and nothing else of it may differ.
 pub async fn alter_adds_and_widens_only(metastore: Backend) {
     let mut schema = sample_schema("t");
     schema.columns[1].data_type = DataType::Int32;
@@ -130,6 +134,7 @@ pub async fn alter_adds_and_widens_only(metastore: Backend) {
     assert_eq!(alter(&nowhere, (*nowhere).clone()).await.unwrap_err().kind(), Kind::NotFound);
 }
 
+/// A column may come with the value that older rows have, and go; its id is not given to another one.
 pub async fn columns_come_with_a_value_and_go_for_good(metastore: Backend) {
     let before = metastore.create_table(with_column(&Arc::new(sample_schema("t")), "w")).await.unwrap();
     let alter = |from: &Arc<TableSchema>, to: TableSchema| {
@@ -167,6 +172,7 @@ pub async fn columns_come_with_a_value_and_go_for_good(metastore: Backend) {
     }
 }
 
+/// Whether a column may be NULL, its default and its rules may change.
 pub async fn what_is_said_of_columns_changes(metastore: Backend) {
     let before = metastore.create_table(sample_schema("t")).await.unwrap();
     let mut to = (*before).clone();
@@ -178,6 +184,8 @@ pub async fn what_is_said_of_columns_changes(metastore: Backend) {
     assert_eq!(*metastore.tables().await.unwrap()[0], to);
 }
 
+/// Tables exchange their names at one moment; a change that was made already is answered again, and one that cannot be
+/// makes none.
 pub async fn names_change_together_or_not_at_all(metastore: Backend) {
     let (a, b) = (sample_schema("a"), sample_schema("b"));
     let (a, b) = (metastore.create_table(a).await.unwrap(), metastore.create_table(b).await.unwrap());
@@ -215,6 +223,7 @@ pub async fn names_change_together_or_not_at_all(metastore: Backend) {
     assert_eq!(metastore.drop_table("a").await.unwrap().id, b.id);
 }
 
+/// A table over files that others write takes no tablets, and how it is followed may change.
 pub async fn an_archive_is_a_table_without_a_key(metastore: Backend) {
     let mut schema = TableSchema { key: vec![], n_partition_key: 0, ..sample_schema("logs") };
     schema.columns[1].data_type = DataType::Timestamp;
@@ -239,6 +248,7 @@ pub async fn an_archive_is_a_table_without_a_key(metastore: Backend) {
     assert_eq!(metastore.drop_table("logs").await.unwrap().id, logs.id);
 }
 
+/// A view takes no tablets, and its query and columns may change together.
 pub async fn a_view_is_a_query_in_the_place_of_rows(metastore: Backend) {
     let sample = sample_schema("v");
     let columns = sample.columns.iter().map(|column| column.name.clone()).collect();
@@ -266,6 +276,7 @@ pub async fn a_view_is_a_query_in_the_place_of_rows(metastore: Backend) {
     assert_eq!(metastore.drop_table("v").await.unwrap().id, v.id);
 }
 
+/// A store that was restored from another one answers what that one does, and gives out none of its ids.
 pub async fn restore_equals_the_source(metastore: Backend) {
     let source: Backend = Arc::new(Memory::new(Arc::new(tarn_types::ManualClock::new(500))));
     for step in Script::steps() {

@@ -11,6 +11,7 @@ use super::samples::{Backend, append, commit, cursor, sample_file, sample_schema
 use super::script::describe;
 use crate::{At, Commit, CommitKind, Error, Expected, File, MetastoreExt, TableVersion};
 
+/// Files, dead rows and cursor of a commit are in the version that it makes.
 pub async fn commits_make_versions(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
     let (a, b) = (first, FileId(first.0 + 1));
@@ -47,6 +48,7 @@ pub async fn commits_make_versions(metastore: Backend) {
     assert_eq!((stats.files, stats.blocks, stats.commits), (1, 1, 2));
 }
 
+/// A commit that was made for another version is a conflict, and nothing of it is there.
 pub async fn the_expected_version_must_be_the_latest(metastore: Backend) {
     let (table, _) = with_files(&metastore, 1).await;
     metastore.commit(table, commit(1, 0)).await.unwrap();
@@ -58,6 +60,7 @@ pub async fn the_expected_version_must_be_the_latest(metastore: Backend) {
     assert_eq!(metastore.commit(TableId(99), commit(3, 0)).await.unwrap_err().kind(), Kind::NotFound);
 }
 
+/// A commit that is sent again has its first answer, also behind later ones.
 pub async fn a_lost_answer_is_found_by_id(metastore: Backend) {
     let (table, file) = with_files(&metastore, 1).await;
     let lost = Commit { add: vec![sample_file(file, 3)], ..commit(7, 0) };
@@ -70,6 +73,7 @@ pub async fn a_lost_answer_is_found_by_id(metastore: Backend) {
     assert_eq!((version.version, version.files.len()), (Version(2), 1));
 }
 
+/// The same commit from sixteen at once goes in once.
 pub async fn one_id_is_one_commit_however_many_send_it(metastore: Backend) {
     let (table, file) = with_files(&metastore, 1).await;
     let same = Commit { add: vec![sample_file(file, 3)], ..commit(7, 0) };
@@ -85,6 +89,7 @@ pub async fn one_id_is_one_commit_however_many_send_it(metastore: Backend) {
     assert_eq!(metastore.version(table).await.unwrap(), Version(1));
 }
 
+/// Every commit of 32 writers who try again at a conflict is in once, in an order that all see.
 pub async fn writers_side_by_side_lose_and_duplicate_nothing(metastore: Backend) {
     const WRITERS: u64 = 32;
     const COMMITS: u64 = 4;
@@ -126,6 +131,7 @@ pub async fn writers_side_by_side_lose_and_duplicate_nothing(metastore: Backend)
     assert_eq!(version.files.iter().map(|file| file.id).collect::<Vec<_>>(), files);
 }
 
+/// What does not fit the table's files, rows or cursor is refused, and everything is as before.
 pub async fn unlawful_commits_change_nothing(metastore: Backend) {
     let (table, first) = with_files(&metastore, 3).await;
     let (a, b, never) = (first, FileId(first.0 + 1), FileId(first.0 + 1_000_000));
@@ -154,6 +160,7 @@ pub async fn unlawful_commits_change_nothing(metastore: Backend) {
     assert_eq!(describe(&*metastore).await, before);
 }
 
+/// A version that was read once is read again the same, by its number and by its time.
 pub async fn old_versions_are_as_they_were(metastore: Backend) {
     let (table, first) = with_files(&metastore, 20).await;
     let mut seen = vec![metastore.snapshot(table, At::Latest).await.unwrap()];
@@ -176,6 +183,7 @@ pub async fn old_versions_are_as_they_were(metastore: Backend) {
     assert_eq!(metastore.snapshot(table, At::Version(Version(21))).await.unwrap_err().kind(), Kind::NotFound);
 }
 
+/// Versions that are forgotten are not found, and each file that no version needs is named once.
 pub async fn expiring_forgets_and_names_the_files(metastore: Backend) {
     let (table, a) = with_files(&metastore, 3).await;
     let (b, c) = (FileId(a.0 + 1), FileId(a.0 + 2));
@@ -200,6 +208,7 @@ pub async fn expiring_forgets_and_names_the_files(metastore: Backend) {
     assert_eq!(metastore.expire(table, Version(4)).await.unwrap()[0].id, c);
 }
 
+/// Commits that only add files follow on whatever is latest.
 pub async fn appends_are_rebased(metastore: Backend) {
     let (table, first) = with_files(&metastore, 3).await;
     for n in 0..3 {
@@ -218,6 +227,7 @@ pub async fn appends_are_rebased(metastore: Backend) {
     assert_eq!(elsewhere.kind(), Kind::NotFound);
 }
 
+/// A commit that does more than add files is not lawful without the version that it was made for.
 pub async fn only_appends_are(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
     let second = FileId(first.0 + 1);
@@ -236,6 +246,8 @@ pub async fn only_appends_are(metastore: Backend) {
     assert_eq!(metastore.version(table).await.unwrap(), Version(1));
 }
 
+/// Of two commits made for one version both go in where files, rows and tablets are disjoint; else the second is a
+/// conflict.
 pub async fn disjoint_commits_are_rebased(metastore: Backend) {
     let (table, first) = with_files(&metastore, 7).await;
     let file = |n: u64| FileId(first.0 + n);
@@ -308,6 +320,7 @@ pub async fn disjoint_commits_are_rebased(metastore: Backend) {
     assert_eq!(metastore.version(table).await.unwrap(), Version(4));
 }
 
+/// 32 writers on one client, each with its share of a thousand appends.
 pub async fn thirty_two_writers_a_thousand_commits(metastore: Backend) {
     many_writers(vec![metastore], 1_000).await;
 }
@@ -349,6 +362,7 @@ pub async fn many_writers(clients: Vec<Backend>, commits: u64) {
     }
 }
 
+/// Every version can be read while others are made.
 pub async fn time_travel_under_writers(metastore: Backend) {
     let table = metastore.create_table(sample_schema("t")).await.unwrap().id;
     let writers: Vec<_> = (0..4u64)
@@ -384,6 +398,7 @@ pub async fn time_travel_under_writers(metastore: Backend) {
     }
 }
 
+/// What is said of a file, and that it has no blocks, comes back with it.
 pub async fn notes_stay_with_their_files(metastore: Backend) {
     let (table, first) = with_files(&metastore, 2).await;
     let second = FileId(first.0 + 1);

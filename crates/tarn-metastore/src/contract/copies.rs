@@ -41,6 +41,8 @@ pub async fn source() -> Backend {
 
 fn silent(_: &Copied) {}
 
+/// Both read the same, by answers and by checksums; what the source did since is followed up, and a target with a table
+/// of its own is refused.
 pub async fn a_copy_equals_its_source(metastore: Backend) {
     let source = source().await;
     let all = extent(&*source).await.unwrap();
@@ -102,7 +104,9 @@ pub async fn a_stopped_copy_goes_on(metastore: Backend) {
 
 /// Fails when so many changes were made.
 pub struct Stopping {
+    /// The backend that makes the changes.
     pub inner: Backend,
+    /// Changes that are still let through.
     pub left: AtomicI64,
     /// Whether the last change is made, and only its answer is lost.
     pub lose_answer: bool,

@@ -7,6 +7,7 @@ use tarn_types::Kind;
 use super::samples::{Backend, sample_schema};
 use crate::{MAX_DOCUMENT_BYTES, Memory, MetastoreExt, document, is_document, put_document};
 
+/// A document is made and replaced by its version; late and too long ones are refused.
 pub async fn a_document_is_replaced_by_whoever_saw_it_last(metastore: Backend) {
     let read = async || document(&*metastore, "users").await.unwrap();
     assert_eq!(read().await, None);
@@ -44,6 +45,7 @@ pub async fn a_document_is_replaced_by_whoever_saw_it_last(metastore: Backend) {
     assert_eq!(tables.iter().filter(|table| is_document(table)).count(), 2, "old versions are forgotten");
 }
 
+/// A copy has the documents of its source, and they can be replaced there.
 pub async fn documents_come_along_with_a_copy(metastore: Backend) {
     let source: Backend = Arc::new(Memory::new(Arc::new(tarn_types::ManualClock::new(500))));
     source.create_table(sample_schema("t")).await.unwrap();

@@ -25,6 +25,7 @@ pub use script::*;
 
 /// What a suite runs on: a backend, and something to keep alive. `None`: there is no such server here, the test passes.
 pub trait Made {
+    /// Called once for each test; the second part is dropped when the test ends.
     fn made(self) -> Option<(Backend, Box<dyn Any>)>;
 }
 

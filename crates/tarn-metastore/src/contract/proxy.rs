@@ -83,6 +83,7 @@ impl Proxy {
         Ok(Self { address, shared, listening })
     }
 
+    /// Where the backend is to connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -120,6 +121,7 @@ impl Proxy {
         self.shared.refusing.send_replace(true);
     }
 
+    /// Ends what [`Proxy::refuse`] began.
     pub fn accept(&self) {
         self.shared.refusing.send_replace(false);
     }

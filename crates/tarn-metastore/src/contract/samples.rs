@@ -25,6 +25,7 @@ pub fn scratch() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
+/// A table of two columns of floats, `k`, its key, and `v`; its ids are to be assigned.
 pub fn sample_schema(name: &str) -> TableSchema {
     let column = |id, name: &str, nullable| Column {
         id: ColumnId(id),
@@ -100,6 +101,7 @@ pub fn sample_block_metadata(keys: &[&str]) -> Vec<BlockMetadata> {
     vec![BlockMetadata { row_group: 0, columns: vec![column(1), column(300)], bloom: Some(sample_bloom(4, keys)) }]
 }
 
+/// A filter of this size with the hashes of these tokens.
 pub fn sample_bloom(n_chunks: u32, keys: &[&str]) -> Bloom {
     let mut builder = BloomBuilder::new(n_chunks);
     keys.iter().for_each(|key| builder.insert(token_hash(key)));
@@ -126,9 +128,13 @@ pub fn any_block_metadata(max_columns: usize) -> impl Strategy<Value = BlockMeta
     })
 }
 
+/// What [`any_column`] takes for bounds: the least, the greatest, whether they are exact, NULLs, bytes.
 pub type AnyStats = (Option<Value>, Option<Value>, bool, u64, u64);
+/// What [`any_column`] takes for a place: shape, offsets and sizes in the order of [`ColumnChunk`], codec, encodings,
+/// and both indexes.
 pub type AnyChunk = (&'static str, [u64; 5], u8, u32, (u64, u32), (u64, u32));
 
+/// A column's metadata of values of a strategy.
 pub fn any_column(column: ColumnId, stats: AnyStats, chunk: AnyChunk) -> (ColumnStats, ColumnChunk) {
     let (min, max, exact, null_count, bytes) = stats;
     let (shape, numbers, codec, encodings, offset_index, column_index) = chunk;
@@ -153,6 +159,7 @@ pub fn draw<S: Strategy>(runner: &mut TestRunner, strategy: &S) -> S::Value {
     strategy.new_tree(runner).expect("the strategy has values").current()
 }
 
+/// Values of every type, NULL, NaN, `-0` and infinity among them, but no arrays.
 pub fn any_value() -> impl Strategy<Value = Value> {
     let floats = prop_oneof![Just(f64::NAN), Just(-0.0), Just(f64::INFINITY), any::<f64>()];
     prop_oneof![
@@ -174,8 +181,10 @@ pub fn any_value() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// What every test of the suite runs on.
 pub type Backend = Arc<dyn Metastore>;
 
+/// An empty compaction upon this version, with an id that a test can name.
 pub fn commit(id: u128, expected: u64) -> Commit {
     Commit {
         id: Uuid::from_u128(id),
@@ -190,14 +199,17 @@ pub fn commit(id: u128, expected: u64) -> Commit {
     }
 }
 
+/// A file of one row, to whatever version is latest.
 pub fn append(id: u128, file: FileId) -> Commit {
     Commit { expected: Expected::Latest, add: vec![sample_file(file, 1)], ..commit(id, 0) }
 }
 
+/// A cursor of the first tablet alone.
 pub fn cursor(seqno: u64) -> Option<Cursor> {
     Some([(TabletId(1), SeqNo(seqno))].into_iter().collect())
 }
 
+/// A new table `t`, and the first of `n` file ids in a row.
 pub async fn with_files(metastore: &Backend, n: u64) -> (TableId, FileId) {
     let table = metastore.create_table(sample_schema("t")).await.unwrap().id;
     (table, metastore.allocate_files(n).await.unwrap())

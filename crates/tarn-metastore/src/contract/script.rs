@@ -15,19 +15,30 @@ use crate::{
 
 /// A short life of a metastore with every kind of record in it.
 pub enum Script {
+    /// A table of this name, as [`sample_schema`] has it.
     Create(&'static str),
+    /// A table by its name.
     Drop(&'static str),
+    /// The first table gains a column.
     Alter,
+    /// A table with ids of its own begins to be restored.
     Restore,
+    /// Files come to the table that is being restored.
     RestoreFiles(Box<Commit>),
+    /// They are all in.
     Restored,
+    /// So many file ids.
     Allocate(u64),
+    /// To the first table.
     Commit(Box<Commit>),
+    /// Versions of the first table below this one.
     Expire(u64),
+    /// A megabyte of maintenance.
     Maintain,
 }
 
 impl Script {
+    /// The life, in its order; ids follow from it, so it is to run on an empty store.
     pub fn steps() -> Vec<Self> {
         let block_metadata = |file, keys: &[&str]| [(FileId(file), sample_block_metadata(keys))].into();
         let first = Commit {
@@ -73,6 +84,7 @@ impl Script {
         ]
     }
 
+    /// Does this step; panics when it fails.
     pub async fn run(self, metastore: &dyn Metastore) {
         match self {
             Self::Create(name) => drop(metastore.create_table(sample_schema(name)).await.unwrap()),

@@ -74,6 +74,7 @@ impl Leader {
         (!is_led).then(|| Self { inner: Some(inner.clone()), queue })
     }
 
+    /// Commits group by group, until nothing waits; blocks on the disk.
     pub fn run(mut self) {
         while let Some(group) = self.next_group() {
             self.inner.as_ref().expect("it leads as long as something waits").commit_group(group);

@@ -32,6 +32,7 @@ pub(super) struct Inner {
     pub unnamed_packs: Mutex<Vec<PathBuf>>,
     /// Packs that are to be deleted, not yet seen by maintenance.
     pub doomed: Mutex<Vec<Arc<PackFile>>>,
+    /// Packs that are read from.
     pub open: OpenPacks,
     #[cfg(test)]
     pub stop_at: Mutex<Option<(Step, u32)>>,

@@ -74,6 +74,7 @@ struct TableImage {
 }
 
 impl Image {
+    /// Copies pointers, so that the caller holds the locks for a moment only.
     pub fn of(state: &State, places: &Places) -> Self {
         let of_table = |table: &Table| TableImage {
             schema: table.schema.clone(),

@@ -44,6 +44,7 @@ pub(super) struct Hour {
 pub(super) struct PackFile {
     pub table: TableId,
     pub hour: i64,
+    /// Part of its name; higher ones are newer.
     pub number: u64,
     pub n_slots: u32,
     /// Of each filter; 0: these blocks have none.
@@ -71,20 +72,26 @@ pub(super) struct Loose {
 /// What becomes of an hour: the metadata of these blocks and packs is in those packs now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packed {
+    /// Whose hour it is.
     pub table: TableId,
     pub hour: i64,
+    /// The packs that come.
     pub add: Vec<PackFile>,
+    /// Packs that go, by number.
     pub remove: Vec<u64>,
+    /// Blocks that are loose no more.
     pub loose: Vec<BlockRef>,
     /// Files whose blocks were left out.
     pub gone: Vec<FileId>,
 }
 
 impl PackFile {
+    /// Its file, in the store's folder.
     pub fn path(&self, dir: &Path) -> PathBuf {
         folder(dir, self.table).join(format!("{}-{}.pack", self.hour, self.number))
     }
 
+    /// What the filters of all its slots take.
     pub fn bloom_bytes(&self) -> u64 {
         u64::from(self.n_slots) * u64::from(self.n_chunks) * crate::CHUNK_BYTES as u64
     }
@@ -96,6 +103,7 @@ pub(super) fn folder(dir: &Path, table: TableId) -> PathBuf {
 }
 
 impl Hour {
+    /// Of all packs, slots that nobody asks for any more among them.
     pub fn n_slots(&self) -> u64 {
         self.packs.iter().map(|pack| u64::from(pack.n_slots)).sum()
     }
@@ -150,18 +158,22 @@ impl Places {
         self.tables.iter().map(|(table, hours)| (*table, hours))
     }
 
+    /// What is known of an hour; `None` when there is no metadata of its blocks.
     pub fn hour(&self, table: TableId, hour: i64) -> Option<&Arc<Hour>> {
         self.tables.get(&table)?.get(&hour)
     }
 
+    /// The hours of a table that have metadata, ascending.
     pub fn hours_of(&self, table: TableId) -> Option<&BTreeMap<i64, Arc<Hour>>> {
         self.tables.get(&table)
     }
 
+    /// Of all tables.
     pub fn hours(&self) -> impl Iterator<Item = &Arc<Hour>> {
         self.tables.values().flat_map(BTreeMap::values)
     }
 
+    /// The number of the next pack that is made.
     pub fn next_pack(&self) -> u64 {
         self.next_pack
     }
@@ -226,10 +238,12 @@ impl Places {
         Ok(removed)
     }
 
+    /// Of all hours and tables.
     pub fn packs(&self) -> impl Iterator<Item = &Arc<PackFile>> {
         self.hours().flat_map(|of_hour| &of_hour.packs)
     }
 
+    /// The counts of block metadata; those of tables and files are the state's.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for of_hour in self.hours() {

@@ -64,6 +64,7 @@ struct Collected {
 pub(super) struct Part(Collected);
 
 impl OpenPacks {
+    /// Nothing is open yet.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, cache: Mutex::default() }
     }
@@ -308,6 +309,7 @@ impl Loose {
         read.map_err(|malformed| self.corrupt(malformed.0))
     }
 
+    /// That the frame is damaged: names the log's file and the frame's offset.
     pub fn corrupt(&self, reason: String) -> Error {
         Error::Corrupt { path: self.log.path().to_owned(), offset: self.offset, reason }
     }

@@ -25,6 +25,7 @@ pub(super) struct Brought {
 }
 
 impl StoreState {
+    /// A store without tables.
     pub fn new() -> Self {
         Self { state: State::default(), places: Places::default() }
     }
