@@ -20,7 +20,9 @@ const SHARE_PERCENT: u64 = 125;
 pub struct Part<'a> {
     /// Of the store that the file is in.
     pub store: &'a str,
+    /// In that store.
     pub path: &'a str,
+    /// Its position in the file.
     pub row_group: u32,
     /// What reading it costs: its bytes.
     pub bytes: u64,
@@ -36,6 +38,7 @@ pub enum Placed {
 }
 
 impl Placed {
+    /// Who reads it, near or past its cache.
     pub fn worker(self) -> usize {
         match self {
             Placed::Near(worker) | Placed::Bypass(worker) => worker,

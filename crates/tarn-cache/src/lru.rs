@@ -23,6 +23,7 @@ struct Entry<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
+    /// Nothing is kept yet; `max_bytes` is what its values may take, as whoever puts them in counts them.
     pub fn new(max_bytes: usize) -> Self {
         Lru { max_bytes, by_key: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0, evicted: 0 }
     }
@@ -74,14 +75,17 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.evicted
     }
 
+    /// What all values together may take.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
     }
 
+    /// Values that are kept.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
+    /// What they take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

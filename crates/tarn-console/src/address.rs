@@ -6,20 +6,29 @@ use url::Url;
 /// The parts of an address that were given.
 #[derive(Default, Clone, PartialEq, Eq)]
 pub struct Address {
+    /// A name, an address, or the folder of a socket.
     pub host: Option<String>,
+    /// `None`: the one that the console takes by default.
     pub port: Option<u16>,
+    /// With its percent signs read.
     pub user: Option<String>,
+    /// With its percent signs read.
     pub password: Option<String>,
+    /// With its percent signs read.
     pub database: Option<String>,
+    /// As it was written: what it asks for is the client's to say.
     pub sslmode: Option<String>,
+    /// A file of certificates that are trusted.
     pub sslrootcert: Option<String>,
 }
 
 /// Why an address cannot be used. The address itself is not told: there may be a password in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// It is no URL, has another scheme, or is no UTF-8 behind its percent signs.
     #[error("the address is not one: {reason}; postgresql://user@host:5433/database is")]
     NotAnAddress { reason: String },
+    /// A parameter behind `?` that nothing acts on.
     #[error(
         "the address asks for {name}; sslmode, sslrootcert, user, password, host, port and dbname can be asked for"
     )]

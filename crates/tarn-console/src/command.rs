@@ -10,6 +10,7 @@ use crate::variables::Variables;
 pub struct Command<'a> {
     /// Without its backslash
     pub name: &'a str,
+    /// In order, without their quotes.
     pub words: Vec<String>,
     /// All that stands behind the name, as it was typed
     pub rest: &'a str,
@@ -25,6 +26,7 @@ impl Command<'_> {
 /// What is wrong with the words of a command.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// A quote that begins in it does not end.
     #[error("\\{command}: a quote is not closed")]
     Unclosed { command: String },
 }

@@ -34,7 +34,9 @@ pub struct Look {
 /// When rows are shown as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expanded {
+    /// Always.
     On,
+    /// Never.
     Off,
     /// When a table would have to be cut too much
     Auto,

@@ -8,6 +8,7 @@ use std::ops::Range;
 /// What a piece of text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// Blanks, tabs and line ends.
     Space,
     /// `-- …` with its line's end, or `/* … */`
     Comment,
@@ -24,6 +25,7 @@ pub enum Kind {
 /// One piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
+    /// What the scanner takes it for.
     pub kind: Kind,
     /// Its bytes in the text
     pub range: Range<usize>,

@@ -10,8 +10,11 @@ use crate::lex::{self, Kind, Piece, unquoted};
 pub struct Catalog {
     /// Tables of `public` by their name, those of other schemas as `schema.name`; with their columns in order
     pub tables: BTreeMap<String, Vec<String>>,
+    /// Names, in any order.
     pub functions: Vec<String>,
+    /// Names, in any order.
     pub settings: Vec<String>,
+    /// Names, in any order.
     pub users: Vec<String>,
 }
 

@@ -17,17 +17,20 @@ pub struct Script<'a> {
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<'a> {
+    /// What was read.
     pub kind: Kind<'a>,
     /// In which line of the text it begins, from 1
     pub line: usize,
 }
 
+/// A piece of a script that is run by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A statement without its semicolon, space around it and comments before it
     Statement(&'a str),
     /// A backslash command, from its backslash to the end of its line
     Command {
+        /// From its backslash to the line's end.
         line: &'a str,
         /// The statement in which it stands; empty if it stands alone
         within: &'a str,
@@ -37,6 +40,7 @@ pub enum Kind<'a> {
 }
 
 impl<'a> Script<'a> {
+    /// From its begin; nothing is read yet.
     pub fn new(text: &'a str) -> Script<'a> {
         Script { text, at: 0, counted: (0, 0) }
     }

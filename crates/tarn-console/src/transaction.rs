@@ -5,7 +5,9 @@ use crate::script::first_words;
 /// What the statements so far came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transaction {
+    /// Each statement is one of its own.
     None,
+    /// `COMMIT` or `ROLLBACK` ends it.
     Open,
     /// Statements are refused until it ends
     Failed,

@@ -12,10 +12,13 @@ use crate::lex::{self, Kind, Piece};
 pub struct Transfer {
     /// What the server runs: `COPY … FROM STDIN …` or `COPY … TO STDOUT …`
     pub sql: String,
+    /// Which way the rows go.
     pub direction: Direction,
+    /// Where they come from or go to, on the client's side.
     pub file: File,
 }
 
+/// Which way rows go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client into a table
@@ -29,16 +32,20 @@ pub enum Direction {
 pub enum File {
     /// stdin, or the lines that follow in a script; stdout
     Standard,
+    /// As it was written, without its quotes.
     Path(String),
 }
 
 /// What is wrong with a `\copy`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// It is not understood.
     #[error("\\copy wants TABLE [(COLUMNS)] FROM 'FILE', or TABLE or (QUERY) TO 'FILE', and options as in COPY")]
     Syntax,
+    /// It asks for a program's input or output.
     #[error("\\copy … program is not there: use a pipe with `tarn sql -c \"COPY … FROM STDIN\"`")]
     Program,
+    /// The client's file would not be text.
     #[error("\\copy with files of format binary or arrow is not there: `tarn load` and `--output parquet` are")]
     Binary,
 }

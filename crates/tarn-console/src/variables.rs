@@ -23,6 +23,7 @@ pub struct Variables {
 /// Why a variable is not set.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// Nothing could ask for such a variable.
     #[error("{name:?} is not a name of a variable: letters, digits and _ are")]
     NotAName { name: String },
 }

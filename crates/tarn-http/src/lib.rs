@@ -81,6 +81,7 @@ pub struct Door {
 
 /// Who answers.
 pub enum Behind {
+    /// The node serves: probes, metrics and statements.
     Sql(Arc<Sql>),
     /// The data folder is being opened anew: why.
     Nothing(Arc<Mutex<Vec<String>>>),
@@ -102,6 +103,7 @@ impl Drop for Seat {
 }
 
 impl Door {
+    /// What all connections to one address share, whatever is behind it.
     pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, address: SocketAddr, places: Arc<Places>) -> Arc<Door> {
         let names = settings.http_hosts.split_whitespace().map(str::to_ascii_lowercase);
         let hosts = names.chain([address.ip().to_string()]).collect();
@@ -111,10 +113,12 @@ impl Door {
 }
 
 impl Face {
+    /// What connections meet until something else is behind the door.
     pub fn new(door: Arc<Door>, behind: Behind) -> Arc<Face> {
         Arc::new(Face { door, behind })
     }
 
+    /// Where connections are counted.
     pub fn places(&self) -> &Arc<Places> {
         &self.door.places
     }

@@ -21,6 +21,7 @@ use tarn_sql::error::{SqlError, state};
 /// Who is asked whether somebody may.
 #[derive(Clone)]
 pub struct Guard {
+    /// Knows its users and who it has.
     pub node: Arc<Node>,
     /// Passwords are taken in clear from other machines too (`insecure_plain_http`).
     pub takes_plain: bool,

@@ -38,6 +38,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    /// Of a file as its version has it. A path that no store can have is an error.
     pub fn new(store: Arc<dyn ObjectStore>, file: &File) -> Result<Self> {
         let path = Path::parse(&file.path).map_err(|e| store_error("read", &file.path)(e.into()))?;
         Ok(Self { store, path, size_bytes: file.size_bytes, checksums: file.checksums.clone() })

@@ -30,14 +30,18 @@ const DELETED_AT_ONCE: usize = 16;
 pub struct Expired {
     /// The oldest version that is kept.
     pub oldest: Version,
+    /// Files that were deleted.
     pub files: u64,
+    /// Of these files.
     pub bytes: u64,
 }
 
 /// What orphan removal deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Orphans {
+    /// Files that were deleted.
     pub files: u64,
+    /// Of these files.
     pub bytes: u64,
     /// Objects below the table's folder that are not lake files by name. They are left alone.
     pub foreign: u64,

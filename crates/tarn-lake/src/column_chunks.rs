@@ -23,6 +23,7 @@ const NAME: &str = "c";
 /// The type of a column that is one leaf: flat, or a list of such.
 #[derive(Debug)]
 pub(crate) struct Shape {
+    /// As the metastore keeps it.
     pub text: Arc<str>,
     /// As a reader sees a column of this shape.
     pub field: Field,

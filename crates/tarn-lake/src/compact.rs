@@ -41,15 +41,21 @@ const UNPACKED: u64 = 4;
 /// What a compaction did.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compacted {
+    /// That it made.
     pub version: Version,
+    /// That it read, and that are not in the version any more.
     pub files_before: u64,
+    /// That took their place.
     pub files_after: u64,
+    /// Of the files that it read.
     pub bytes_before: u64,
+    /// Of those that took their place.
     pub bytes_after: u64,
     /// Rows that live on.
     pub rows: u64,
     /// Dead rows that were left behind.
     pub dropped: u64,
+    /// From its begin to its commit.
     pub ms: u64,
 }
 

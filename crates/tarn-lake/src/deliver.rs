@@ -28,16 +28,21 @@ use crate::{Error, Lake, Result};
 /// What a delivery moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivered {
+    /// That it made, and that is installed.
     pub version: Version,
+    /// Up to where changes are in the lake now.
     pub cursor: Cursor,
     /// Rows written.
     pub rows: u64,
+    /// Keys that are deleted at `cursor` and were changed since the delivery before.
     pub deleted_keys: u64,
+    /// Written.
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
     /// Rows of earlier files that died.
     pub dead: u64,
+    /// From its begin to its end, waiting included.
     pub ms: u64,
 }
 

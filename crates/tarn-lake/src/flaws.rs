@@ -9,8 +9,11 @@ use tarn_types::{FileId, TableId};
 /// A file that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
+    /// Whose file it is.
     pub table: TableId,
+    /// By the id that versions have.
     pub file: FileId,
+    /// In the lake's store, or below the archive's root.
     pub path: String,
     /// What is wrong, with the path.
     pub what: String,
@@ -22,14 +25,17 @@ pub struct Flaw {
 pub struct Flaws(Arc<Mutex<BTreeMap<(TableId, FileId), Flaw>>>);
 
 impl Flaws {
+    /// Of all tables, by table and file.
     pub fn all(&self) -> Vec<Flaw> {
         self.0.lock().values().cloned().collect()
     }
 
+    /// Of one table, by file.
     pub fn of_table(&self, table: TableId) -> Vec<Flaw> {
         self.0.lock().range((table, FileId(0))..=(table, FileId(u64::MAX))).map(|(_, flaw)| flaw.clone()).collect()
     }
 
+    /// Of one file; `None`: nothing is known to be wrong with it.
     pub fn of(&self, table: TableId, file: FileId) -> Option<Flaw> {
         self.0.lock().get(&(table, file)).cloned()
     }

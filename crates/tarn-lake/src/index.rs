@@ -99,6 +99,7 @@ impl Indexer {
         Ok(())
     }
 
+    /// The keys so far are those of one row group; the next ones are of the next.
     pub fn end_row_group(&mut self) {
         let bloom = self.size.map(|size| {
             let bloom = self.current.take().unwrap_or_else(|| builder(size)).finish();

@@ -79,6 +79,7 @@ impl Lake {
         }
     }
 
+    /// With which its files are written.
     pub fn options(&self) -> &Options {
         &self.options
     }

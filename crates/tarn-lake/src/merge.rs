@@ -47,6 +47,7 @@ struct Cursor {
 }
 
 impl Merged {
+    /// Reads the first batch of each source. Batches of the output have at most `output_rows` rows.
     pub fn new(order: KeyOrder, sources: Vec<SortedBatches>, output_rows: usize) -> Result<Self> {
         let sources = sources.into_iter().map(|source| Cursor { source, batch: None, row_bytes: 0, at: 0, slot: None });
         let mut merged = Self {

@@ -16,6 +16,7 @@ pub struct Options {
     pub row_group_bytes: usize,
     /// Rows of a page, the least that a read by address decodes. Default 8,192, one batch of a scan.
     pub page_rows: usize,
+    /// Of pages. Default LZ4.
     pub compression: Compression,
     /// Bytes of one part of an upload; smaller objects are put in one request. Default 8 MiB (S3 wants at least 5).
     pub part_bytes: usize,
@@ -35,6 +36,7 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
+    /// Pages as they are.
     None,
     /// Unpacks at several GB/s: scans of local files and of cached pages wait for the CPU, not for bytes.
     Lz4,

@@ -25,6 +25,7 @@ const READ_BYTES: u64 = 4 << 20;
 pub struct Stretch {
     /// Where it ends, and the next one begins; the size of the file when it was the last.
     pub end: u64,
+    /// That were read.
     pub bytes: u64,
     /// What is wrong: one for each run of damaged bytes, with path, block and columns.
     pub flaws: Vec<String>,
@@ -42,6 +43,7 @@ pub struct Round {
 /// What one step of a scrub did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrubbed {
+    /// That were read.
     pub bytes: u64,
     /// Read to their end.
     pub files: u64,

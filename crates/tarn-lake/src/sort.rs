@@ -22,6 +22,7 @@ pub(crate) struct KeyOrder {
 }
 
 impl KeyOrder {
+    /// Of the table's primary key; NULL comes last.
     pub fn new(table: &TableSchema) -> Result<Self> {
         let fields = table.key.iter().map(|part| {
             let options = SortOptions { descending: part.descending, nulls_first: false };
@@ -31,6 +32,7 @@ impl KeyOrder {
         Ok(Self { converter, columns: key_columns(table) })
     }
 
+    /// The keys of a batch, as bytes that are compared.
     pub fn rows(&self, batch: &RecordBatch) -> Result<Rows> {
         let mut rows = self.converter.empty_rows(batch.num_rows(), 0);
         self.append(&mut rows, batch)?;

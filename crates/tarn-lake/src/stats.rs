@@ -17,12 +17,14 @@ use crate::error::{parquet_error, types_error};
 /// bounds for us.
 pub(crate) struct NanSpan {
     pub column_idx: usize,
+    /// Of the file.
     pub rows: Range<u64>,
 }
 
 /// How many arrays of some rows are NULL. Parquet counts the items that are not there, which is something else.
 pub(crate) struct NullArrays {
     pub column_idx: usize,
+    /// Of the file.
     pub first_row: u64,
     pub n_rows: u64,
 }

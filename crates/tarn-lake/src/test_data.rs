@@ -51,6 +51,7 @@ pub fn event(device: &str, at: i64, seqno: i64) -> Event {
     Event { device: device.to_owned(), at, reading: (at % 3 != 0).then_some(at as f64 / 4.0), note, seqno }
 }
 
+/// The rows as arrays, in the order in which they are given.
 pub fn batch(table: &TableSchema, rows: &[Event]) -> RecordBatch {
     let columns: Vec<arrow::array::ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.device))),

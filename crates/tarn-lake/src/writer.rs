@@ -63,16 +63,23 @@ const DISTINCT: f64 = 0.98;
 #[derive(Clone)]
 pub(crate) struct Spec {
     pub table: Arc<TableSchema>,
+    /// Of the rows, `__seqno` last.
     pub schema: SchemaRef,
     /// The same by the names that files have.
     pub in_files: SchemaRef,
+    /// How large and how packed.
     pub options: Arc<Options>,
     /// Rows of a row group, so that one fits the memory it may take.
     pub row_group_rows: usize,
+    /// Rows that are encoded at once.
     pub batch_rows: usize,
+    /// The id of the first; the others follow on it.
     pub first_file: FileId,
+    /// Ids that may be used.
     pub n_files: u64,
+    /// In the names of the files: two attempts do not write over each other.
     pub instance: Uuid,
+    /// Of the files: that of the delivery, or the newest of the files that are compacted.
     pub hour: i64,
     /// Whether to keep the keys and where they lie; tables that only append need no addresses.
     pub place: bool,
@@ -106,6 +113,7 @@ pub(crate) struct Written {
     pub files: Vec<File>,
     /// Blooms and column metadata of their blocks.
     pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
+    /// Where the keys lie, in key order; empty where nobody wants them.
     pub placed: Vec<Placed>,
 }
 

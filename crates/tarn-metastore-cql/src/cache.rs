@@ -23,6 +23,7 @@ pub(crate) struct Cache {
     /// Tables that are not in `loaded` are there by name only.
     pub state: State,
     pub catalog: Catalog,
+    /// Tables whose log was read, by id.
     pub loaded: HashMap<TableId, Loaded>,
     /// Block metadata that nobody needs, to be deleted.
     pub garbage: Vec<Garbage>,
@@ -33,7 +34,9 @@ pub(crate) struct Cache {
 pub(crate) struct Catalog {
     /// `None`: never.
     pub seq: Option<i64>,
+    /// In which schema the store is, as the catalog last said.
     pub layout: Layout,
+    /// Those that are there, by id.
     pub tables: BTreeMap<TableId, CatalogTable>,
     /// Dropped, and not yet cleared away.
     pub dropped: Vec<TableId>,
@@ -41,15 +44,20 @@ pub(crate) struct Catalog {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CatalogTable {
+    /// Of its definition: another one with every change.
     pub revision: Uuid,
+    /// The version that its log begins behind.
     pub first_version: Version,
+    /// The cursor of that version.
     pub first_cursor: Cursor,
+    /// The time of that version, Unix.
     pub created_ms: i64,
     /// It began as a copy.
     pub restoring: bool,
 }
 
 impl CatalogTable {
+    /// The version before the first commit of its log, without files.
     pub fn first(&self) -> TableVersion {
         TableVersion {
             version: self.first_version,
@@ -63,9 +71,13 @@ impl CatalogTable {
 /// How far a table's log was followed.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
+    /// The place in the log of the last commit that was read.
     pub seq: i64,
+    /// The attempt that made it: who wants to follow on it must name it.
     pub tip: Uuid,
+    /// Commits up to here are in the base.
     pub oldest_seq: i64,
+    /// The newest that the table's head was seen with.
     pub epoch: i32,
     /// Block metadata of the files of kept versions.
     pub files: HashMap<FileId, FileMeta>,
@@ -75,6 +87,7 @@ pub(crate) struct Loaded {
 
 #[derive(Debug, Clone)]
 pub(crate) struct FileMeta {
+    /// Of the file: with it, block metadata is found.
     pub hour: i64,
     /// The log's place of the commit that added it.
     pub seq: i64,
@@ -91,9 +104,12 @@ pub(crate) struct Garbage {
 
 /// A commit as the log has it.
 pub(crate) struct Logged {
+    /// Its place in the table's log.
     pub seq: i64,
+    /// Who wrote it: rows of attempts that lost are passed over.
     pub attempt: Uuid,
     pub info: Arc<CommitInfo>,
+    /// What is kept of its files' blocks.
     pub metas: Metas,
     /// What it makes, when that is known.
     pub next: Option<Arc<TableVersion>>,
@@ -102,23 +118,32 @@ pub(crate) struct Logged {
 /// Where a table's log ends, and what else is decided there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Head {
+    /// The place of the last commit that is in.
     pub seq: i64,
+    /// The version that it made.
     pub version: Version,
+    /// The attempt that made it.
     pub tip: Uuid,
+    /// The first version that is kept.
     pub oldest: Version,
     /// Commits up to here are in the base.
     pub oldest_seq: i64,
+    /// Its files are still being copied from elsewhere.
     pub restoring: bool,
+    /// It is gone, and its rows are not cleared away yet.
     pub dropped: bool,
+    /// That under which commits must have been written.
     pub epoch: i32,
 }
 
 impl Loaded {
+    /// A table of which nothing but its base is to be read.
     pub fn new(head: &Head) -> Self {
         let (seq, tip, epoch) = (head.oldest_seq, NO_TIP, head.epoch);
         Self { seq, tip, oldest_seq: seq, epoch, files: HashMap::new(), hours: HashMap::new() }
     }
 
+    /// Notes a file that a commit added.
     pub fn add(&mut self, file: FileId, meta: FileMeta) {
         *self.hours.entry(meta.hour).or_default() += meta.blocks.len() as u64;
         self.files.insert(file, meta);
@@ -137,6 +162,7 @@ impl Loaded {
         self.files.get(&file).filter(|meta| meta.hour == hour)
     }
 
+    /// What is kept of a block, if this is its hour.
     pub fn block(&self, hour: i64, block: BlockRef) -> Option<&BlockMeta> {
         let blocks = &self.file(hour, block.file)?.blocks;
         let idx = blocks.binary_search_by_key(&block.row_group, |of| of.row_group).ok()?;

@@ -34,6 +34,8 @@ enum Changed {
 }
 
 impl Inner {
+    /// One conditional statement on the catalog, decided upon what it says just before; tried again, within bounds,
+    /// where another process was first.
     pub async fn define(&self, definition: Definition, now_ms: i64) -> Result<Arc<TableSchema>> {
         for _ in 0..LOSSES {
             self.refresh_catalog().await?;

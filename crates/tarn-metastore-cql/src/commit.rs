@@ -86,6 +86,8 @@ enum Decided {
 }
 
 impl Inner {
+    /// Waits in the table's queue, or leads it: those who wait are committed together. Durable when it answers. A
+    /// caller that goes away does not stop what it began.
     pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
         let (answer, answered) = oneshot::channel();
         let leads = {
@@ -102,6 +104,7 @@ impl Inner {
         answered.await.unwrap_or_else(|gone| Err(self.unknown("commit to", gone)))
     }
 
+    /// The answer was lost: what was asked may have been done, or may be done yet.
     pub fn unknown(&self, action: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Indeterminate { action, place: self.store.address.clone(), source: source.into() }
     }
@@ -383,6 +386,7 @@ impl Inner {
         Ok(Uuid::from_u64_pair(process.0, n))
     }
 
+    /// A number that no other change of any definition has.
     pub async fn new_revision(&self) -> Result<Uuid> {
         self.new_attempt().await
     }

@@ -41,9 +41,11 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
+    /// In the order in which a migration goes through them.
     pub const ALL: [Phase; 6] =
         [Phase::None, Phase::Expand, Phase::Both, Phase::Backfill, Phase::Switch, Phase::Contract];
 
+    /// As the catalog has it.
     pub fn name(self) -> &'static str {
         match self {
             Phase::None => "",
@@ -55,10 +57,12 @@ impl Phase {
         }
     }
 
+    /// By its name in the catalog; `None`: of a build that is newer than this one.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
 
+    /// The phase after this one; after the last there is none again.
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|phase| *phase == self).expect("all are there");
         Self::ALL[(at + 1) % Self::ALL.len()]
@@ -67,10 +71,13 @@ impl Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
+    /// The version of the tables, from which `reads` follows.
     pub schema: u32,
     /// Where the store is moving to; `schema` when it is not.
     pub target: u32,
+    /// How far the migration is.
     pub phase: Phase,
+    /// One more with every step.
     pub epoch: i32,
 }
 
@@ -81,6 +88,7 @@ impl Default for Layout {
 }
 
 impl Layout {
+    /// Where filters are read.
     pub fn reads(&self) -> Rows {
         match (self.schema, self.phase) {
             (1, Phase::None | Phase::Expand | Phase::Both | Phase::Backfill) => Rows::Fixed,
@@ -88,6 +96,7 @@ impl Layout {
         }
     }
 
+    /// Where every commit writes filters: to all of these.
     pub fn writes(&self) -> &'static [Rows] {
         match (self.schema, self.phase) {
             (1, Phase::None | Phase::Expand) => &[Rows::Fixed],

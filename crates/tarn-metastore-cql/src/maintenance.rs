@@ -35,6 +35,8 @@ const LOSSES: usize = 16;
 const MARK_BYTES: u64 = 50;
 
 impl Inner {
+    /// Moves the base of a table's log, by one conditional statement, and answers the files that no version needs any
+    /// more. Their metadata is deleted by later maintenance.
     pub async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
         for _ in 0..LOSSES {
             self.refresh(table).await?;
@@ -193,6 +195,8 @@ impl Inner {
         }
     }
 
+    /// Deletes metadata of blocks that no kept version has, and parts of logs that are in their tables' bases, within the
+    /// budget; then counts what there is.
     pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
         self.refresh_catalog().await?;
         let tables: Vec<TableId> = self.cache.read().state.tables.keys().copied().collect();

@@ -175,6 +175,7 @@ impl Inner {
         Some((Located { n_blocks, hours: asked, layout, oldest_seq }, all))
     }
 
+    /// Reads the rows of each key and hour, `concurrency` requests at once, and tests their bits here.
     pub async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
         let keys: BTreeSet<Hash> = probe.clauses.iter().flatten().flatten().copied().collect();
         let keys: Vec<Hash> = keys.into_iter().collect();
@@ -327,6 +328,7 @@ impl Inner {
         Ok(())
     }
 
+    /// Reads a partition for each hour and column that is wanted.
     pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
         let wanted = &wanted;
         self.answered(table, &wanted.hours, |located| self.block_metadata_located(table, located, wanted)).await

@@ -24,16 +24,22 @@ pub(crate) const MAX_ROW_CHUNKS: u32 = 8;
 pub(crate) struct Target {
     /// With their ports.
     pub nodes: Vec<String>,
+    /// Name and password.
     pub user: Option<(String, String)>,
+    /// Made by the first process that connects.
     pub keyspace: String,
+    /// In which replicas are to be, and which is asked first.
     pub datacenter: Option<String>,
+    /// Replicas of each row, 1 to 9, when the keyspace is made.
     pub replication: u32,
+    /// Of reads and writes: a quorum, of all or of this data centre.
     pub consistency: Consistency,
     /// `None`: chosen by the first filter of an hour.
     pub row_chunks: Option<u32>,
 }
 
 impl Target {
+    /// Reads `cql://user:password@node:port,…/keyspace?…`; errors show the URL without its password.
     pub fn parse(remote: &Remote) -> Result<Self> {
         let wrong = |reason: &str| Error::Address { reason: format!("{}: {reason}", remote.shown()) };
         let rest = remote.url.strip_prefix("cql://").ok_or_else(|| wrong("it does not begin with cql://"))?;
@@ -98,6 +104,7 @@ impl Target {
         format!("cql://{}/{}", self.nodes.join(","), self.keyspace)
     }
 
+    /// Consistency of conditional statements, and of the read that is to see them.
     pub fn serial(&self) -> (Consistency, SerialConsistency) {
         match self.consistency {
             Consistency::LocalQuorum => (Consistency::LocalSerial, SerialConsistency::LocalSerial),

@@ -80,6 +80,8 @@ impl Inner {
         self.write_rows(&self.statements.column_put, table, hour, records).await
     }
 
+    /// Writes filters in one of the two layouts, many rows in a message. Nothing refers to them before the commit is
+    /// in.
     pub async fn write_blooms(
         &self,
         table: TableId,

@@ -45,6 +45,7 @@ pub(crate) struct Store {
     session: Session,
     /// For messages.
     pub address: String,
+    /// Requests of one call that are on the way at once.
     pub concurrency: usize,
     /// A request that takes longer is given up.
     pub timeout: Duration,
@@ -70,6 +71,7 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
+    /// Prepared when it is first used.
     pub const fn new(sort: Sort, text: &'static str) -> Self {
         Self { sort, text, prepared: OnceCell::const_new() }
     }
@@ -137,6 +139,7 @@ impl Store {
         Ok(Self { session, address, concurrency, timeout, consistency, serial, reads })
     }
 
+    /// The store did not answer, and nothing was changed.
     pub fn unavailable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Unavailable { address: self.address.clone(), setting: SETTING, source: source.into() }
     }
@@ -178,6 +181,7 @@ impl Store {
         self.session.use_keyspace(keyspace, false).await.map_err(|error| self.unavailable(error))
     }
 
+    /// Asks the nodes which tables there are: prepared statements of ones that were made meanwhile work then.
     pub async fn refresh_metadata(&self) -> Result<()> {
         self.session.refresh_metadata().await.map_err(|error| self.unavailable(error))
     }
@@ -237,6 +241,7 @@ impl Store {
         Ok(found)
     }
 
+    /// All rows of an answer, page after page.
     pub async fn read_rows<R>(&self, statement: &Statement, values: impl SerializeRow + Send + Sync) -> Result<Vec<R>>
     where
         R: for<'a> scylla::deserialize::row::DeserializeRow<'a, 'a> + Send,
@@ -252,6 +257,7 @@ impl Store {
         Ok(found)
     }
 
+    /// Durable on a quorum when it returns. Writes are idempotent, so a lost answer is tried again.
     pub async fn write(&self, statement: &Statement, values: impl SerializeRow + Send + Sync) -> Result<()> {
         debug_assert_eq!(statement.sort, Sort::Write);
         let write = || async {
@@ -294,6 +300,7 @@ impl Store {
         self.prepared(statement).await.expect("a statement of ours").get_id().clone()
     }
 
+    /// Sends a conditional statement once: after a lost answer nobody knows, and who calls has to look.
     pub async fn compare_and_set(&self, statement: &Statement, values: impl SerializeRow + Send + Sync) -> Cas {
         debug_assert_eq!(statement.sort, Sort::Conditional);
         let prepared = match self.connected(|| self.prepared(statement)).await {

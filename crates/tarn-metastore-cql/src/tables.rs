@@ -98,6 +98,7 @@ macro_rules! statements {
         pub(crate) struct Statements { $(pub $name: Statement),* }
 
         impl Statements {
+            /// All of them, none prepared yet.
             pub fn new() -> Self {
                 Self { $($name: Statement::new($sort, $text)),* }
             }

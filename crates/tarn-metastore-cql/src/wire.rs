@@ -13,17 +13,20 @@ use tarn_types::{ColumnId, FileId};
 /// What is known of a block's metadata without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockMeta {
+    /// Of the file.
     pub row_group: u32,
     /// 0: no filter.
     pub n_chunks: u32,
     /// Of the whole filter.
     pub bloom_crc: u32,
+    /// How many columns have a record.
     pub n_columns: u32,
     /// Of all records.
     pub column_bytes: u64,
 }
 
 impl BlockMeta {
+    /// What the commit's row says of the block, so that damage of its other rows is noticed.
     pub fn of(block_metadata: &BlockMetadata) -> Self {
         let bloom = block_metadata.bloom.as_ref();
         let of_column = |column: &(ColumnStats, ColumnChunk)| column_record(column).len() as u64;

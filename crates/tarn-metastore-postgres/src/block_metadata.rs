@@ -34,19 +34,23 @@ pub(crate) type Record = (ColumnStats, ColumnChunk);
 pub(crate) struct Gathered {
     columns: BTreeMap<ColumnId, Vec<(u32, Record)>>,
     blooms: BTreeMap<u32, Bytes>,
+    /// From the server, for all of it.
     pub bytes_read: u64,
 }
 
 impl Gathered {
+    /// The record of one column of the block at this position.
     pub fn add_column(&mut self, position: u32, record: Record) {
         self.columns.entry(record.0.column).or_default().push((position, record));
     }
 
+    /// The whole filter of the block at this position.
     pub fn add_bloom(&mut self, position: u32, bits: Bytes) {
         self.bytes_read += bits.len() as u64;
         self.blooms.insert(position, bits);
     }
 
+    /// Puts columns in the order that was wanted, and blocks of each in theirs. Filters that are none are damage.
     pub fn finish(mut self, wanted: &Wanted) -> Result<MetadataByColumn, Failure> {
         let mut block_metadata = MetadataByColumn { bytes_read: self.bytes_read, ..MetadataByColumn::default() };
         let ids: Vec<ColumnId> = match &wanted.columns {
@@ -73,6 +77,7 @@ impl Gathered {
 }
 
 impl Inner {
+    /// Reads in one snapshot of the database; asks once more when the store moved to another schema meanwhile.
     pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn, Failure> {
         for _ in 0..2 {
             let layout = *self.layout.lock();

@@ -24,6 +24,7 @@ const RESERVED_FILES: u64 = 1024;
 const KEPT_ANSWERS: i64 = 1000;
 
 impl Inner {
+    /// Definitions that are known here are not fetched again.
     pub async fn tables(&self) -> Result<Vec<Arc<TableSchema>>, Failure> {
         let list = "SELECT table_id, definition_seq FROM tables ORDER BY table_id";
         let rows = ask!(&self.pool, connection => connection.query(list, vec![]))?;
@@ -54,6 +55,7 @@ impl Inner {
         Ok(schemas.into_iter().filter_map(|(_, schema)| schema).collect())
     }
 
+    /// One transaction. After a lost answer it is looked up by its attempt before it is tried again.
     pub async fn define(&self, definition: Definition) -> Result<Arc<TableSchema>> {
         let attempt = Uuid::new_v4();
         change!(&self.pool, doubt => self.try_define(attempt, definition.clone(), &mut doubt))

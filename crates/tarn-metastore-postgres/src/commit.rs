@@ -61,6 +61,8 @@ struct Checks {
 }
 
 impl Inner {
+    /// Waits in the table's queue, or leads it: those who wait share a transaction. Durable when it answers. A caller
+    /// that goes away does not stop what it began.
     pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
         let (answer, answered) = oneshot::channel();
         let waiting = Waiting { n_bytes: bytes_of(&commit), commit, answer };

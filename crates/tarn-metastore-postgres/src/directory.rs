@@ -66,7 +66,9 @@ struct Listed {
 /// Where those are that were asked for.
 #[derive(Default)]
 pub(crate) struct Found {
+    /// Packs that have some of the blocks.
     pub packs: Vec<AskedPack>,
+    /// Blocks that are in no pack yet.
     pub loose: Vec<AskedLoose>,
     /// Asked for in all.
     pub n_asked: u32,

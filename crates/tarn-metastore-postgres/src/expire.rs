@@ -17,6 +17,8 @@ use crate::local_state::LocalState;
 use crate::pool::{Failure, Step, change, params};
 
 impl Inner {
+    /// One transaction; answers the files that no version needs any more, also when the answer of the first attempt was
+    /// lost.
     pub async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
         // Of an attempt whose answer was lost, and which happened.
         let mut named = None;

@@ -55,6 +55,7 @@ impl Inner {
         Ok(known)
     }
 
+    /// As the second schema's probe, with a row for each chunk of each block.
     pub async fn probe_first(
         &self,
         connection: &Connection<'_>,
@@ -106,6 +107,7 @@ impl Inner {
         Ok(probed)
     }
 
+    /// As the second schema's, with a row for each column of each block.
     pub async fn block_metadata_first(
         &self,
         connection: &Connection<'_>,

@@ -32,6 +32,7 @@ pub(crate) enum Phase {
 impl Phase {
     const ALL: [Self; 5] = [Self::Settled, Self::Expand, Self::Both, Self::Backfill, Self::Switch];
 
+    /// As the table `meta` has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Settled => "settled",
@@ -46,33 +47,44 @@ impl Phase {
 /// Which tables block metadata is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
+    /// Commits write schema 1's rows.
     pub writes_first: bool,
+    /// Commits write schema 2's rows.
     pub writes_second: bool,
+    /// Readers use schema 2's rows; else those of schema 1.
     pub reads_second: bool,
 }
 
 impl Layout {
+    /// Of a store that is at schema 2 and moves nowhere.
     pub const SECOND: Self = Self { writes_first: false, writes_second: true, reads_second: true };
 }
 
 /// The schemas that a process works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Knows {
+    /// The oldest schema of a store that it can be used with.
     pub oldest: u32,
+    /// The schema that it makes.
     pub newest: u32,
 }
 
 /// How a store stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Meta {
+    /// Of the schema.
     pub version: u32,
+    /// How far a migration is.
     pub phase: Phase,
+    /// File ids below are given out.
     pub next_file: u64,
 }
 
 impl Meta {
+    /// What [`Meta::of`] reads.
     pub const QUERY: &str = "SELECT schema_version, phase, next_file FROM meta";
 
+    /// Anything but one row is damage.
     pub fn of(rows: &[tokio_postgres::Row]) -> Result<Self, Failure> {
         let damaged = |reason: String| Failure::Damaged { place: "meta".to_owned(), reason };
         let [row] = rows else { return Err(damaged(format!("{} rows", rows.len()))) };

@@ -14,6 +14,7 @@ use crate::pool::Failure;
 /// Counts what can change of a table beside its versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
+    /// Counts the changes of its definition.
     pub definition_seq: i64,
     /// Also of the files of its oldest version, while it is restored.
     pub base_seq: i64,
@@ -22,20 +23,26 @@ pub(crate) struct Seen {
 /// How far a table is known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
+    /// The latest that is known here.
     pub version: Version,
+    /// How far the table was read.
     pub seen: Seen,
 }
 
 /// What happened to a table since it was looked at.
 pub(crate) struct Tail {
+    /// How far it goes.
     pub seen: Seen,
+    /// The first version that is kept.
     pub oldest: Version,
     /// If it is another one.
     pub schema: Option<Arc<TableSchema>>,
+    /// After the one that was known, ascending.
     pub commits: Vec<Arc<CommitInfo>>,
 }
 
 pub(crate) struct LocalState {
+    /// The tables whose versions were read.
     pub state: State,
     seen: HashMap<TableId, Seen>,
     /// Ids do not come back.
@@ -45,19 +52,23 @@ pub(crate) struct LocalState {
 }
 
 impl LocalState {
+    /// Nothing was read yet.
     pub fn new() -> Self {
         Self { state: State::default(), seen: HashMap::new(), dropped: HashSet::new(), schemas: HashMap::new() }
     }
 
+    /// `None`: nothing of its versions was read.
     pub fn known(&self, table: TableId) -> Option<Known> {
         let version = self.state.tables.get(&table)?.latest().version;
         Some(Known { version, seen: *self.seen.get(&table)? })
     }
 
+    /// The definition, if it is the one with this number.
     pub fn schema(&self, table: TableId, definition_seq: i64) -> Option<Arc<TableSchema>> {
         self.schemas.get(&table).filter(|(seq, _)| *seq == definition_seq).map(|(_, schema)| schema.clone())
     }
 
+    /// Keeps a definition, unless a newer one is kept or the table is known to be dropped.
     pub fn note_schema(&mut self, table: TableId, definition_seq: i64, schema: &Arc<TableSchema>) {
         let known = self.schemas.get(&table).map(|(seq, _)| *seq);
         if !self.dropped.contains(&table) && known.is_none_or(|known| known < definition_seq) {
@@ -140,6 +151,7 @@ impl LocalState {
         table.push(commit, Some(next)).map_err(odd)
     }
 
+    /// Forgets versions as the store did.
     pub fn expire(&mut self, id: TableId, keep: Version) -> Result<(), Failure> {
         let Some(table) = self.state.tables.get(&id) else { return Ok(()) };
         if keep <= table.oldest.version || keep > table.latest().version {
@@ -158,10 +170,12 @@ impl LocalState {
         }
     }
 
+    /// Of all tables whose versions were read, ascending.
     pub fn ids(&self) -> Vec<TableId> {
         self.state.tables.keys().copied().collect()
     }
 
+    /// `NoTableId` when it was not read, or is gone.
     pub fn table(&self, id: TableId) -> Result<&Table, Error> {
         self.state.table(id)
     }

@@ -61,6 +61,8 @@ struct Listed {
 type Hours<T> = BTreeMap<(i64, i64), T>;
 
 impl Inner {
+    /// Makes packs of loose blocks and merges packs, within the budget, unless another process is at it; then counts
+    /// what there is.
     pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport, Failure> {
         let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {

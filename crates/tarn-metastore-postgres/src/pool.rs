@@ -102,14 +102,17 @@ pub(crate) struct Connection<'a> {
 }
 
 impl Pool {
+    /// Connects when first asked. The driver's tasks run on `runtime`.
     pub fn new(target: Target, runtime: tokio::runtime::Handle) -> Self {
         Self { target, runtime, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }
     }
 
+    /// For errors: host and port, without user and password.
     pub fn address(&self) -> &str {
         &self.target.address
     }
 
+    /// The schema of the database that has the tables.
     pub fn schema(&self) -> &str {
         &self.target.schema
     }
@@ -238,11 +241,13 @@ impl Connection<'_> {
         Ok(prepared)
     }
 
+    /// One statement and all its rows; prepared once on each connection.
     pub async fn query(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>, Failure> {
         let mut answers = self.flight(vec![Step::Query(sql, params)]).await?;
         Ok(answers.pop().expect("one answer for each step"))
     }
 
+    /// A statement without parameters and rows, not prepared: `BEGIN`, `COMMIT`.
     pub async fn plain(&self, sql: &'static str) -> Result<(), Failure> {
         self.flight(vec![Step::Plain(sql)]).await.map(drop)
     }

@@ -28,6 +28,7 @@ const PIECES: &str = "SELECT a.idx, a.chunk, substring(l.bloom FROM 36 * a.chunk
     JOIN loose l ON l.table_id = $1 AND l.hour = a.hour AND l.file_id = a.file_id AND l.row_group = a.row_group";
 
 impl Inner {
+    /// Reads in one snapshot of the database; asks once more when the store moved to another schema meanwhile.
     pub async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed, Failure> {
         for _ in 0..2 {
             let layout = *self.layout.lock();

@@ -21,14 +21,18 @@ const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation
      -c client_min_messages=warning -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 
 pub(crate) struct Target {
+    /// What the driver needs, time-outs included.
     pub config: Config,
+    /// Of the database, made if absent.
     pub schema: String,
     /// For errors.
     pub address: String,
+    /// A database that does not answer for so long is away.
     pub timeout: Duration,
 }
 
 impl Target {
+    /// Refuses what is no Postgres URL, and names of schemas that would have to be quoted.
     pub fn parse(remote: &Remote) -> Result<Self> {
         let invalid = |reason: String| Error::Address { reason };
         let (base, query) = remote.url.split_once('?').unwrap_or((&remote.url, ""));

@@ -21,8 +21,11 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 /// A pack some of whose blocks are asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct AskedPack {
+    /// Its number in the database.
     pub pack: i64,
+    /// Of each of its filters.
     pub n_chunks: u32,
+    /// Blocks that it has, asked or not: the length of its rows.
     pub n_slots: usize,
     /// Asked blocks: position among all that are asked, slot.
     pub places: Vec<(u32, u32)>,
@@ -31,9 +34,12 @@ pub(crate) struct AskedPack {
 /// A block that is not in a pack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AskedLoose {
+    /// Among all blocks that are asked for.
     pub position: u32,
+    /// Of the block's file.
     pub hour: i64,
     pub block: BlockRef,
+    /// Of its filter.
     pub n_chunks: u32,
 }
 
@@ -64,6 +70,7 @@ pub(crate) struct Search {
     clause: usize,
     way: usize,
     key: usize,
+    /// That it was fed with so far.
     pub bytes_read: u64,
 }
 
@@ -90,6 +97,7 @@ impl Search {
         }
     }
 
+    /// By position, as they were handed in.
     pub fn loose(&self) -> &[AskedLoose] {
         &self.loose
     }
@@ -255,6 +263,7 @@ impl Search {
 }
 
 impl Needs {
+    /// Nothing is left to be read.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.pieces.is_empty()
     }

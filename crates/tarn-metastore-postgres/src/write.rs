@@ -14,6 +14,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// What is kept of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct NewBlock {
+    /// Of the block's file.
     pub hour: i64,
     pub file: FileId,
     pub block_metadata: BlockMetadata,

@@ -15,7 +15,9 @@ const MAX_WAITING: usize = 128;
 /// Connections that there are places for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seats {
+    /// PostgreSQL connections that have proved who they are.
     pub pg: usize,
+    /// PostgreSQL connections that have not.
     pub pg_waiting: usize,
     /// As many may wait besides.
     pub http: usize,

@@ -15,7 +15,9 @@ use std::net::{IpAddr, SocketAddr};
 /// Who is at the other end.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
+    /// As the operating system says; a proxy's, when there is one.
     pub address: SocketAddr,
+    /// By TLS, up to this process.
     pub is_encrypted: bool,
 }
 

@@ -47,14 +47,17 @@ enum SeatState {
 }
 
 impl Places {
+    /// So many connections may be served, and so many more wait; at least one may wait.
     pub fn new(max_seated: usize, max_waiting: usize) -> Arc<Places> {
         Arc::new(Places { max_seated, max_waiting: max_waiting.max(1), state: Mutex::default() })
     }
 
+    /// Places that there are.
     pub fn max_seated(&self) -> usize {
         self.max_seated
     }
 
+    /// Places that are taken.
     pub fn n_seated(&self) -> usize {
         self.state.lock().n_seated
     }

@@ -13,7 +13,9 @@ use crate::tls::{Protocol, Tls};
 
 /// A connection, as it was negotiated.
 pub enum Stream {
+    /// Everybody on the way can read it.
     Plain(TcpStream),
+    /// The handshake is over.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -23,6 +25,7 @@ impl Stream {
         Ok(Stream::Tls(Box::new(tls.acceptor(protocol).accept(socket).await?)))
     }
 
+    /// Whether it is TLS.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }

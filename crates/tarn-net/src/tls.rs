@@ -58,7 +58,9 @@ tarn_types::settings! {
 /// What a client of each port says it speaks, if it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
+    /// ALPN `postgresql`.
     Postgres,
+    /// ALPN `http/1.1`.
     Http,
 }
 

@@ -87,6 +87,7 @@ struct Names {
 }
 
 impl Connection {
+    /// A session that nobody has logged in to yet. `guest`: the place that it waits for.
     pub fn new(shared: Arc<ServerState>, guest: Guest) -> Connection {
         let session = Session::new(Arc::clone(&shared.sql));
         Connection {
@@ -106,10 +107,12 @@ impl Connection {
         self.syncs_next.store(is_sync, Ordering::Relaxed);
     }
 
+    /// What the client was told as its process, once it is in; a cancel request names it.
     pub fn pid(&self) -> Option<i32> {
         *self.pid.lock()
     }
 
+    /// The connection as places count it.
     pub fn guest(&self) -> &Guest {
         &self.guest
     }
@@ -157,10 +160,12 @@ impl Connection {
         }
     }
 
+    /// How long it may be silent now, by the session's settings; `None`: for ever.
     pub fn idle_limit(&self) -> Option<Duration> {
         self.session.idle_limit()
     }
 
+    /// What ReadyForQuery says.
     pub fn transaction_status(&self) -> TransactionStatus {
         match self.session.status() {
             Status::Idle => TransactionStatus::Idle,

@@ -43,18 +43,24 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 /// What a connection begins with.
 #[derive(Debug)]
 pub enum Opening {
+    /// It wants TLS first.
     Ssl,
+    /// It wants GSSAPI's encryption, which is not there.
     Gss,
+    /// It wants another connection's statement stopped, and is no session.
     Cancel(CancelRequest),
+    /// User, database, settings.
     Startup(Startup),
 }
 
 /// What came.
 #[derive(Debug)]
 pub enum Frame {
+    /// Whole, within its bounds, and of a kind that this phase takes.
     Message(PgWireFrontendMessage),
     /// A message that is wrong, but whole: the next one can be read.
     Bad {
+        /// What the client is told.
         error: SqlError,
         /// It belongs to the extended protocol: what follows is skipped until Sync.
         is_extended: bool,
@@ -66,6 +72,7 @@ pub enum Frame {
 pub enum Phase {
     /// Answers to what the server asks for; small ones.
     Authentication,
+    /// Anything, within `message_bytes`.
     Ready,
 }
 
@@ -87,6 +94,7 @@ struct Skipped {
 }
 
 impl Frames {
+    /// Bounds of one message, and the budget that unfinished messages of all connections share.
     pub fn new(message_bytes: u64, budget: &std::sync::Arc<Budget>) -> Frames {
         let message_bytes = usize::try_from(message_bytes).unwrap_or(usize::MAX);
         Frames {

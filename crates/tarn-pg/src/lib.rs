@@ -61,6 +61,7 @@ const MESSAGES_AT_ONCE: u64 = 4;
 pub struct Door {
     /// None: plain connections only.
     tls: Option<Arc<Tls>>,
+    /// Where connections are counted.
     pub places: Arc<Places>,
     message_bytes: u64,
     /// How long a client may take to prove who it is.
@@ -70,6 +71,7 @@ pub struct Door {
 }
 
 impl Door {
+    /// What all connections to one address share, whatever is behind it.
     pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, places: Arc<Places>) -> Arc<Door> {
         Arc::new(Door {
             tls,
@@ -83,6 +85,7 @@ impl Door {
 
 /// What all connections to a node share.
 pub struct ServerState {
+    /// What statements are handed to.
     pub sql: Arc<Sql>,
     door: Arc<Door>,
     /// Running statements by the key that a cancel request must know.
@@ -91,6 +94,7 @@ pub struct ServerState {
 }
 
 impl ServerState {
+    /// Behind this door.
     pub fn new(sql: Arc<Sql>, door: Arc<Door>) -> ServerState {
         ServerState { sql, door, interrupts: Mutex::default(), keys: RandomPidSecretKeyGenerator::default() }
     }

@@ -17,13 +17,16 @@ use tarn_sql::error::{Result, SqlError, state};
 /// How far one connection is.
 #[derive(Default)]
 pub enum Login {
+    /// Nothing came yet.
     #[default]
     Unasked,
-    Asked {
-        user: String,
-    },
+    /// The client named itself, and was asked to prove it.
+    Asked { user: String },
+    /// The client began the exchange.
     Proving {
+        /// Named at startup.
         user: String,
+        /// How far SCRAM is.
         exchange: Box<Exchange>,
     },
     /// Nothing more is taken: in, or out for good.
@@ -32,6 +35,7 @@ pub enum Login {
 
 /// What is sent next.
 pub enum Next {
+    /// A question; the client's answer comes next.
     Ask(Authentication),
     /// The client is in. The last message of the exchange, if there was one.
     Welcome(Principal, Option<Authentication>),

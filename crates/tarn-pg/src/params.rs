@@ -19,7 +19,9 @@ const FIRST_OF_USERS: u32 = 16_384;
 pub struct Bound<'a> {
     /// Position, from 1, for errors.
     pub number: usize,
+    /// As they came; `None`: NULL.
     pub bytes: Option<&'a [u8]>,
+    /// In PostgreSQL's binary form of the type; else in its text.
     pub binary: bool,
     /// What the client declared, else what we described.
     pub pg_type: &'a Type,

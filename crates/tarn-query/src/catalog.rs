@@ -35,7 +35,9 @@ pub trait SystemTables: Send + Sync {
 
 /// The schema `public`, and all tables by their full names.
 pub(crate) struct PublicSchema {
+    /// What tables read with.
     pub lake: Arc<Lake>,
+    /// Which tables and views there are.
     pub hot: Arc<dyn HotCatalog>,
 }
 
@@ -59,6 +61,7 @@ impl PublicSchema {
 /// A schema that somebody made: what `public` finds by full names, by those that it has there.
 #[derive(Debug)]
 pub(crate) struct NamedSchema {
+    /// As it stands before the dot.
     pub name: String,
     pub all: Arc<PublicSchema>,
 }

@@ -49,6 +49,7 @@ struct Bound {
 
 /// One column of one block.
 pub(crate) struct OfBlock<'a> {
+    /// Of the block, dead ones among them.
     pub n_rows: u64,
     /// Of them that are not read.
     pub dead: u64,

@@ -49,14 +49,18 @@ pub(crate) struct LakeFiles {
     pub groups: Vec<FileGroup>,
     /// Over all columns of the SQL schema, known of those that are read.
     pub statistics: Statistics,
+    /// What was left out, and by what.
     pub counts: Counts,
 }
 
 /// For `EXPLAIN`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
+    /// Before dead rows are looked at.
     pub pruning: PruningCounts,
+    /// Files with a block that is read.
     pub files_kept: u64,
+    /// Blocks of which something is read.
     pub blocks_kept: u64,
     /// Rows of kept blocks in deletion vectors.
     pub dead_rows: u64,
@@ -80,6 +84,7 @@ pub(crate) type Vectors = HashMap<FileId, Arc<RoaringBitmap>>;
 
 /// What is asked of the blocks that pruning left.
 pub(crate) struct Cut<'a> {
+    /// Whose version is cut.
     pub table: &'a TableSchema,
     /// The SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
     pub schema: &'a Schema,
@@ -89,6 +94,7 @@ pub(crate) struct Cut<'a> {
     pub given: &'a [usize],
     /// Of columns whose bounds not all blocks have.
     pub known: &'a Known,
+    /// How many groups to make, about equal in rows.
     pub partitions: usize,
     /// Whether each piece says its bounds.
     pub bounded: bool,

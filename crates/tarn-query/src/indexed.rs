@@ -22,7 +22,9 @@ use crate::key_ranges::{MAX_KEYS, key_set_within};
 /// An index that can be asked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Asked {
+    /// The table whose rows are its entries.
     pub index: TableId,
+    /// For `EXPLAIN`.
     pub name: String,
     /// Ascending; they do not overlap.
     pub ranges: Vec<KeyRange>,

@@ -59,8 +59,11 @@ const VALUE: &str = "tarn_value";
 
 /// Puts the queries of functions in the places of their calls.
 pub(crate) struct Inlining<'a> {
+    /// Of the statement's session: plans the functions' queries.
     pub state: &'a SessionState,
+    /// Which functions there are.
     pub functions: &'a Arc<dyn UserFunctions>,
+    /// Makes queries and expressions of their texts.
     pub texts: ViewTexts,
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct KeySet {
 /// Ranges of engine keys, ascending.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ranges {
+    /// Half-open; they do not overlap.
     pub ranges: Vec<KeyRange>,
     /// So many leading key columns have one value within each range.
     pub n_fixed: usize,

@@ -16,12 +16,15 @@ const LAKE_URL: &str = "tarn-lake://lake";
 
 /// See the module.
 pub(crate) struct Lake {
+    /// Versions, bounds and probes.
     pub metastore: Arc<dyn Metastore>,
+    /// Bytes of files, through the caches.
     pub readers: Arc<Readers>,
     /// Metadata of files as scans need it.
     pub projected: Arc<ProjectedCache>,
     /// What is known of columns whose bounds are not in memory.
     pub totals: Arc<Totals>,
+    /// Tables' columns as SQL has them, made once a definition.
     pub schemas: SqlSchemas,
 }
 

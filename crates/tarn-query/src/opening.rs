@@ -36,6 +36,7 @@ pub(crate) struct Opener {
 pub(crate) struct OpenScan {
     /// Keeps its address from being another spec's.
     _spec: Arc<ScanSpec>,
+    /// With which its files are read.
     pub readers: Arc<Readers>,
     recent: OnceLock<Vec<RecordBatch>>,
 }

@@ -40,9 +40,11 @@ const RANGE_ROWS: u64 = 1_000;
 /// What is known of a scan before a path is taken.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
+    /// By `SET tarn.access_path`.
     pub forced: AccessPath,
     /// Not append-only, and with a key.
     pub has_rows_by_key: bool,
+    /// Then rows are in no row engine.
     pub is_append_only: bool,
     /// Full keys that the filters list.
     pub n_keys: Option<usize>,
@@ -56,6 +58,7 @@ pub(crate) struct Facts {
     pub evicted_blocks: u64,
     /// Enough rows of each range, when nothing else is asked of them.
     pub first_rows: Option<u64>,
+    /// Rows that are not delivered yet.
     pub recent_rows: u64,
     /// Live rows of the lake; `None`: nobody was asked.
     pub lake_rows: Option<u64>,
@@ -66,6 +69,7 @@ pub(crate) struct Facts {
 /// What an index that was asked knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ByIndex {
+    /// For `EXPLAIN`.
     pub name: String,
     /// Rows that have an entry.
     pub n_rows: usize,
@@ -93,8 +97,11 @@ struct Candidate {
 /// The path that is taken.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Choice {
+    /// The cheapest that is open, or the one that is forced.
     pub path: Path,
+    /// In words, for `EXPLAIN`.
     pub why: String,
+    /// About, in microseconds.
     pub cost_us: u64,
     /// Rows that it reads, as far as anybody counts them.
     pub rows: u64,

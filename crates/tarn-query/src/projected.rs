@@ -23,8 +23,11 @@ use tarn_types::{ColumnId, DataType, Value, arrow_type};
 /// A column as its table has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
+    /// What metadata is kept under.
     pub id: ColumnId,
+    /// What the reader is to call it.
     pub name: Arc<str>,
+    /// As the table has it; a file may have a narrower one.
     pub data_type: DataType,
 }
 

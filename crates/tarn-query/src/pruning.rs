@@ -30,18 +30,22 @@ pub(crate) struct Question {
 pub(crate) struct PrunedBlocks {
     /// In the version's order.
     pub files: Vec<PrunedFile>,
+    /// What was left out, and by what.
     pub counts: PruningCounts,
 }
 
 /// For `EXPLAIN`. Blocks without a live row are neither kept nor pruned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PruningCounts {
+    /// Of the version.
     pub files_total: u64,
+    /// Of all its files.
     pub blocks_total: u64,
     /// By bounds of a date or a timestamp.
     pub time: u64,
     /// By other bounds.
     pub statistics: u64,
+    /// Left out because no filter of theirs has what is looked for.
     pub bloom: u64,
     /// Read by the metastore for this.
     pub metastore_bytes: u64,

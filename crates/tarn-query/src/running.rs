@@ -11,8 +11,11 @@ use crate::stop::Stop;
 /// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running {
+    /// Whether anybody still waits for it.
     pub stop: Stop,
+    /// Memory of what the planner computes of constants.
     pub constants: Constants,
+    /// Memory of the plan itself.
     pub plan: PlanMemory,
     /// What `now()` is, in microseconds since 1970-01-01 UTC.
     pub began_us: Option<i64>,

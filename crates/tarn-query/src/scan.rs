@@ -50,6 +50,7 @@ use crate::spec::{Chosen, LakeRead, ScanSpec};
 /// What is said of how a table is read.
 #[derive(Debug)]
 pub(crate) struct Access {
+    /// What is read, as plain data.
     pub spec: Arc<ScanSpec>,
     /// Why this process cannot read the table's files by pages.
     pub pages_not_used: Option<&'static str>,

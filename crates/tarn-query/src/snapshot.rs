@@ -16,7 +16,9 @@ pub(crate) struct Snapshots(HashMap<TableId, Seen>);
 
 /// A table and what is seen of it.
 pub(crate) struct Seen {
+    /// The hot side of the table.
     pub source: Arc<dyn HotSource>,
+    /// Of the one moment at which the statement reads.
     pub view: Arc<dyn HotView>,
 }
 

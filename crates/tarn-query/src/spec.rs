@@ -41,10 +41,13 @@ pub struct ScanSpec {
 /// For `EXPLAIN`: which path, and why so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// `point`, `keys`, `range`, `rows`, `lake`.
+    /// `point`, `keys`, `index`, `range`, `rows`, `lake`.
     pub path: String,
+    /// In words.
     pub why: String,
+    /// About, in microseconds.
     pub cost_us: u64,
+    /// Each other path, and why it was not taken.
     pub not_taken: String,
 }
 
@@ -62,6 +65,7 @@ pub(crate) enum How {
 /// Runs of the row engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RangeRead {
+    /// Half-open, ascending; they do not overlap.
     pub ranges: Vec<KeyRange>,
     /// So many leading key columns have one value in each.
     pub n_fixed: usize,

@@ -30,6 +30,7 @@ pub(crate) type Planned = (Arc<dyn ExecutionPlan>, Arc<TaskContext>);
 /// The threads of an engine; without a handle, those of whoever asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
+    /// Of the runtime whose threads they are.
     pub handle: Option<Handle>,
 }
 

@@ -44,12 +44,15 @@ pub(crate) type Known = BTreeMap<usize, ColumnBounds>;
 
 /// What a scan wants to know.
 pub(crate) struct Wish<'a> {
+    /// Whose columns they are.
     pub table: &'a TableSchema,
+    /// Whose files they are.
     pub version: &'a TableVersion,
     /// That are left after pruning, ascending by id.
     pub files: &'a [PrunedFile],
     /// Positions of the table's columns.
     pub columns: &'a [usize],
+    /// How much the metastore may be asked for what is not in memory.
     pub patience: Patience,
 }
 

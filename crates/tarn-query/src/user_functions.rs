@@ -17,6 +17,7 @@ pub struct UserFunction {
     pub name: String,
     /// In their order.
     pub parameters: Vec<Taken>,
+    /// One value, or rows.
     pub gives: Gives,
     /// One at least. Of one value that has no name: `None`.
     pub columns: Vec<(Option<String>, String)>,
@@ -29,7 +30,9 @@ pub struct UserFunction {
 /// A parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taken {
+    /// By which a call may give it; `None`: by position alone.
     pub name: Option<String>,
+    /// As SQL writes it.
     pub data_type: String,
     /// An expression; parameters behind one that has a default have one, too.
     pub default: Option<String>,
@@ -57,6 +60,7 @@ impl UserFunction {
 /// What a call says at one place.
 #[derive(Debug, Clone)]
 pub struct Argument {
+    /// Its type, and whether it may be NULL.
     pub field: FieldRef,
     /// A text or NULL that is written out: it becomes what is wanted.
     pub is_unknown: bool,
@@ -65,6 +69,7 @@ pub struct Argument {
 /// Which function a call means, and which types it has there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chosen {
+    /// The one of several of its name.
     pub function: Arc<UserFunction>,
     /// Of its parameters, all of them.
     pub parameter_types: Vec<String>,

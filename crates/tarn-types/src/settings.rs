@@ -156,6 +156,7 @@ pub fn optional(text: &str) -> Parsed<Option<String>> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
+/// A path, which may not be empty; it is not looked at.
 pub fn path(text: &str) -> Parsed<PathBuf> {
     if text.is_empty() { Err("a path") } else { Ok(text.into()) }
 }
@@ -165,6 +166,7 @@ pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
     Ok((!text.is_empty()).then(|| text.into()))
 }
 
+/// An IP address with its port; names are not looked up.
 pub fn address(text: &str) -> Parsed<SocketAddr> {
     text.parse().map_err(|_| "an address such as 127.0.0.1:5433")
 }

@@ -164,6 +164,7 @@ pub fn same_row(schema: &TableSchema, a: &[Value], b: &[Value]) -> bool {
     a.len() == schema.columns.len() && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.cmp_same_type(b).is_eq())
 }
 
+/// Two lower-case digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

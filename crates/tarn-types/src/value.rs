@@ -461,10 +461,12 @@ mod as_text {
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
+    /// By what it displays.
     pub fn serialize<T: Display, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
         out.collect_str(value)
     }
 
+    /// From a text that its type understands.
     pub fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
         text.parse().map_err(|_| D::Error::custom("not a number"))
@@ -476,10 +478,12 @@ mod as_hex {
 
     use crate::text;
 
+    /// As the text of a `bytea`: `\x` and two digits for each byte.
     pub fn serialize<S: Serializer>(value: &[u8], out: S) -> Result<S::Ok, S::Error> {
         out.serialize_str(&text::format_bytes(value))
     }
 
+    /// From such a text.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
         text::parse_bytes(&text).ok_or_else(|| D::Error::custom("not hexadecimal"))

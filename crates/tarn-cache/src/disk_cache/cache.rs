@@ -41,20 +41,26 @@ const BLOCK_BYTES: u64 = 4096;
 /// Where a disk cache lies, and what it may take.
 #[derive(Debug)]
 pub(crate) struct DiskCacheOptions {
+    /// Made if absent. Nothing else may lie in it.
     pub folder: PathBuf,
     /// Room for files, whole blocks counted.
     pub max_bytes: u64,
     /// Memory for values that wait to be written.
     pub max_waiting_bytes: u64,
+    /// On which files are written.
     pub runtime: Handle,
+    /// After which values are misses; `None`: they do not age.
     pub ttl: Option<Ttl>,
 }
 
 /// Counters since the folder was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskCacheStats {
+    /// Values that came into the folder.
     pub written: u64,
+    /// Values that went to make room.
     pub evicted: u64,
+    /// Of their files, whole blocks counted.
     pub evicted_bytes: u64,
     /// Not written, because too much was waiting to be.
     pub dropped: u64,
@@ -64,6 +70,7 @@ pub(crate) struct DiskCacheStats {
     pub damaged: u64,
     /// Files that were too old.
     pub expired: u64,
+    /// Files that could not be written: nothing more is written then, until the folder is tried again.
     pub write_failures: u64,
 }
 
@@ -71,8 +78,11 @@ pub(crate) struct DiskCacheStats {
 #[derive(Debug, Default)]
 pub(crate) struct DiskUsage {
     pub files: u64,
+    /// Of the files, whole blocks counted.
     pub bytes: u64,
+    /// Of values that are not written yet.
     pub waiting_bytes: u64,
+    /// Why nothing is written now.
     pub stopped: Option<String>,
 }
 
@@ -99,6 +109,7 @@ pub(super) struct State<K> {
     /// Whether a task is at work on the queue.
     draining: bool,
     stopped: Option<String>,
+    /// Counted as things happen.
     pub stats: DiskCacheStats,
 }
 

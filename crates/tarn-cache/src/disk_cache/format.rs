@@ -31,7 +31,9 @@ pub(crate) fn header(magic: [u8; 4], align: usize, key: &[u8], written_ms: i64, 
 /// A header read back.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Header<'a> {
+    /// The whole key; its reader compares it.
     pub key: &'a [u8],
+    /// Unix time.
     pub written_ms: i64,
     value_sum: u64,
     value_len: u64,

@@ -4,7 +4,9 @@
 /// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct EntryId {
+    /// Values that go together, such as the pages of one object.
     pub group: u128,
+    /// Within its group.
     pub item: u128,
 }
 

@@ -17,6 +17,7 @@ use crate::ttl::oldest_ms;
 /// Values that were read together.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAll {
+    /// The files, one behind the other.
     pub buffer: Bytes,
     /// Of each key, where its value is and when it was written; `None` as [`DiskCache::read`] has it.
     pub values: Vec<Option<(Range<usize>, i64)>>,

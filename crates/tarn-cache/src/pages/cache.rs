@@ -62,7 +62,9 @@ struct Inner {
 
 /// Where pages come from that are not near.
 pub(crate) struct Origin<'a> {
+    /// Is asked for what is not near.
     pub store: &'a Arc<dyn ObjectStore>,
+    /// In the state that the store last named.
     pub object: &'a Arc<Object>,
     /// What the store gives must match them.
     pub checksums: Option<&'a Arc<Checksums>>,

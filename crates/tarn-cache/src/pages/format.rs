@@ -15,8 +15,11 @@ const HAS_TIME: u8 = 2;
 /// A page as its file knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct FiledPage {
+    /// In one state of it.
     pub object: Arc<Object>,
+    /// Counted from the object's begin.
     pub page: u32,
+    /// The size that pages had when it was written: one of another size is of no use.
     pub page_bytes: u32,
 }
 

@@ -63,7 +63,9 @@ pub(crate) struct Object {
     pub id: u128,
     /// Name of the store, the same in every run.
     pub store: Arc<str>,
+    /// In the store.
     pub path: Path,
+    /// What tells this content from what lies, or lay, at the same path.
     pub state: ObjectState,
 }
 
@@ -119,7 +121,9 @@ impl Object {
 /// A page of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PageKey {
+    /// The object's id.
     pub object: u128,
+    /// Counted from the object's begin.
     pub page: u32,
 }
 

@@ -12,6 +12,7 @@ const MIN_OBJECTS: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Objects {
+    /// All states that are known, those that others took the place of among them.
     pub by_id: HashMap<u128, Arc<Object>>,
     /// Every known state of what lies or lay at a path, the youngest last.
     pub by_path: HashMap<(Arc<str>, Path), Vec<u128>>,
@@ -35,12 +36,14 @@ impl Objects {
         self.forget_at = self.by_id.len() * 2;
     }
 
+    /// Notes a state as its path's youngest, unless it is known.
     pub fn insert(&mut self, object: Arc<Object>) {
         if self.by_id.insert(object.id, Arc::clone(&object)).is_none() {
             self.by_path.entry((Arc::clone(&object.store), object.path.clone())).or_default().push(object.id);
         }
     }
 
+    /// Forgets states of which no page is kept.
     pub fn remove(&mut self, gone: &HashSet<u128>) {
         for object in gone.iter().filter_map(|id| self.by_id.remove(id)) {
             let place = (Arc::clone(&object.store), object.path.clone());

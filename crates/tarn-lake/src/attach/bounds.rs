@@ -24,7 +24,9 @@ const MAX_BYTES: usize = 64;
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Bounds {
+    /// No non-null value is smaller; `None`: nothing that can be believed.
     pub min: Option<Value>,
+    /// No non-null value is greater; `None`: as for `min`.
     pub max: Option<Value>,
     /// Both are values that occur.
     pub exact: bool,

@@ -24,7 +24,9 @@ const NAMED: usize = 20;
 /// A file as its footer tells.
 #[derive(Debug)]
 pub(crate) struct Foreign {
+    /// Those that a table can have, in the order of the file.
     pub columns: Vec<ForeignColumn>,
+    /// Row groups, in the order of the file.
     pub groups: Vec<Group>,
     /// What of the file is not in the table, or not whole; empty: nothing.
     pub note: String,
@@ -36,7 +38,9 @@ pub(crate) struct Foreign {
 
 #[derive(Debug)]
 pub(crate) struct ForeignColumn {
+    /// As the file has it.
     pub name: String,
+    /// Its place among the file's leaves.
     pub leaf_idx: usize,
     /// `None`: it holds nothing but NULL and does not say of which type.
     pub data_type: Option<DataType>,
@@ -46,22 +50,29 @@ pub(crate) struct ForeignColumn {
 
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// As the footer says.
     pub n_rows: u64,
+    /// Compressed.
     pub bytes: u64,
 }
 
 /// One column of one row group.
 #[derive(Debug)]
 pub(crate) struct Record {
+    /// As [`super::bounds`] believes it.
     pub min: Option<Value>,
+    /// As [`super::bounds`] believes it.
     pub max: Option<Value>,
+    /// Both are values that occur.
     pub exact: bool,
     /// `None`: the file does not say.
     pub null_count: Option<u64>,
+    /// Where it lies.
     pub chunk: ColumnChunk,
 }
 
 impl Foreign {
+    /// Of all its row groups.
     pub fn n_rows(&self) -> u64 {
         self.groups.iter().map(|group| group.n_rows).sum()
     }

@@ -16,9 +16,12 @@ use tarn_types::{FileId, Version};
 /// An object as it was listed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Object {
+    /// Below the archive's root.
     pub path: Path,
     pub size_bytes: u64,
+    /// What tells this content from others that lie there; `None`: the store does not say.
     pub etag: Option<String>,
+    /// Unix time, by the store's clock.
     pub modified_ms: i64,
 }
 
@@ -46,9 +49,11 @@ fn object(meta: ObjectMeta) -> Object {
 /// What a table has to learn of an archive.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Difference {
+    /// Files that the table has as they are.
     pub known: u64,
     /// New and changed files in path order; of a changed one, the file that it takes the place of.
     pub read: Vec<(Object, Option<FileId>)>,
+    /// Files of the table that the archive no longer has.
     pub gone: Vec<FileId>,
 }
 

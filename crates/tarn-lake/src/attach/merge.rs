@@ -33,6 +33,7 @@ impl Columns {
         Self { columns: Vec::new(), by_name: HashMap::new(), n_committed: 0, bloom: Vec::new(), changed: false }
     }
 
+    /// Begins with the columns that the table has.
     pub fn of(table: &TableSchema) -> Self {
         Self {
             columns: table.columns.clone(),
@@ -89,6 +90,7 @@ impl Columns {
         self.changed.then(|| TableSchema { columns: self.columns, ..table.clone() })
     }
 
+    /// The table's own first, then those that files brought, in the order in which they came.
     pub fn into_columns(self) -> Vec<Column> {
         self.columns
     }
@@ -105,6 +107,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
+    /// Looks the table's columns up by name once.
     pub fn new(table: &'a TableSchema) -> Self {
         Self { by_name: table.columns.iter().map(|column| (column.name.as_str(), column)).collect(), table }
     }

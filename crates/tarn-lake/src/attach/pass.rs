@@ -46,7 +46,9 @@ const TRIES: usize = 3;
 pub struct Attach {
     /// Whose root is the archive's folder.
     pub store: Arc<dyn ObjectStore>,
+    /// Has the table, and gets its versions.
     pub metastore: Arc<dyn Metastore>,
+    /// For the times of commits.
     pub clock: Arc<dyn Clock>,
     /// Files read at once. Each takes the memory of its footer, and of the key columns of a row group if the table asks for blooms.
     pub concurrency: usize,
@@ -67,7 +69,9 @@ pub struct Progress {
     pub skipped: u64,
     /// Files that the archive no longer has.
     pub removed: u64,
+    /// Of the files that came in.
     pub rows: u64,
+    /// From the archive, by this pass.
     pub bytes_read: u64,
     /// The latest version that this pass made or found.
     pub version: Version,

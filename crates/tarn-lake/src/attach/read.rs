@@ -122,10 +122,12 @@ pub(crate) struct ListedObject {
 }
 
 impl ListedObject {
+    /// Reads nothing yet.
     pub fn new(store: Arc<dyn ObjectStore>, object: Object) -> Arc<Self> {
         Arc::new(Self { store, object, bytes_read: AtomicU64::new(0) })
     }
 
+    /// What the store gave of this file so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }

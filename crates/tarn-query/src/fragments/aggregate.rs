@@ -20,7 +20,9 @@ const EXACT: [&str; 10] = ["count", "sum", "min", "max", "avg", "bool_and", "boo
 /// One part of what a leaf gives: some neighbouring columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
+    /// What tells it from every other output.
     pub bytes: Arc<[u8]>,
+    /// Of the leaf's schema.
     pub n_columns: usize,
 }
 

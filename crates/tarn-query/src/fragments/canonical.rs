@@ -44,6 +44,7 @@ pub(crate) fn unknown(what: &dyn std::fmt::Display) -> Reason {
 /// An expression over the rows of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Term {
+    /// Equal for equal expressions, whatever the plan that they stand in.
     pub bytes: Arc<[u8]>,
     /// Whether its evaluation can fail: then it matters of which rows it is evaluated.
     pub fallible: bool,
@@ -136,6 +137,7 @@ pub(crate) fn table_column(table: &TableSchema, position: usize) -> Result<Term,
 pub(crate) struct Canonical<'a> {
     /// One per field of `schema`.
     pub columns: &'a [Term],
+    /// The row's fields.
     pub schema: &'a Schema,
 }
 

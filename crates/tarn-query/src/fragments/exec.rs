@@ -53,7 +53,9 @@ const MAX_COMPRESSION: u64 = 4;
 /// One part of a file that is asked of the cache.
 #[derive(Debug)]
 pub(crate) struct Fragment {
+    /// Which rows of which file.
     pub unit: Unit,
+    /// Under which its answer is kept.
     pub key: FragmentKey,
 }
 
@@ -64,6 +66,7 @@ pub(crate) struct FragmentScan {
     pub lake: LakeSide,
     pub template: Template,
     pub layout: Layout,
+    /// Taken one by one by all partitions, from the front.
     pub fragments: Vec<Fragment>,
     /// What of the scan is no fragment, and why, for `EXPLAIN`.
     pub left_out: String,

@@ -46,6 +46,7 @@ use crate::spec::ScanSpec;
 /// A node on the way down, and which of its children is the next one.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    /// As it stands in the plan.
     pub node: Arc<dyn ExecutionPlan>,
     child: usize,
 }
@@ -62,8 +63,10 @@ impl Step {
 /// From the top of a subtree to the files of one scan.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
+    /// From the top.
     pub steps: Vec<Step>,
     files: Arc<dyn ExecutionPlan>,
+    /// How the scan reads its table.
     pub access: Arc<Access>,
 }
 
@@ -139,6 +142,7 @@ fn is_of_leaves(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// One of the conditions that a row must meet.
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
+    /// The condition itself.
     pub term: Term,
     /// What bounds may prove of it.
     pub claim: Option<Claim>,
@@ -149,6 +153,7 @@ pub(crate) struct Condition {
 pub(crate) struct Leaf {
     /// From the leaf's top.
     pub chain: Chain,
+    /// All must be true of a row.
     pub conditions: Vec<Condition>,
     /// Everything of the key besides conditions and file.
     pub head: Vec<u8>,
@@ -158,9 +163,11 @@ pub(crate) struct Leaf {
     pub order: Vec<usize>,
     /// A filter that changes while the query runs was left out.
     pub is_dynamic: bool,
+    /// It gives partial states instead of rows.
     pub has_aggregate: bool,
     /// The aggregate at the top is of one partition, with its final part: it is to be taken apart.
     pub is_single: bool,
+    /// Makes the nodes that run over one file.
     pub template: Template,
 }
 

@@ -12,6 +12,7 @@ const GENERATION: usize = 32 << 10;
 /// The cache of fragments as plans use it.
 #[derive(Debug)]
 pub(crate) struct Fragments {
+    /// Where values are kept, in memory and in a folder.
     pub cache: FragmentCache,
     seen: Mutex<Seen>,
 }

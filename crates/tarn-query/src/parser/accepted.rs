@@ -34,6 +34,7 @@ use crate::parser::with_change::as_change;
 /// A statement, and what was seen in it.
 #[derive(Debug)]
 pub struct Read {
+    /// As it was parsed: nothing in it is left out.
     pub statement: Statement,
     /// Whether there is a SELECT in it, at any depth.
     pub has_select: bool,

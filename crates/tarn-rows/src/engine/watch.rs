@@ -27,6 +27,7 @@ use rust_rocksdb::event_listener::{
 pub struct Fault {
     /// What RocksDB says.
     pub reason: String,
+    /// What may help.
     pub remedy: Remedy,
 }
 
@@ -65,19 +66,23 @@ pub(super) struct Watch {
 /// What happened so far.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
+    /// Told of by the engine, of whatever kind.
     pub n_events: u64,
     /// Failed flushes and changes of the MANIFEST.
     pub n_failed: u64,
     /// The newest write that a flush wrote out, all before it as well.
     pub flushed: u64,
+    /// Why writes are refused; `None`: they are not.
     pub fault: Option<Fault>,
 }
 
 impl Watch {
+    /// A copy, as of now.
     pub fn seen(&self) -> Seen {
         self.seen.lock().clone()
     }
 
+    /// Why writes are refused; asked before every write, and cheap while there is none.
     pub fn fault(&self) -> Option<Fault> {
         // Writers ask before every write.
         if self.is_faulty.load(Ordering::Acquire) { self.seen.lock().fault.clone() } else { None }
