@@ -7,12 +7,19 @@ use crate::error::{Error, ErrorKind, Result};
 /// A table that is to be attached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttachRequest {
+    /// Of a folder or bucket, as it was written.
     pub url: String,
+    /// Of the table.
     pub name: String,
+    /// Parts of a path that say the hour: `dt=…/hr=…`.
     pub hour_from: Option<String>,
+    /// The column by whose values hours are told; `None`: chosen, when files have been seen.
     pub time_column: Option<String>,
+    /// Between two passes; `None`: it is looked at once.
     pub follow_ms: Option<u64>,
+    /// Files read at once; `None`: as many as is usual.
     pub concurrency: Option<u32>,
+    /// Whether to read every file whole, so that later reads can be checked.
     pub checksums: bool,
     /// `tokens`, `bloom` and how large blooms are, as text: columns are known only when files have been seen.
     pub indexing: Vec<(String, String)>,

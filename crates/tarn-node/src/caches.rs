@@ -33,16 +33,23 @@ const LOCAL: &str = "the files are on a local disk";
 /// A layer that can be emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
+    /// Where columns lie, as the metastore said it.
     Metadata,
+    /// Footers of Parquet files.
     Footers,
+    /// Bytes of objects, in memory and in a folder.
     Pages,
+    /// What leaves of plans gave, in memory and in a folder.
     Fragments,
+    /// What lies in folders of archives.
     Listings,
 }
 
 impl Layer {
+    /// In the order in which they are shown.
     pub const ALL: [Layer; 5] = [Layer::Metadata, Layer::Footers, Layer::Pages, Layer::Fragments, Layer::Listings];
 
+    /// As settings and `tarn.caches` have it.
     pub fn name(self) -> &'static str {
         match self {
             Layer::Metadata => "metadata",
@@ -65,6 +72,7 @@ const RESUME_MS: i64 = 60_000;
 
 /// All layers of a node.
 pub struct Caches {
+    /// For all who read files whole.
     pub footers: Arc<FooterCache>,
     /// For the query engine, which puts it together.
     pub metadata: Arc<ProjectedCache>,
@@ -111,37 +119,51 @@ impl Near {
 /// What of the files of a table is meant.
 #[derive(Debug, Clone)]
 pub struct FilesOf {
+    /// Whose files they are.
     pub table: TableId,
     /// As in [`tarn_cache::FooterKey`].
     pub store_id: u64,
     /// The place's name.
     pub store: String,
+    /// Below which they lie in the store; `None`: anywhere.
     pub prefix: Option<Path>,
 }
 
 /// What was dropped, per layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
+    /// By its name.
     pub layer: &'static str,
+    /// Of it, in memory and on disk.
     pub entries: u64,
 }
 
 /// One layer in one place, as `tarn.caches` and `/metrics` show it. `None`: it has no such thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
+    /// By its name.
     pub layer: &'static str,
     /// `memory` or `disk`.
     pub place: &'static str,
+    /// By the settings of the node.
     pub is_on: bool,
+    /// That it has now.
     pub entries: u64,
+    /// That these take.
     pub bytes: u64,
+    /// That they may take.
     pub max_bytes: u64,
+    /// Since the start.
     pub hits: u64,
+    /// Since the start.
     pub misses: u64,
+    /// Bytes that were not fetched.
     pub hit_bytes: Option<u64>,
+    /// Entries that went to make room.
     pub evicted: u64,
     /// Not kept: too much was waiting to be written, or writing has stopped.
     pub dropped: Option<u64>,
+    /// Entries whose checksum did not fit; each was a miss.
     pub damaged: Option<u64>,
     /// Why it keeps nothing, or no more.
     pub reason: Option<String>,

@@ -64,7 +64,9 @@ pub(crate) enum WayIn {
 /// The last delivery of a table failed, and those before it since this time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
+    /// Unix time of the first failure in a row.
     pub since_ms: i64,
+    /// Of the last one.
     pub reason: String,
 }
 
@@ -115,6 +117,7 @@ impl TableHandle {
         self.stuck.lock().clone()
     }
 
+    /// The definition that statements with this handle go by.
     pub fn schema(&self) -> &Arc<TableSchema> {
         &self.schema
     }
@@ -215,8 +218,11 @@ pub struct Catalog {
 /// What a name stands for: a table, by who writes it, or a view.
 #[derive(Clone)]
 pub enum Entry {
+    /// Written here: rows by key, a log, a lake.
     Table(Arc<TableHandle>),
+    /// Files that others write.
     External(Arc<ExternalTable>),
+    /// A query.
     View(Arc<TableSchema>),
 }
 
@@ -371,6 +377,7 @@ impl Catalog {
             .collect()
     }
 
+    /// One more each time what a name means may have changed: whoever kept a plan compares it.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

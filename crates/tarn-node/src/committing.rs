@@ -50,6 +50,7 @@ pub(crate) struct Committing {
 pub(crate) struct Noted(PathBuf);
 
 impl Committing {
+    /// What the table is to be, and the rows that are written once it is.
     pub fn new(to: &TableSchema, batches: Vec<MutationBatch>) -> Committing {
         Committing { table: to.id, definition: definition(to), batches }
     }

@@ -17,8 +17,11 @@ use crate::error::{Result, Violated, Violation};
 /// A foreign key, with all that it takes to look after it.
 #[derive(Clone, Debug)]
 pub struct Edge {
+    /// The table that refers.
     pub child: Arc<TableSchema>,
+    /// As the child's definition has it.
     pub key: ForeignKey,
+    /// The table that is referred to; it may be the child.
     pub parent: Arc<TableSchema>,
     /// The parent's key that it means.
     pub referenced: Referenced,
@@ -29,6 +32,7 @@ pub struct Edge {
 /// All foreign keys of a node, or of what a session sees.
 #[derive(Debug, Default)]
 pub struct Edges {
+    /// By child, in the order of its definition.
     pub all: Vec<Edge>,
     /// Tables that have some, or are referred to.
     tables: HashSet<TableId>,
@@ -99,6 +103,7 @@ impl Edges {
         edges
     }
 
+    /// Then nobody has to look after any.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()

@@ -33,7 +33,9 @@ use crate::threads::blocking;
 /// A constraint of a table, or an index by which its rows are found, and its entries.
 #[derive(Clone)]
 pub struct Index {
+    /// Which columns, in which order, and whether values may repeat.
     pub unique: Unique,
+    /// The table that has them, of which only this node knows.
     pub entries: Arc<TableHandle>,
 }
 

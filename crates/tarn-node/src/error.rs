@@ -79,6 +79,7 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// What calls of this crate answer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure. Cheap to move.
@@ -102,6 +103,7 @@ struct Parts {
 /// A key that is there, and was to be new.
 #[derive(Debug, Clone)]
 pub struct Existing {
+    /// Whose row it is.
     pub table: Arc<TableSchema>,
     /// The engine key ([`tarn_types::decode_key`]): of the row, or of the entry that another row has.
     pub key: Vec<u8>,
@@ -112,11 +114,15 @@ pub struct Existing {
 /// A foreign key that does not hold.
 #[derive(Debug, Clone)]
 pub struct Violation {
+    /// The table that refers.
     pub child: Arc<TableSchema>,
+    /// The table that is referred to.
     pub parent: Arc<TableSchema>,
+    /// The one that does not hold.
     pub key: ForeignKey,
     /// Of the child's columns, or of the parent's, in the order of the foreign key's.
     pub values: Vec<Value>,
+    /// Who of the two is missing.
     pub what: Violated,
 }
 
@@ -132,6 +138,7 @@ pub enum Violated {
 }
 
 impl Error {
+    /// With a message for whoever asked: lower case, no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error(Box::new(Parts {
             kind,
@@ -153,11 +160,13 @@ impl Error {
         error
     }
 
+    /// `NoTable`, with a hint that tells how to list them.
     pub fn no_table(name: &str) -> Error {
         Error::new(ErrorKind::NoTable, format!("table \"{name}\" does not exist"))
             .with_hint("SHOW TABLES lists the tables")
     }
 
+    /// `NoColumn`.
     pub fn no_column(table: &str, column: &str) -> Error {
         Error::new(ErrorKind::NoColumn, format!("column \"{column}\" of table \"{table}\" does not exist"))
     }
@@ -184,6 +193,7 @@ impl Error {
             .with_hint("name the table that it reads; DROP VIEW removes a view")
     }
 
+    /// `Stopping`: the same can be asked again when the server is back.
     pub fn stopping() -> Error {
         Error::new(ErrorKind::Stopping, "the server is stopping")
     }
@@ -202,33 +212,40 @@ impl Error {
         Error::new(kind, message)
     }
 
+    /// What more is known of this case; takes the place of an earlier one.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Error {
         self.0.detail = Some(detail.into());
         self
     }
 
+    /// What can be done; takes the place of an earlier one.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
 
+    /// The same words under another kind.
     pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.0.kind = kind;
         self
     }
 
+    /// What the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
+    /// Without detail and hint.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
+    /// What more is known of this case.
     pub fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
 
+    /// What can be done.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }

@@ -35,11 +35,13 @@ pub struct ExternalTable {
 /// A definition, and the latest version for which it was right: another definition is another `Seen`, so that a statement that was
 /// planned with this one reads what goes with it.
 pub struct Seen {
+    /// Its columns, types and options.
     pub schema: Arc<TableSchema>,
     pub(crate) version: AtomicU64,
 }
 
 impl Seen {
+    /// The latest for which the definition is known to be right.
     pub fn version(&self) -> Version {
         Version(self.version.load(Ordering::Acquire))
     }
@@ -48,22 +50,30 @@ impl Seen {
 /// How the passes of this process went.
 #[derive(Debug, Clone, Default)]
 pub struct Standing {
+    /// A pass is under way.
     pub is_running: bool,
     /// Of the running pass, else of the last.
     pub progress: Option<Progress>,
     /// What the passes before that did, all together.
     pub earlier: Done,
+    /// Unix time of the last pass' begin; `None`: there was none in this process.
     pub started_ms: Option<i64>,
+    /// Unix time of the last pass' end.
     pub ended_ms: Option<i64>,
+    /// Of the last pass, if it failed.
     pub last_error: Option<String>,
 }
 
 /// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
+    /// Files that came.
     pub attached: u64,
+    /// Files that went.
     pub removed: u64,
+    /// Of the files that came.
     pub rows: u64,
+    /// From the archive.
     pub bytes_read: u64,
 }
 
@@ -109,10 +119,12 @@ impl ExternalTable {
         }))
     }
 
+    /// As the catalog has it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// The definition that a statement that begins now goes by.
     pub fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(&self.seen().schema)
     }
@@ -140,10 +152,12 @@ impl ExternalTable {
         }
     }
 
+    /// Where its files are.
     pub fn location(&self) -> &StoreLocation {
         &self.location
     }
 
+    /// How its passes went so far; a copy.
     pub fn standing(&self) -> Standing {
         self.standing.lock().clone()
     }

@@ -65,6 +65,7 @@ type Asked<'a> = (&'a [u8], &'a [Value]);
 
 /// Children of a parent that is gone.
 pub struct Orphans {
+    /// The foreign key that has them.
     pub edge: Edge,
     /// The key of the parent, among those of [`tarn_types::Referenced::keys`].
     pub parent: Vec<u8>,

@@ -29,12 +29,15 @@ pub struct FunctionId(pub u32);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFunction {
+    /// Never given to another.
     pub id: FunctionId,
     /// With its schema, as tables have theirs in their names. Several may be called alike: they take other types.
     pub name: String,
     /// Who wrote it, and may change it; superusers may, too.
     pub maker: Option<String>,
+    /// By `COMMENT ON FUNCTION`.
     pub comment: Option<String>,
+    /// What `CREATE FUNCTION` said.
     pub written: Written,
 }
 
@@ -50,11 +53,15 @@ pub struct Written {
     pub is_set: bool,
     /// The columns of rows that it gives; of one value none.
     pub columns: Vec<GivenColumn>,
+    /// Its query, in the form in which it was written.
     pub body: Body,
+    /// As it was written. A call is part of the statement's plan, whatever it says.
     pub volatility: Volatility,
     /// Whether it gives NULL when one of its arguments is.
     pub is_strict: bool,
+    /// As it was written; nothing is planned by it.
     pub is_leakproof: bool,
+    /// As it was written; nothing is planned by it.
     pub parallel: Parallel,
     /// As it was written; nothing is planned by it.
     pub cost: Option<String>,
@@ -66,18 +73,25 @@ pub struct Written {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
+    /// Whether a call gives it, or gets it, or both.
     pub mode: Mode,
+    /// By which calls and the body may mean it; `None`: by position alone.
     pub name: Option<String>,
+    /// As it is written in SQL.
     pub data_type: String,
     /// What it is where a call says nothing, as it is written.
     pub default: Option<String>,
 }
 
+/// Which way a parameter goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
+    /// A call gives it.
     In,
+    /// A column of the answer.
     Out,
+    /// A call gives it, and it is a column of the answer.
     InOut,
     /// A column of `RETURNS TABLE`.
     Table,
@@ -94,7 +108,9 @@ impl Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenColumn {
+    /// Of the column.
     pub name: String,
+    /// As it is written in SQL.
     pub data_type: String,
 }
 
@@ -110,19 +126,27 @@ pub enum Body {
     Atomic(String),
 }
 
+/// What its writer says of how often its value changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Volatility {
+    /// Never, for the same arguments.
     Immutable,
+    /// Not within a statement.
     Stable,
+    /// At any call.
     Volatile,
 }
 
+/// What its writer says of running it beside itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parallel {
+    /// It may be.
     Safe,
+    /// By the leader alone.
     Restricted,
+    /// It may not.
     Unsafe,
 }
 
@@ -178,6 +202,7 @@ impl Form for Known {
 }
 
 impl Known {
+    /// `NoObject` when somebody dropped it meanwhile.
     pub fn by_id(&mut self, id: FunctionId) -> Result<&mut UserFunction> {
         let found = self.functions.iter_mut().find(|function| function.id == id);
         found.ok_or_else(|| Error::new(ErrorKind::NoObject, "the function was dropped meanwhile"))

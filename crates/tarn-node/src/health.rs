@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 /// A part of the node that does not do its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
+    /// As `/readyz` calls it: `row engine`, `log`, `metastore`.
     pub part: &'static str,
+    /// For whoever operates the server.
     pub reason: String,
 }
 

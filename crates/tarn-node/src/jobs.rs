@@ -22,7 +22,9 @@ pub enum Work {
 
 /// Work asked for, and where to report it.
 pub struct Job {
+    /// What is to be done.
     pub work: Work,
+    /// Told once; whoever asked may have gone away.
     pub done: oneshot::Sender<Result<Report>>,
 }
 

@@ -35,6 +35,7 @@ const FORMAT: u8 = 1;
 /// A table that has, or had, its rows in the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
+    /// Never another table's.
     pub id: TableId,
     /// The one that it was made with: its folder in the lake is called after it.
     pub name: String,
@@ -45,6 +46,7 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// As the table was made: later names change nothing of its folder.
     pub fn of(schema: &TableSchema) -> Entry {
         let ids = schema.tablet_ids();
         Entry {
@@ -55,10 +57,12 @@ impl Entry {
         }
     }
 
+    /// All ids that may be of its tablets.
     pub fn tablets(&self) -> Range<TabletId> {
         self.first_tablet..TabletId(self.first_tablet.0.saturating_add(self.tablets))
     }
 
+    /// Whether the tablet is, or was, one of the table's.
     pub fn has(&self, tablet: TabletId) -> bool {
         self.tablets().contains(&tablet)
     }
@@ -152,6 +156,7 @@ impl Ledger {
         Ok(ledger)
     }
 
+    /// A copy of what the file says now.
     pub fn kept(&self) -> Kept {
         self.kept.lock().clone()
     }

@@ -408,26 +408,32 @@ impl Node {
         }
     }
 
+    /// As the node was opened with them.
     pub fn settings(&self) -> &Settings {
         &self.parts.settings
     }
 
+    /// By which all of the node goes.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.parts.clock
     }
 
+    /// Which tables are open.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.parts.catalog
     }
 
+    /// To be counted in from anywhere.
     pub fn metrics(&self) -> &Metrics {
         &self.parts.metrics
     }
 
+    /// Where versions, files and documents are.
     pub fn metastore(&self) -> &Arc<dyn Metastore> {
         &self.parts.metastore
     }
 
+    /// Who there is, and what they may.
     pub fn users(&self) -> &Arc<Directory> {
         &self.parts.users
     }
@@ -437,6 +443,7 @@ impl Node {
         &self.parts.comments
     }
 
+    /// Which sequences there are, and their numbers.
     pub fn sequences(&self) -> &Arc<sequences::Directory> {
         &self.parts.sequences
     }
@@ -456,10 +463,12 @@ impl Node {
         &self.parts.types
     }
 
+    /// What is kept near.
     pub fn caches(&self) -> &Arc<Caches> {
         &self.parts.caches
     }
 
+    /// Where lake files are, without credentials.
     pub fn lake_location(&self) -> &stores::StoreLocation {
         &self.parts.lake_location
     }
@@ -474,6 +483,7 @@ impl Node {
         self.parts.lake.flaws()
     }
 
+    /// Of all tablets.
     pub fn log(&self) -> &RaftLog {
         &self.parts.log
     }

@@ -22,7 +22,9 @@ use crate::node::Node;
 /// One table or view, by its name when those before it are done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
+    /// What it is called before.
     pub from: String,
+    /// What it is called then; full names, with their schema.
     pub to: String,
 }
 

@@ -13,7 +13,9 @@ use crate::together::quarantine_hint;
 
 /// A table's store after its log was replayed.
 pub(crate) struct Replayed {
+    /// As far as its log goes.
     pub table: Arc<Table>,
+    /// One a tablet, at the end of their logs.
     pub replicas: Arc<Replicas>,
     /// What of it the log lost, if the operator chose to go on without.
     pub damage: Option<String>,

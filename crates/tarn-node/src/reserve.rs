@@ -30,6 +30,7 @@ struct Room {
 }
 
 impl Reserve {
+    /// The file's name in the data folder.
     pub const NAME: &str = "RESERVE";
 
     /// For a node that starts: gives the room back if there is little. Makes nothing, see [`Reserve::look`].

@@ -37,6 +37,7 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// Then the schema may go without `CASCADE`.
     pub fn is_empty(&self) -> bool {
         let has_others = !self.sequences.is_empty() || !self.types.is_empty() || !self.functions.is_empty();
         self.relations.is_empty() && !has_others

@@ -32,10 +32,13 @@ pub struct SchemaId(pub u32);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
+    /// Never given to another.
     pub id: SchemaId,
+    /// As it stands before the dot.
     pub name: String,
     /// Who may make tables in it, and change and drop it; superusers may, too. `None`: they alone.
     pub owner: Option<String>,
+    /// By `COMMENT ON SCHEMA`.
     pub comment: Option<String>,
 }
 

@@ -17,6 +17,7 @@ use crate::snapshot::Opened;
 /// How far one tablet is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TabletStanding {
+    /// Its full name.
     pub table: String,
     pub tablet: TabletId,
     /// Visible.
@@ -27,6 +28,7 @@ pub struct TabletStanding {
     pub delivered: SeqNo,
     /// The first entry that the log still has.
     pub log_first: SeqNo,
+    /// Payloads of the entries that the log still has.
     pub log_bytes: u64,
 }
 
@@ -35,9 +37,13 @@ pub struct TabletStanding {
 pub struct LogBlocker {
     /// `None`: no open table has it.
     pub table: Option<String>,
+    /// The log's group.
     pub tablet: u64,
+    /// Its oldest entry in the log.
     pub first: SeqNo,
+    /// Payloads that it keeps there.
     pub log_bytes: u64,
+    /// The segment that cannot go before this tablet's entries do.
     pub oldest_segment: u64,
 }
 

@@ -36,10 +36,13 @@ const PLACES: &str =
 pub enum StoreLocation {
     /// Absolute.
     Folder(PathBuf),
+    /// Of a cloud, or of whoever speaks its protocol.
     Bucket {
+        /// Whose protocol it is.
         cloud: Cloud,
         /// Azure's word is container.
         bucket: String,
+        /// Below which the files lie; empty: in all of the bucket.
         prefix: Path,
     },
 }

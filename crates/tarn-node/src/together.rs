@@ -49,6 +49,7 @@ pub struct Before {
 /// What is to be done before tables are opened.
 #[derive(Debug)]
 pub struct Found {
+    /// The ledger as it is to be.
     pub kept: Kept,
     /// Rows that the operator gave up: in no table.
     pub abandoned: Abandoned,
@@ -59,7 +60,9 @@ pub struct Found {
 /// Rows and logs of which nothing is known, or no more than that they were here.
 #[derive(Debug, Default)]
 pub struct Abandoned {
+    /// All of these.
     pub tables: BTreeSet<TableId>,
+    /// These, whoever they belong to.
     pub tablets: BTreeSet<TabletId>,
 }
 

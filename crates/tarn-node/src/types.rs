@@ -34,10 +34,13 @@ const FIRST: u32 = 16_384;
 pub struct UserType {
     /// The number behind is that of its arrays.
     pub id: TypeId,
+    /// Its full name.
     pub name: String,
     /// Who made it, and may change it; superusers may, too.
     pub maker: Option<String>,
+    /// By `COMMENT ON TYPE`.
     pub comment: Option<String>,
+    /// Labels, or columns.
     pub kind: TypeKind,
 }
 
@@ -55,6 +58,7 @@ pub enum TypeKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attribute {
+    /// Of the column.
     pub name: String,
     /// As it is written in SQL.
     pub data_type: String,

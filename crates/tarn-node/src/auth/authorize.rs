@@ -22,6 +22,7 @@ pub enum Principal {
 }
 
 impl Principal {
+    /// `None` while there are no users.
     pub fn name(&self) -> Option<&str> {
         match self {
             Principal::Nobody => None,

@@ -21,6 +21,7 @@ const MAX_ITERATIONS: u32 = 1_000_000;
 
 const SALT_BYTES: usize = 16;
 
+/// Of SHA-256, and so of all keys here.
 pub const KEY_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 
 const SCHEME: &str = "SCRAM-SHA-256$";
@@ -28,7 +29,9 @@ const SCHEME: &str = "SCRAM-SHA-256$";
 /// What the server needs to tell whether a client knows the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
+    /// Of PBKDF2.
     pub iterations: u32,
+    /// Of PBKDF2; of each verifier its own.
     pub salt: Vec<u8>,
     /// SHA-256 of the key with which the client proves itself.
     pub stored_key: [u8; KEY_BYTES],
@@ -122,6 +125,7 @@ pub fn tag(key: &hmac::Key, text: &[u8]) -> [u8; KEY_BYTES] {
     hmac::sign(key, text).as_ref().try_into().expect("HMAC-SHA-256 has 32 bytes")
 }
 
+/// The digest of the bytes.
 pub fn sha256(bytes: &[u8]) -> [u8; KEY_BYTES] {
     digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
@@ -131,16 +135,19 @@ pub fn is_same(a: &[u8; KEY_BYTES], b: &[u8; KEY_BYTES]) -> bool {
     a.iter().zip(b).fold(0, |differs, (a, b)| differs | std::hint::black_box(a ^ b)) == 0
 }
 
+/// From the system, for salts and nonces.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).expect("the system has random bytes");
     bytes
 }
 
+/// Base64, with padding.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+/// `None`: that is no base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -31,7 +31,9 @@ const MAX_USERS: usize = 10_000;
 pub struct User {
     /// Never given to another.
     pub id: u32,
+    /// Whether they may connect.
     pub login: bool,
+    /// Whether they may do everything.
     pub superuser: bool,
     /// In PostgreSQL's text form. None: no password fits.
     pub verifier: Option<String>,
@@ -102,10 +104,12 @@ impl Users {
         Ok(users)
     }
 
+    /// While it is so, nobody is asked who they are.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
+    /// By name, exactly.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
@@ -115,10 +119,12 @@ impl Users {
         self.users.iter().map(|(name, user)| (name.as_str(), user))
     }
 
+    /// For the salts of users who are not there: an answer does not tell whether a name is known.
     pub fn mock_secret(&self) -> &[u8] {
         self.mock_secret.as_bytes()
     }
 
+    /// Whether the user owns the table or view.
     pub fn owns(&self, table: TableId, user: &str) -> bool {
         self.tables.get(&table.0).is_some_and(|rights| rights.owner.as_deref() == Some(user))
     }
@@ -134,6 +140,7 @@ impl Users {
         [user, PUBLIC].iter().any(|name| rights.grants.get(*name).is_some_and(|given| given.contains(&privilege)))
     }
 
+    /// Whether the user, or everybody, may make tables in `public`.
     pub fn may_create(&self, user: &str) -> bool {
         self.creators.contains(user) || self.creators.contains(PUBLIC)
     }

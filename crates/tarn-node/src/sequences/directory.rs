@@ -33,6 +33,7 @@ pub type Numbers = Vec<i64>;
 /// `setval`, and `ALTER SEQUENCE … RESTART`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {
+    /// The number that counts as given last, or is given next.
     pub last: i64,
     /// Whether the next number is the one behind.
     pub is_called: bool,

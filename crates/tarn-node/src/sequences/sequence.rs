@@ -7,13 +7,17 @@ use tarn_types::{ColumnId, TableId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Width {
+    /// 16 bits.
     Smallint,
+    /// 32 bits.
     Integer,
+    /// 64 bits.
     #[default]
     Bigint,
 }
 
 impl Width {
+    /// The least number that fits.
     pub fn least(self) -> i64 {
         match self {
             Width::Smallint => i16::MIN.into(),
@@ -22,6 +26,7 @@ impl Width {
         }
     }
 
+    /// The greatest number that fits.
     pub fn most(self) -> i64 {
         match self {
             Width::Smallint => i16::MAX.into(),
@@ -30,6 +35,7 @@ impl Width {
         }
     }
 
+    /// As SQL has it.
     pub fn name(self) -> &'static str {
         match self {
             Width::Smallint => "smallint",
@@ -42,10 +48,12 @@ impl Width {
 /// The column that a sequence goes with: it is dropped when its table is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
+    /// Its full name.
     pub table: String,
     /// Once the table has been called otherwise: then `table` is what it is called by now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table_id: Option<TableId>,
+    /// Its name.
     pub column: String,
     /// Once the column has been called otherwise: then `column` is what it is called by now. Only with `table_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,15 +66,21 @@ pub struct Owner {
 /// A sequence, and how far its numbers are given out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
+    /// Beyond which `min` and `max` cannot go.
     pub width: Width,
+    /// The number that it begins with, and that `RESTART` goes back to.
     pub start: i64,
     /// Never 0.
     pub increment: i64,
+    /// The least that is given.
     pub min: i64,
+    /// The greatest that is given.
     pub max: i64,
+    /// Whether it begins anew at its end, instead of failing.
     pub cycle: bool,
     /// How many numbers are taken at once, at least.
     pub cache: i64,
+    /// The column whose default it is; `None`: it stands by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// The user who made it; nobody, while there were none.
@@ -87,8 +101,11 @@ impl Default for Sequence {
 /// Numbers that lie in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
+    /// The number that is given next.
     pub next: i64,
+    /// Between two numbers.
     pub step: i64,
+    /// Numbers that are left.
     pub n_left: u64,
 }
 

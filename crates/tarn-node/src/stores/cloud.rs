@@ -34,8 +34,11 @@ const GOOGLE_LOGIN: &str = ".config/gcloud/application_default_credentials.json"
 /// Whose protocol a bucket speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cloud {
+    /// Amazon's, which many others speak.
     S3,
+    /// Google Cloud Storage.
     Google,
+    /// Azure Blob Storage.
     Azure,
 }
 
@@ -60,6 +63,7 @@ impl Cloud {
         }
     }
 
+    /// As URLs begin.
     pub fn scheme(self) -> &'static str {
         match self {
             Cloud::S3 => "s3",
