@@ -32,10 +32,13 @@ const SHOWN_BYTES: usize = 4 << 10;
 pub enum Way {
     /// About keys: without a plan.
     Keyed,
+    /// Planned, and read.
     Query,
     /// INSERT, UPDATE and DELETE that were planned.
     Write,
+    /// COPY, in or out.
     Copy,
+    /// Anything else: definitions, settings, transactions, cursors.
     Other,
 }
 
@@ -57,9 +60,12 @@ impl Way {
 /// Where a session is between two statements: what ReadyForQuery tells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
+    /// No transaction is open.
     #[default]
     Idle,
+    /// One is open, and goes on.
     InTransaction,
+    /// One is open, and only what ends it is taken.
     Failed,
 }
 
@@ -188,19 +194,27 @@ struct Running {
 /// What a backend is and does at one moment.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    /// What the client was told as its process.
     pub pid: i32,
+    /// Who proved it at the login.
     pub who: Principal,
     /// What `current_user` is.
     pub user: String,
+    /// As the client says; at most 63 bytes.
     pub application_name: String,
+    /// `None`: it did not come over a network that this server sees.
     pub peer: Option<SocketAddr>,
+    /// Unix time at which it came.
     pub began_ms: i64,
+    /// Unix time at which it began or ended its last statement.
     pub changed_ms: i64,
     /// When the last statement that ended had begun.
     pub ran_ms: Option<i64>,
     /// When the statement began after which a transaction was open.
     pub transaction_ms: Option<i64>,
+    /// As ReadyForQuery would say.
     pub status: Status,
+    /// `None`: it waits for its client.
     pub running: Option<SeenRunning>,
     /// Of the statement that runs or ran last, at most 4 KiB.
     pub text: String,
@@ -211,6 +225,7 @@ pub struct Seen {
 pub struct SeenRunning {
     /// Its number; in the log's spans, too.
     pub statement: u64,
+    /// Unix time.
     pub began_ms: i64,
     /// How it is answered, once that is known.
     pub way: Option<Way>,

@@ -25,6 +25,7 @@ pub(crate) enum Key {
 /// How it is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
+    /// Beside others who have it shared.
     pub is_shared: bool,
     /// Until the transaction ends, or the statement that is none's.
     pub of_transaction: bool,
@@ -134,6 +135,7 @@ impl State {
 }
 
 impl OwnLocks {
+    /// Of one session, which has none yet.
     pub fn new(all: &Arc<Locks>, session: i32) -> OwnLocks {
         OwnLocks { all: Arc::clone(all), session, has_any: AtomicBool::new(false) }
     }

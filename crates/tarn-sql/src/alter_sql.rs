@@ -25,22 +25,31 @@ use crate::unique_rules::SaidUnique;
 /// A change of something that is there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alter {
+    /// What it is said to be; what it is decides whether that is right.
     pub kind: Kind,
+    /// As it was said, or in full once the schema was found.
     pub name: String,
+    /// Then it is no error that it is not there.
     pub if_exists: bool,
+    /// What becomes of it.
     pub change: Change,
 }
 
 /// What it is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// Or an archive; PostgreSQL takes views and indexes here, too.
     Table,
+    /// A view.
     View,
+    /// A sequence.
     Sequence,
 }
 
+/// What becomes of a table, view or sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
+    /// It is called this from now on, in its schema.
     Rename(String),
     /// It is called as it was, there.
     SetSchema(String),
@@ -51,60 +60,45 @@ pub enum Change {
 /// What becomes of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    SetDefault {
-        column: String,
-        to: Expr,
-    },
-    DropDefault {
-        column: String,
-    },
-    SetNotNull {
-        column: String,
-    },
-    DropNotNull {
-        column: String,
-    },
+    /// Rows that come have this, where nothing is said; those that are there stay as they are.
+    SetDefault { column: String, to: Expr },
+    /// Rows that come have NULL, where nothing is said.
+    DropDefault { column: String },
+    /// All rows are looked at first.
+    SetNotNull { column: String },
+    /// Rows that come may have NULL.
+    DropNotNull { column: String },
     /// Of a generated column.
-    DropExpression {
-        column: String,
-        if_exists: bool,
-    },
+    DropExpression { column: String, if_exists: bool },
+    /// All rows are looked at first.
     AddCheck(SaidCheck),
     /// A constraint, or another index: it is made, and filled with the rows that are there.
     AddUnique(SaidUnique),
     /// All rows are looked at.
     AddForeignKey(Box<SaidForeignKey>),
     /// `DROP INDEX`, of one that is no constraint.
-    DropIndex {
-        name: String,
-    },
+    DropIndex { name: String },
     /// `ALTER INDEX … RENAME TO`: a constraint is called as its index is.
-    RenameIndex {
-        name: String,
-        to: String,
-    },
-    DropConstraint {
-        name: String,
-        if_exists: bool,
-    },
+    RenameIndex { name: String, to: String },
+    /// Whatever kind it is.
+    DropConstraint { name: String, if_exists: bool },
     /// Its columns, and whether they descend. All rows are written anew.
     AddPrimaryKey(Vec<(String, bool)>),
     /// Its default in the rows that are there, which stay as they are unless it is another value for each.
     AddColumn {
+        /// As in `CREATE TABLE`.
         def: Box<ColumnDef>,
         if_not_exists: bool,
     },
     /// Rows and files stay as they are.
     DropColumn(DropColumn),
     /// Rows and files stay as they are.
-    RenameColumn {
-        column: String,
-        to: String,
-    },
+    RenameColumn { column: String, to: String },
     /// All rows are written anew, unless each value is one of the other type as it is.
     SetType {
         column: String,
         to: SqlType,
+        /// What a row has then; `None`: the cast of what it has.
         using: Option<Expr>,
     },
 }
@@ -112,8 +106,10 @@ pub enum Action {
 /// A column that goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropColumn {
+    /// Its name.
     pub column: String,
     pub if_exists: bool,
+    /// Whether what depends on it goes along.
     pub cascade: bool,
 }
 

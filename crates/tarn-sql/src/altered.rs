@@ -41,22 +41,27 @@ pub(crate) struct AlteredTables {
 }
 
 impl AlteredTables {
+    /// Then names mean what they mean for everybody.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
+    /// `None`: the transaction did not alter this table.
     pub fn get(&self, id: TableId) -> Option<&Altered> {
         self.tables.get(&id)
     }
 
+    /// By id.
     pub fn iter(&self) -> impl Iterator<Item = &Altered> {
         self.tables.values()
     }
 
+    /// Takes the place of what was known of that table.
     pub fn insert(&mut self, altered: Altered) {
         self.tables.insert(altered.from.id, altered);
     }
 
+    /// It is seen as everybody sees it again, or as dropped.
     pub fn remove(&mut self, id: TableId) {
         self.tables.remove(&id);
     }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 /// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
 pub const EPOCH_DAYS: i32 = 10_957;
+/// The same in microseconds.
 pub const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
 /// Days since 2000 that Postgres takes for a date: from 4714-11-24 BC to the year 5874897.
@@ -24,6 +25,7 @@ const FIRST_TIMESTAMP: i64 = -211_813_488_000_000_000;
 const MOST_GROUPS: i32 = 2_000;
 const MOST_SCALE: u16 = 2_000;
 
+/// The error is what the value's client is told.
 pub type Result<T, E = String> = std::result::Result<T, E>;
 
 /// The bytes of a type whose values have all the same length.
@@ -31,6 +33,7 @@ pub fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| format!("{} bytes, want {N}", bytes.len()))
 }
 
+/// One byte; anything but 0 is true.
 pub fn boolean(bytes: &[u8]) -> Result<bool> {
     Ok(fixed::<1>(bytes)?[0] != 0)
 }
@@ -72,6 +75,7 @@ pub fn timestamp_of(micros: i64) -> i64 {
     if is_infinite_us(micros) { micros } else { micros.saturating_sub(EPOCH_MICROS) }
 }
 
+/// Sixteen bytes.
 pub fn uuid(bytes: &[u8]) -> Result<Uuid> {
     Ok(Uuid::from_bytes(fixed(bytes)?))
 }
@@ -94,6 +98,7 @@ pub struct Numeric<'a> {
 }
 
 impl<'a> Numeric<'a> {
+    /// Checks the whole, so that reading it cannot fail but for its range.
     pub fn new(bytes: &'a [u8]) -> Result<Numeric<'a>> {
         let (words, odd) = bytes.as_chunks::<2>();
         let ([n_groups, weight, sign, scale, groups @ ..], []) = (words, odd) else {

@@ -19,10 +19,12 @@ pub struct Reservation {
 }
 
 impl Budget {
+    /// So many bytes, of which none are used.
     pub fn new(limit: u64) -> Arc<Budget> {
         Arc::new(Budget { limit, used: AtomicU64::new(0) })
     }
 
+    /// As it was made.
     pub fn limit(&self) -> u64 {
         self.limit
     }

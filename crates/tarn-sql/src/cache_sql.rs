@@ -20,12 +20,14 @@ use crate::names::{is_word, written_name};
 pub struct DropCache {
     /// None: all.
     pub layer: Option<Layer>,
+    /// Of its files alone; `None`: of all.
     pub table: Option<String>,
 }
 
 /// `CACHE TABLE …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheTable {
+    /// Its name.
     pub table: String,
     /// What reads the rows that are meant.
     pub query: Statement,

@@ -23,7 +23,9 @@ pub(crate) const ROUTINES: &str = "routines";
 
 /// Functions of the engine, and those that users wrote behind them.
 pub(crate) struct Routines {
+    /// The engine's own table of them.
     pub theirs: Arc<dyn TableProvider>,
+    /// Knows those that users wrote.
     pub node: Arc<Node>,
 }
 

@@ -101,6 +101,7 @@ impl Arrays {
 }
 
 impl Cells {
+    /// Of a column of this type, without values.
     pub fn new(data_type: DataType) -> Cells {
         let builder = match data_type {
             DataType::Bool => Builder::Bool(BooleanBuilder::new()),

@@ -31,7 +31,9 @@ const NOTIFICATION_BYTES: usize = 64;
 pub struct Notification {
     /// Of the session that notified.
     pub pid: i32,
+    /// Its name, at most 63 bytes.
     pub channel: String,
+    /// Empty, if nothing was said.
     pub payload: String,
 }
 
@@ -135,6 +137,7 @@ impl Channels {
 }
 
 impl Mail {
+    /// Of a session that listens on nothing.
     pub fn new(channels: &Arc<Channels>, pid: i32) -> Mail {
         let inbox = Arc::new(Inbox { waiting: Mutex::default(), arrived: Notify::new() });
         Mail { channels: Arc::clone(channels), pid, inbox, outgoing: Mutex::default() }
@@ -152,6 +155,7 @@ impl Mail {
         self.add(Action::Notify(notification))
     }
 
+    /// From COMMIT on. Errors: `22023` for what is no channel, `54000` for more than a transaction may hold back.
     pub fn listen(&self, channel: String) -> Result<()> {
         check_channel(&channel)?;
         self.add(Action::Listen(channel))
@@ -208,6 +212,7 @@ impl Mail {
         *self.outgoing.lock() = Outgoing::default();
     }
 
+    /// What is said from here on can be undone by itself.
     pub fn savepoint(&self) {
         let mut outgoing = self.outgoing.lock();
         let n_actions = outgoing.actions.len();

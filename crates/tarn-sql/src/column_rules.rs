@@ -29,15 +29,20 @@ const MAX_NAME_BYTES: usize = 63;
 /// A sequence that a column needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnSequence {
+    /// Among the table's columns.
     pub column_idx: usize,
+    /// As it is to be made.
     pub sequence: Sequence,
 }
 
 /// What is said of one column.
 #[derive(Debug, Default)]
 pub struct Said {
+    /// What is kept with the table's definition.
     pub rules: ColumnRules,
+    /// That it needs, of its own.
     pub sequence: Option<Sequence>,
+    /// In the order in which they were said.
     pub checks: Vec<SaidCheck>,
     /// What it is generated from: columns that may be defined behind it.
     pub generated: Option<Expr>,
@@ -51,6 +56,7 @@ pub struct SaidCheck {
 }
 
 impl SaidCheck {
+    /// For whoever resolves names in it.
     pub fn expr_mut(&mut self) -> &mut Expr {
         &mut self.expr
     }

@@ -10,6 +10,7 @@ use crate::names::{fold, is_word, near, written_name};
 /// What is said of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
+    /// What kind of thing it is.
     pub on: Commented,
     /// The table or view, or the type.
     pub table: String,
@@ -20,8 +21,11 @@ pub struct Comment {
 /// What it is said of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Commented {
+    /// A table.
     Table,
+    /// A view.
     View,
+    /// A type.
     Type,
     /// One of the table's, or of the view's.
     Column(String),

@@ -48,6 +48,7 @@ pub struct CatalogUse {
 }
 
 impl CatalogUse {
+    /// Walks the whole statement once.
     pub fn of(statement: &Statement) -> CatalogUse {
         let mut names = Names::default();
         let _ = walk(statement, &mut names);

@@ -12,6 +12,7 @@ use crate::names::{is_word, near, take, written_name};
 pub struct SetConstraints {
     /// `None`: all that may be put off. Full names, in the schemas of their tables, once these were found (`session/named.rs`).
     pub names: Option<Vec<String>>,
+    /// To COMMIT; else each statement is held to them, from this one on.
     pub deferred: bool,
 }
 

@@ -69,6 +69,7 @@ pub struct BinaryReader {
 }
 
 impl BinaryReader {
+    /// Reads fields of these columns, by their places in the table, in this order.
     pub fn new(table: Arc<TableSchema>, columns: Vec<usize>) -> BinaryReader {
         let cells = columns.iter().map(|idx| Cells::new(table.columns[*idx].data_type)).collect();
         BinaryReader {

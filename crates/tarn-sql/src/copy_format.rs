@@ -29,11 +29,16 @@ const SHOWN_CHARS: usize = 100;
 /// A record longer than this is refused: a quote that never closes must not fill memory.
 pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;
 
+/// How rows look in the data of a COPY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// PostgreSQL's: a line a row, fields apart by tabs, `\N` for NULL.
     Text,
+    /// As spreadsheets write it.
     Csv,
+    /// PostgreSQL's, with its signature.
     Binary,
+    /// Arrow's IPC stream, as `tarn load` sends it.
     Arrow,
 }
 
@@ -47,11 +52,17 @@ impl Kind {
 /// What the options of one COPY say (`copy_options.rs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
+    /// Which of the others below have a meaning.
     pub kind: Kind,
+    /// Between fields, one byte.
     pub delimiter: u8,
+    /// What stands for NULL.
     pub null: String,
+    /// A first line with the names of the columns.
     pub header: bool,
+    /// Of CSV.
     pub quote: u8,
+    /// Of CSV: before a quote that is data.
     pub escape: u8,
     /// How values are written, and texts of times are read.
     pub style: Style,
@@ -147,6 +158,7 @@ enum Mode {
 }
 
 impl Splitter {
+    /// Reads fields of these columns, by their places in the table, in this order.
     pub fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>) -> Splitter {
         let skip_header = format.header;
         let fields = columns.iter().map(|_| Texts::default()).collect();

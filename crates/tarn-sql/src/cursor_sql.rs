@@ -11,11 +11,15 @@ use crate::names::{fold, is_word, near, take};
 /// A cursor that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeclareCursor {
+    /// By which FETCH means it.
     pub name: String,
+    /// Its rows are told in PostgreSQL's binary forms.
     pub is_binary: bool,
     /// SCROLL, NO SCROLL, or neither.
     pub scroll: Option<bool>,
+    /// It outlives its transaction, with its rows.
     pub is_holdable: bool,
+    /// What it goes over.
     pub query: Box<Statement>,
     /// Its query with the rows that it locks, FOR UPDATE or FOR SHARE.
     pub lock: Option<Box<LockRows>>,
@@ -36,7 +40,9 @@ pub struct Head {
 /// `FETCH` or `MOVE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetch {
+    /// Its name.
     pub cursor: String,
+    /// Where it goes, and which rows it gives on the way.
     pub step: Step,
     /// The rows are not answered.
     pub is_move: bool,
@@ -47,7 +53,9 @@ pub struct Fetch {
 pub enum Step {
     /// The next so many rows, or, below 0, those before; 0 is the row that it stands on.
     By(i64),
+    /// All that are left.
     AllForward,
+    /// All that it passed, the last first.
     AllBackward,
     /// The row of this number; below 0 counted from the last one.
     Absolute(i64),

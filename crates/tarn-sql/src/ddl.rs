@@ -31,20 +31,19 @@ use crate::view_sql::Change;
 /// A change of the catalog.
 #[derive(Debug, Clone)]
 pub enum Ddl {
-    Create {
-        defined: Box<Defined>,
-        if_not_exists: bool,
-    },
-    Drop {
-        names: Vec<String>,
-        if_exists: bool,
-    },
+    /// A table; with `if_not_exists` nothing, where something has the name.
+    Create { defined: Box<Defined>, if_not_exists: bool },
+    /// Tables, all or none.
+    Drop { names: Vec<String>, if_exists: bool },
     /// Of views, of what is dropped with them, and of comments.
     Views(Change),
     /// At one moment.
     Rename(Vec<Rename>),
+    /// Those with these numbers.
     DropTypes(Vec<TypeId>),
+    /// Those with these numbers.
     DropFunctions(Vec<FunctionId>),
+    /// By their names, and by the numbers that they had when they were found.
     DropSchemas {
         names: Vec<String>,
         ids: Vec<SchemaId>,
@@ -65,7 +64,9 @@ const NOT_YET: [(&str, &str); 2] = [
 /// A table as it was asked for, and the sequences of its columns, which are still to be made.
 #[derive(Debug, Clone)]
 pub struct Defined {
+    /// Ids are still to be assigned.
     pub schema: TableSchema,
+    /// By the columns that they belong to; their names may be taken.
     pub sequences: Vec<ColumnSequence>,
     /// Which of its unique constraints have names that are made up, which may be taken.
     pub unnamed: Vec<usize>,
@@ -484,6 +485,8 @@ fn row_column(idx: usize) -> Column {
     Column { id, name: ROW_COLUMN.to_owned(), data_type: DataType::Bytes, nullable: false, default: None }
 }
 
+/// Errors: `42622` for one that is too long, `42939` for Tarn's own, `42701` for those that PostgreSQL has in every
+/// table.
 pub fn check_column_name(name: &str) -> Result<()> {
     check_name("column", name)?;
     if name.starts_with("__") {

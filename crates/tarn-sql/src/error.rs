@@ -129,6 +129,7 @@ pub mod state {
     pub const DATA_CORRUPTED: &str = "XX001";
 }
 
+/// What calls of this crate answer.
 pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 
 /// A failed statement. Cheap to move; the parts are what a Postgres client shows.
@@ -159,6 +160,7 @@ struct Parts {
 }
 
 impl SqlError {
+    /// With one of [`state`] and a message, as clients see it.
     pub fn new(state: &'static str, message: impl Into<String>) -> SqlError {
         SqlError(Box::new(Parts {
             state,
@@ -178,23 +180,28 @@ impl SqlError {
         SqlError::new(state::FEATURE_NOT_SUPPORTED, message).with_hint(hint)
     }
 
+    /// `42P01`, with a hint that tells how to list them.
     pub fn undefined_table(name: &str) -> SqlError {
         SqlError::new(state::UNDEFINED_TABLE, format!("table \"{name}\" does not exist"))
             .with_hint("SHOW TABLES lists the tables")
     }
 
+    /// `42703`.
     pub fn undefined_column(table: &str, column: &str) -> SqlError {
         SqlError::new(state::UNDEFINED_COLUMN, format!("column \"{column}\" of table \"{table}\" does not exist"))
     }
 
+    /// `57014`, in PostgreSQL's words, which clients know.
     pub fn canceled() -> SqlError {
         SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request")
     }
 
+    /// `57P01`.
     pub fn stopping() -> SqlError {
         SqlError::new(state::ADMIN_SHUTDOWN, "the server is stopping")
     }
 
+    /// The state that fits what the crates below say of an error.
     pub fn of_kind(kind: Kind, message: impl Into<String>) -> SqlError {
         let state = match kind {
             Kind::Invalid => state::INVALID_PARAMETER_VALUE,
@@ -208,11 +215,13 @@ impl SqlError {
         SqlError::new(state, message)
     }
 
+    /// What more is known of this case; takes the place of an earlier one.
     pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {
         self.0.detail = Some(dotted(detail.into()));
         self
     }
 
+    /// What can be done; takes the place of an earlier one.
     pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
         self.0.hint = Some(dotted(hint.into()));
         self
@@ -242,6 +251,7 @@ impl SqlError {
         self
     }
 
+    /// The same words under another state.
     pub fn with_state(mut self, state: &'static str) -> SqlError {
         self.0.state = state;
         self
@@ -253,22 +263,27 @@ impl SqlError {
         self
     }
 
+    /// Five characters: what clients decide by.
     pub fn state(&self) -> &'static str {
         self.0.state
     }
 
+    /// Without detail and hint.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
+    /// What more is known of this case.
     pub fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
     }
 
+    /// What can be done.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
+    /// Where it happened, outside of the statement's text.
     pub fn context(&self) -> Option<&str> {
         self.0.context.as_deref()
     }
@@ -283,6 +298,7 @@ impl SqlError {
         self.0.position
     }
 
+    /// The connection ends with it.
     pub fn is_fatal(&self) -> bool {
         self.0.fatal
     }

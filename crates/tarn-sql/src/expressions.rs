@@ -26,10 +26,13 @@ const NEXTVAL: &str = "nextval";
 /// Where an expression stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// `DEFAULT`: what a row has where nothing is said; it sees no columns.
     Default,
+    /// `CHECK`: what must not be false of a row.
     Check,
     /// `USING`: what a row has in a column of another type.
     Transform,
+    /// `GENERATED ALWAYS AS`: what a row has, computed of its other columns.
     Generated,
 }
 

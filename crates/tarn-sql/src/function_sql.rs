@@ -24,9 +24,13 @@ const MAX_PARAMETERS: usize = 100;
 /// A statement about functions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FunctionSql {
+    /// `CREATE [OR REPLACE] FUNCTION`.
     Create(Box<CreateFunction>),
+    /// `ALTER FUNCTION`.
     Alter { of: Named, change: FunctionChange },
+    /// `DROP FUNCTION`, of all or none.
     Drop { functions: Vec<Named>, if_exists: bool, cascade: bool },
+    /// `COMMENT ON FUNCTION`; `None` takes it back.
     Comment { of: Named, text: Option<String> },
 }
 
@@ -35,19 +39,26 @@ pub enum FunctionSql {
 pub struct CreateFunction {
     /// With the schema, where that was said ([`written_name`]).
     pub name: String,
+    /// One of the same parameters is written anew, if it answers the same type.
     pub or_replace: bool,
+    /// Those of the answer among them, in their order.
     pub parameters: Vec<SaidParameter>,
+    /// What is said behind `RETURNS`.
     pub returns: Returns,
+    /// Its query, in the form in which it was written.
     pub body: Body,
+    /// The rest.
     pub options: Options,
 }
 
 /// What is said of a parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SaidParameter {
+    /// Which way it goes.
     pub mode: Mode,
     pub name: Option<String>,
     pub data_type: ast::DataType,
+    /// As it is written.
     pub default: Option<String>,
 }
 
@@ -56,10 +67,8 @@ pub struct SaidParameter {
 pub enum Returns {
     /// What its parameters say.
     Nothing,
-    Type {
-        data_type: ast::DataType,
-        is_set: bool,
-    },
+    /// Of a value, or of several.
+    Type { data_type: ast::DataType, is_set: bool },
     /// The columns are among the parameters.
     Table,
 }
@@ -67,6 +76,7 @@ pub enum Returns {
 /// What is said of how it may be called.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
+    /// `None`, here and below: nothing is said.
     pub volatility: Option<Volatility>,
     pub is_strict: Option<bool>,
     pub is_leakproof: Option<bool>,
@@ -79,15 +89,20 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
     pub name: String,
+    /// Of the parameters that calls give.
     pub types: Option<Vec<ast::DataType>>,
 }
 
 /// What becomes of a function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FunctionChange {
+    /// In its schema.
     RenameTo(String),
+    /// Called as it was, there.
     SetSchema(String),
+    /// Of this user.
     OwnerTo(String),
+    /// What is said takes the place of what was.
     Options(Options),
 }
 

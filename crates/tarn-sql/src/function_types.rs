@@ -100,10 +100,12 @@ fn long(name: &str) -> Option<String> {
     Some(found.map_or(name, |(long, _)| long).to_owned())
 }
 
+/// Whether it stands for the type of an argument: `anyelement`, `anyarray` and their kin.
 pub fn is_polymorphic(name: &str) -> bool {
     POLYMORPHIC.contains(&name)
 }
 
+/// Whether no column can be of it: `void`, `trigger`, `record` and their kin.
 pub fn is_pseudo(name: &str) -> bool {
     PSEUDO.contains(&name)
 }

@@ -51,7 +51,9 @@ impl HotCatalog for Tables {
 
 /// The same, as a session sees them.
 pub(crate) struct SeenTables {
+    /// Has everybody's tables.
     pub node: Arc<Node>,
+    /// Has the session's own, which hide others of their name.
     pub temporary: Arc<Temporary>,
 }
 
@@ -162,9 +164,11 @@ const FIRST_ENTRIES: usize = 64;
 
 /// Reads for the user of a session, and what its transaction sees.
 pub struct Reader {
+    /// Whose tables are read.
     pub node: Arc<Node>,
     /// Who that is by now.
     pub who: Arc<Mutex<Principal>>,
+    /// Of the session: what it wrote is seen beside what is committed.
     pub transaction: Arc<Mutex<Transaction>>,
     pub(crate) temporary: Arc<Temporary>,
 }

@@ -15,6 +15,7 @@ pub struct CreateLike {
     pub create: CreateTable,
     /// The relation whose columns it has.
     pub of: ObjectName,
+    /// What else is copied.
     pub including: Including,
 }
 
@@ -25,6 +26,7 @@ pub struct Including {
     pub comments: bool,
     /// Checks.
     pub constraints: bool,
+    /// What rows have where nothing is said.
     pub defaults: bool,
     /// What generated columns are computed from; otherwise they are columns like others.
     pub generated: bool,

@@ -10,6 +10,7 @@ use crate::names::table_name;
 pub struct LockRows {
     /// Without the clauses that lock.
     pub query: Box<Query>,
+    /// As they were written, in their order.
     pub locks: Vec<LockClause>,
 }
 

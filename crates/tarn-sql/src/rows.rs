@@ -302,6 +302,7 @@ impl RowWriter {
         Ok(RowWriter { columns: columns.collect::<Result<_>>()?, n_rows: batch.num_rows() })
     }
 
+    /// Of the batch.
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }

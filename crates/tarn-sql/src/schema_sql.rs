@@ -18,24 +18,22 @@ pub enum SchemaSql {
     /// Without a name it is called as its owner.
     Create {
         name: Option<String>,
+        /// `None`: whoever makes it.
         owner: Option<Role>,
         if_not_exists: bool,
     },
-    Alter {
-        name: String,
-        change: SchemaChange,
-    },
-    Drop {
-        names: Vec<String>,
-        if_exists: bool,
-        cascade: bool,
-    },
+    /// What becomes of one that is there.
+    Alter { name: String, change: SchemaChange },
+    /// All or none.
+    Drop { names: Vec<String>, if_exists: bool, cascade: bool },
 }
 
 /// What becomes of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaChange {
+    /// What is in it goes along.
     RenameTo(String),
+    /// Somebody else may make tables in it, and drop it.
     OwnerTo(Role),
     /// `None`: what was said of it is taken back.
     Comment(Option<String>),
@@ -44,6 +42,7 @@ pub enum SchemaChange {
 /// Who a schema is to belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
+    /// By name.
     Named(String),
     /// `CURRENT_USER` and its kin.
     Asking,

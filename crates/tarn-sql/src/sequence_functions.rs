@@ -46,14 +46,17 @@ impl Given {
 /// What the functions are about.
 #[derive(Clone)]
 pub(crate) struct Numbering {
+    /// Gives the numbers of everybody's sequences.
     pub node: Arc<Node>,
     /// Who asks.
     pub who: Arc<Mutex<Principal>>,
+    /// The numbers that this session was given last, for `currval` and `lastval`.
     pub given: Arc<Mutex<Given>>,
     /// The sequences that the session has to itself: theirs are the names that others have, too.
     pub own: Arc<Temporary>,
     /// The session's: one that only reads draws no numbers.
     pub transaction: Arc<Mutex<Transaction>>,
+    /// By whose `search_path` names are found.
     pub vars: Arc<Mutex<Vars>>,
     /// Where the metastore is asked: not on the threads of queries.
     pub runtime: Handle,

@@ -21,20 +21,30 @@ use crate::spelled::{data_type, literal};
 /// A statement about sequences.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SequenceSql {
+    /// `CREATE SEQUENCE`.
     Create { name: String, if_not_exists: bool, clauses: Clauses },
+    /// `ALTER SEQUENCE`: what is not said stays.
     Alter { name: String, if_exists: bool, clauses: Clauses },
+    /// `DROP SEQUENCE`, of all or none.
     Drop { names: Vec<String>, if_exists: bool },
 }
 
 /// What is said of a sequence. `Some(None)` is `NO …`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Clauses {
+    /// Of `AS`.
     pub width: Option<Width>,
+    /// Of `INCREMENT BY`.
     pub increment: Option<i64>,
+    /// Of `MINVALUE`.
     pub min: Option<Option<i64>>,
+    /// Of `MAXVALUE`.
     pub max: Option<Option<i64>>,
+    /// Of `START WITH`.
     pub start: Option<i64>,
+    /// Of `CACHE`.
     pub cache: Option<i64>,
+    /// Whether it begins anew at its end.
     pub cycle: Option<bool>,
     /// `RESTART`: where it began, or here.
     pub restart: Option<Option<i64>>,

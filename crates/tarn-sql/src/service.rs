@@ -103,10 +103,12 @@ impl Sql {
         &self.node
     }
 
+    /// Of statements, as the server was started with them.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
+    /// The engine that plans and runs queries, with its threads and memory.
     pub fn query(&self) -> &tarn_query::Engine {
         &self.query
     }

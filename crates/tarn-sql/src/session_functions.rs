@@ -28,9 +28,13 @@ use crate::session::vars::{Vars, is_engine_setting, is_identity};
 /// What the functions are about.
 #[derive(Clone)]
 pub(crate) struct Own {
+    /// Its settings.
     pub settable: Settable,
+    /// Its advisory locks.
     pub locks: Arc<OwnLocks>,
+    /// What it tells and hears.
     pub mail: Arc<Mail>,
+    /// Whose users and tables are asked about.
     pub node: Arc<Node>,
 }
 

@@ -23,8 +23,11 @@ use crate::error::{Result, SqlError};
 /// Who stops, and whom there is.
 #[derive(Clone)]
 pub(crate) struct Signals {
+    /// Knows who may stop whom.
     pub node: Arc<Node>,
+    /// Knows the sessions.
     pub activity: Arc<Activity>,
+    /// The one who asks.
     pub who: Arc<Mutex<Principal>>,
 }
 

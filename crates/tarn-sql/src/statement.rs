@@ -41,24 +41,21 @@ use crate::{
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parsed {
+    /// Anything of PostgreSQL's grammar that is none of the below.
     Sql(Box<Statement>),
     /// A COPY that says what becomes of rows whose key is there.
     Copy {
+        /// The COPY.
         statement: Box<Statement>,
+        /// What becomes of such rows.
         on_key: OnKey,
     },
     /// `DELIVER TABLE t` and its kin: background work asked for by hand.
-    Admin {
-        work: Work,
-        table: String,
-    },
+    Admin { work: Work, table: String },
     /// `ATTACH 'url' AS t`: files that others write become a table.
     Attach(Box<AttachRequest>),
     /// `DETACH TABLE t`: forgets such a table.
-    Detach {
-        table: String,
-        if_exists: bool,
-    },
+    Detach { table: String, if_exists: bool },
     /// `CACHE TABLE t`: brings its files near.
     CacheTable(Box<CacheTable>),
     /// `SYSTEM DROP CACHE`: empties caches.

@@ -54,6 +54,7 @@ pub struct System {
 }
 
 impl System {
+    /// Tables are made when they are read.
     pub fn new(node: Arc<Node>, activity: Arc<Activity>) -> System {
         System { node, activity }
     }

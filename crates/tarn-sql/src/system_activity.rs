@@ -64,11 +64,17 @@ impl System {
 
 /// The tables of [`PG_TABLES`], as one session sees them.
 pub(crate) struct PgTables {
+    /// Knows who may see whose.
     pub node: Arc<Node>,
+    /// Knows the sessions.
     pub activity: Arc<Activity>,
+    /// The one who looks.
     pub who: Arc<Mutex<Principal>>,
+    /// Of `pg_cursors`.
     pub cursors: Book,
+    /// Of `pg_settings`.
     pub vars: Arc<Mutex<Vars>>,
+    /// What the session has to itself.
     pub temporary: Arc<Temporary>,
 }
 

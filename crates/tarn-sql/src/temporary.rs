@@ -39,7 +39,9 @@ pub(crate) enum OnCommit {
 /// One table.
 #[derive(Clone)]
 pub(crate) struct OwnTable {
+    /// How it is read and written.
     pub handle: Arc<TableHandle>,
+    /// What becomes of it when a transaction commits.
     pub on_commit: OnCommit,
 }
 
@@ -65,7 +67,9 @@ pub(crate) struct Temporary {
 /// The schema that its tables are in, as the catalog shows it.
 #[derive(Clone)]
 pub(crate) struct OwnSchema {
+    /// `pg_temp_` and the session's number.
     pub name: String,
+    /// Has the tables.
     pub temporary: Arc<Temporary>,
 }
 
@@ -75,6 +79,7 @@ impl Own {
         self.tables.values().any(|own| own.handle.schema().id == table && own.on_commit == OnCommit::Keep)
     }
 
+    /// By name.
     pub fn sequences(&self) -> impl Iterator<Item = (&String, &Arc<Mutex<Sequence>>)> {
         self.sequences.iter()
     }
@@ -102,10 +107,12 @@ fn reads_own(view: &TableSchema, name: &str) -> bool {
 }
 
 impl Temporary {
+    /// What the session has at this moment; later changes are not seen in it.
     pub fn now(&self) -> Arc<Own> {
         Arc::clone(&self.now.lock())
     }
 
+    /// One more with every change: whoever kept a plan compares it.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -119,6 +126,7 @@ impl Temporary {
         }
     }
 
+    /// Changes what there is; what a transaction goes back to stays.
     pub fn change<T>(&self, change: impl FnOnce(&mut Own) -> T) -> T {
         let mut now = self.now.lock();
         // What a transaction goes back to stays.
@@ -127,14 +135,17 @@ impl Temporary {
         changed
     }
 
+    /// Tables or views; sequences are not counted.
     pub fn has_tables(&self) -> bool {
         !self.now.lock().tables.is_empty()
     }
 
+    /// By name, without a schema.
     pub fn table(&self, name: &str) -> Option<Arc<TableHandle>> {
         self.now.lock().tables.get(name).map(|own| Arc::clone(&own.handle))
     }
 
+    /// By name, without a schema.
     pub fn sequence(&self, name: &str) -> Option<Arc<Mutex<Sequence>>> {
         self.now.lock().sequences.get(name).cloned()
     }

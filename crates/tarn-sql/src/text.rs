@@ -13,6 +13,7 @@ pub fn boolean(out: &mut BytesMut, value: bool) {
     out.put_u8(if value { b't' } else { b'f' });
 }
 
+/// In decimal digits, with a minus where it is below 0.
 pub fn integer(out: &mut BytesMut, value: i64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();

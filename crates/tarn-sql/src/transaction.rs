@@ -46,14 +46,18 @@ const MAX_SAVEPOINTS: usize = 10_000;
 /// What one statement wrote into a table and what is held until COMMIT: whole rows, deletions, and rows whose keys were not there.
 #[derive(Clone)]
 pub struct PendingChanges {
+    /// The one that is written.
     pub table: Arc<TableHandle>,
+    /// What the user needed for it.
     pub privilege: Privilege,
+    /// In the order in which they are to be written.
     pub batches: Vec<MutationBatch>,
 }
 
 /// What becomes of rows that are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Does {
+    /// They take the place of what is there.
     Changes,
     /// They are written as they are, so that nobody else changes them.
     Locks,
@@ -102,6 +106,7 @@ pub enum Transaction {
     /// Every statement commits by itself.
     #[default]
     Idle,
+    /// Statements are held until it ends.
     Open(Open),
     /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint, which goes on
     /// with what was held by then.
@@ -111,6 +116,7 @@ pub enum Transaction {
 /// A transaction that was begun.
 #[derive(Default)]
 pub struct Open {
+    /// Statements that write are refused (25006).
     pub read_only: bool,
     /// What was said of it. It is nothing to transactions that are not SERIALIZABLE.
     pub deferrable: bool,
@@ -171,11 +177,15 @@ pub struct Made {
 /// What was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
+    /// A table, view or archive.
     Relation(TableId),
     /// A table is to name it when it commits.
     Index(TableId),
+    /// A type.
     Type(TypeId),
+    /// A function.
     Function(FunctionId),
+    /// A schema.
     Schema(SchemaId),
 }
 
@@ -234,7 +244,9 @@ impl OtherParts {
 
 /// What is left to do at COMMIT.
 pub struct ToCommit {
+    /// By table: written together, or not at all.
     pub writes: Vec<TableWrites>,
+    /// What is dropped or defined otherwise, which was put off until now.
     pub drops: Vec<Ddl>,
     /// What its client called it.
     pub request: Option<Named>,
@@ -665,6 +677,7 @@ impl Transaction {
         }
     }
 
+    /// A failed one is not.
     pub fn is_open(&self) -> bool {
         matches!(self, Transaction::Open(_))
     }

@@ -28,24 +28,33 @@ const MAX_ATTRIBUTES: usize = 1_600;
 /// A statement about types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TypeSql {
+    /// `CREATE TYPE`.
     Create { name: String, kind: TypeKind },
+    /// `ALTER TYPE`.
     Alter { name: String, change: TypeChange },
+    /// `DROP TYPE`, of all or none.
     Drop { names: Vec<String>, if_exists: bool, cascade: bool },
 }
 
 /// What becomes of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TypeChange {
+    /// A label more; rows need no change.
     AddValue { label: String, if_not_exists: bool, beside: Option<Beside> },
+    /// A label is called otherwise, in all rows, too.
     RenameValue { from: String, to: String },
+    /// In its schema.
     RenameTo(String),
+    /// Of this user.
     OwnerTo(String),
 }
 
 /// Where a label comes: behind all others, if nothing is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
+    /// This label.
     Before(String),
+    /// This label.
     After(String),
 }
 

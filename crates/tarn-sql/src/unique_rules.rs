@@ -24,6 +24,7 @@ pub const OF_FOREIGN_KEY: &str = "fkidx";
 /// A constraint, or another index, as it was said.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SaidUnique {
+    /// `None`: it is made up of the table's and the columns'.
     pub name: Option<Ident>,
     /// The names of its columns, as they are kept.
     pub columns: Vec<String>,

@@ -38,12 +38,14 @@ pub struct Vacuum {
 /// A table that it names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vacuumed {
+    /// As it was written.
     pub name: ObjectName,
     /// Those to be analysed.
     pub columns: Vec<Ident>,
 }
 
 impl Vacuum {
+    /// The command tag of its answer.
     pub fn tag(&self) -> &'static str {
         if self.vacuums { "VACUUM" } else { "ANALYZE" }
     }

@@ -14,9 +14,11 @@ use crate::names::{OWN_SCHEMA, fold, is_word, near, written_name};
 /// A view that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateView {
+    /// As it was said, or in full once the schema was found.
     pub name: String,
     /// The session has it to itself.
     pub temporary: bool,
+    /// A view of the name is written anew, if it has these columns and perhaps more.
     pub or_replace: bool,
     /// Names of its first columns, where they are not the query's.
     pub columns: Vec<String>,
@@ -27,17 +29,11 @@ pub struct CreateView {
 /// A change of views, of what is dropped with them, or of what people say of tables.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    Create {
-        schema: Box<TableSchema>,
-        or_replace: bool,
-    },
+    /// A view, as its definition is kept.
+    Create { schema: Box<TableSchema>, or_replace: bool },
     /// Views or tables; with `cascade` the views that read them, too.
-    Drop {
-        names: Vec<String>,
-        are_views: bool,
-        if_exists: bool,
-        cascade: bool,
-    },
+    Drop { names: Vec<String>, are_views: bool, if_exists: bool, cascade: bool },
+    /// What is said of something.
     Comment(Comment),
 }
 

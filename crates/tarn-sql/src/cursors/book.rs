@@ -21,9 +21,11 @@ const MAX_CURSORS: usize = 1_000;
 /// What is known of a cursor without its rows.
 #[derive(Debug, Clone)]
 pub struct Facts {
+    /// By which FETCH means it.
     pub name: String,
     /// The text of its DECLARE.
     pub statement: String,
+    /// Of the rows that it answers.
     pub schema: SchemaRef,
     /// The table whose rows it locks; its rows have those behind what is answered.
     pub locked: Option<Arc<TableSchema>>,
@@ -31,9 +33,13 @@ pub struct Facts {
     pub n_changes: u64,
     /// A `VOLATILE` function that reads tables, and how often the transaction had changed rows of any table then: it would see what is changed later.
     pub volatile: Option<(String, u64)>,
+    /// Whether it goes back.
     pub scroll: Scroll,
+    /// Its rows are told in binary forms.
     pub is_binary: bool,
+    /// It outlives its transaction.
     pub is_holdable: bool,
+    /// Unix time.
     pub declared_ms: i64,
 }
 
@@ -120,6 +126,7 @@ impl Book {
         all
     }
 
+    /// The session has no open cursor.
     pub fn is_empty(&self) -> bool {
         self.open.lock().is_empty()
     }
@@ -131,6 +138,7 @@ impl Book {
         closed.map(drop).ok_or_else(|| unknown(name))
     }
 
+    /// What they hold of tables is let go.
     pub fn close_all(&self) {
         let closed = std::mem::take(&mut *self.open.lock());
         drop(closed);
@@ -174,6 +182,7 @@ impl Book {
 }
 
 impl Taken {
+    /// To move it; an error when it was given back already.
     pub fn cursor(&mut self) -> Result<&mut Cursor> {
         self.cursor.as_mut().ok_or_else(|| SqlError::new(state::INTERNAL, "a cursor was given back already"))
     }

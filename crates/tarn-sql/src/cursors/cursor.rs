@@ -19,7 +19,9 @@ const SMALL_BYTES: usize = 1 << 20;
 /// Whether a cursor goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scroll {
+    /// Only forward: rows that it has passed are not kept.
     No,
+    /// All its rows are kept.
     Yes,
     /// Nobody said. PostgreSQL goes back where its plan does; here it is where the rows are few.
     WhileSmall,
@@ -42,10 +44,13 @@ pub struct Cursor {
 /// What a FETCH has still to give out, from where the cursor stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
+    /// So many of the next rows.
     Forward(u64),
+    /// So many of the rows before, the nearest first.
     Backward(u64),
     /// The row that it stands on, once more.
     Again,
+    /// Nothing more.
     Done,
 }
 
@@ -62,11 +67,13 @@ impl Run {
 }
 
 impl Cursor {
+    /// Stands before the first row; nothing is read yet.
     pub fn new(source: BoxStream<'static, Result<RecordBatch>>, scroll: Scroll, room: Room) -> Cursor {
         let kept = (scroll != Scroll::No).then(|| Kept::new(room.clone(), 0));
         Cursor { scroll, source: Some(source), kept, rest: None, place: 0, room }
     }
 
+    /// As it was declared.
     pub fn scroll(&self) -> Scroll {
         self.scroll
     }

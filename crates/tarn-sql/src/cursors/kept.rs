@@ -30,7 +30,9 @@ pub const MAX_FILES: u64 = 128;
 /// Where rows may be kept.
 #[derive(Clone)]
 pub struct Room {
+    /// Taken first.
     pub memory: Arc<Budget>,
+    /// Where rows go that memory has no room for.
     pub disk: Arc<DiskManager>,
     /// Of [`MAX_FILES`].
     pub files: Arc<Budget>,

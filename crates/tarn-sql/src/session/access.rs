@@ -118,6 +118,7 @@ impl Session {
         }
     }
 
+    /// Who the session acts for now; a copy.
     pub fn principal(&self) -> Principal {
         self.principal.lock().clone()
     }

@@ -409,6 +409,7 @@ fn violates(table: &TableSchema, check: &Check) -> Look {
 
 /// A table as it is to be.
 pub(super) struct Changed {
+    /// Its definition, as far as the actions so far have changed it.
     pub to: TableSchema,
     /// Columns that were not there before.
     pub added: Vec<ColumnId>,
@@ -419,11 +420,13 @@ pub(super) struct Changed {
     /// Constraints and indexes that come; their entries are still to be made.
     uniques: Vec<SaidUnique>,
     foreign_keys: Vec<SaidForeignKey>,
+    /// Columns that go.
     pub dropped: Vec<DropColumn>,
     /// Columns of other types, whose values are others for that.
     retyped: Vec<Retyped>,
     /// If any, all rows are written anew.
     pub anew: Vec<WrittenAnew>,
+    /// What must be true of the rows that are there, asked before anything changes.
     pub looks: Vec<Look>,
 }
 

@@ -30,7 +30,9 @@ pub enum Answer {
 
 /// A result set.
 pub struct Rows {
+    /// As clients are shown it.
     pub schema: SchemaRef,
+    /// In order; the first may come long before the last is computed.
     pub batches: Batches,
     /// First word of the tag; the number of rows is added when all were sent.
     pub command: &'static str,
@@ -40,14 +42,18 @@ pub struct Rows {
 
 /// A COPY TO that is about to run.
 pub struct CopyTo {
+    /// What is sent.
     pub rows: Rows,
+    /// How rows are written.
     pub format: Format,
 }
 
 /// A command tag: `CREATE TABLE`, `INSERT 0 5`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
+    /// The words of the tag.
     pub command: String,
+    /// For statements that tell a number.
     pub rows: Option<u64>,
 }
 
@@ -62,10 +68,12 @@ impl Rows {
 }
 
 impl Tag {
+    /// Without a number.
     pub fn new(command: impl Into<String>) -> Tag {
         Tag { command: command.into(), rows: None }
     }
 
+    /// With the number of rows that were read or changed.
     pub fn rows(command: impl Into<String>, rows: u64) -> Tag {
         Tag { command: command.into(), rows: Some(rows) }
     }
@@ -81,10 +89,12 @@ impl Tag {
 }
 
 impl Answer {
+    /// An answer without rows and number.
     pub fn done(command: impl Into<String>) -> Answer {
         Answer::Done(Tag::new(command))
     }
 
+    /// An answer without rows, with their number.
     pub fn counted(command: impl Into<String>, rows: u64) -> Answer {
         Answer::Done(Tag::rows(command, rows))
     }
@@ -104,6 +114,7 @@ impl Answer {
         Answer::Rows(Rows { schema, batches, command, is_binary: false })
     }
 
+    /// The rows of a query as they are computed; an error may come behind some of them.
     pub fn stream(stream: datafusion::execution::SendableRecordBatchStream, command: &'static str) -> Answer {
         let schema = shown(&stream.schema());
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();

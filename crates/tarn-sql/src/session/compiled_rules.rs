@@ -18,6 +18,7 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// What a table's definition makes of rows that are about to be written, for the time of one statement. Of most tables that is nothing.
 #[derive(Clone)]
 pub(super) struct RowRules {
+    /// Whose rules they are.
     pub table: Arc<TableSchema>,
     /// A column for each that is generated, in their order.
     pub generated: Option<Compiled>,

@@ -44,8 +44,11 @@ const LOOK_UP: usize = 256;
 
 /// A statement that inserts rows beside those that are there.
 pub(super) struct Beside<'a> {
+    /// The planned statement.
     pub dml: &'a Dml,
+    /// Of the table that is written.
     pub handle: &'a Arc<TableHandle>,
+    /// As the client bound them.
     pub parameters: Option<ParamValues>,
     /// What becomes of rows whose key is there.
     pub on_key: OnKey,

@@ -48,7 +48,9 @@ const COMMIT_QUEUE: usize = 2;
 
 /// A COPY FROM that is running.
 pub struct CopyFrom {
+    /// Of the data that come.
     pub format: Format,
+    /// Fields of each row.
     pub n_columns: usize,
     /// Closed when the data has ended, or the pipeline.
     input: Option<mpsc::Sender<Input>>,
@@ -362,6 +364,7 @@ const ON_CONFLICT_HINT: &str =
 
 /// How rows that come are written.
 pub(super) struct Writing {
+    /// What the table's definition makes of rows.
     pub rules: Rules,
     /// What becomes of a row whose key is there.
     pub on_key: OnKey,

@@ -17,8 +17,11 @@ use crate::error::Result;
 /// A query whose plan is asked for.
 #[derive(Debug)]
 pub(super) struct Explained {
+    /// Of the query, which may still be optimized.
     pub plan: LogicalPlan,
+    /// Whether it runs.
     pub analyze: bool,
+    /// What is said beside the nodes.
     pub shown: Shown,
 }
 

@@ -21,6 +21,7 @@ use crate::error::{SqlError, state};
 /// Tells what a stopped statement left behind.
 type Leftovers = Box<dyn Fn() -> Option<String> + Send>;
 
+/// Stops what a session runs: its client, another session, a time limit or the server's end. Shared with whoever may.
 #[derive(Default)]
 pub struct Interrupt {
     /// Guards the whole; held for moments only.

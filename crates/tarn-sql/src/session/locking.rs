@@ -34,6 +34,7 @@ pub(super) const MAX_BYTES: usize = 64 << 20;
 /// One that is planned.
 #[derive(Debug)]
 pub(super) struct LockPlan {
+    /// Whose rows it locks.
     pub table: Arc<TableSchema>,
     /// Answers the rows of the table behind what was asked for.
     pub plan: LogicalPlan,

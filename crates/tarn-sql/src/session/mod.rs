@@ -150,6 +150,7 @@ pub struct Session {
 }
 
 impl Session {
+    /// Nobody has logged in to it yet; it is seen by others from now on.
     pub fn new(sql: Arc<Sql>) -> Session {
         let principal = Arc::new(Mutex::default());
         let transaction = Opaque::<Arc<Mutex<Transaction>>>::default();
@@ -190,10 +191,12 @@ impl Session {
         }
     }
 
+    /// Whose tables it reads and writes.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
+    /// Stops what it runs; for whoever reads its connection.
     pub fn interrupt(&self) -> &Arc<Interrupt> {
         &self.interrupt
     }
@@ -250,6 +253,7 @@ impl Session {
         self.interrupt.arm(limit.map(Duration::from_millis));
     }
 
+    /// What ReadyForQuery says.
     pub fn status(&self) -> Status {
         match &*self.transaction.lock() {
             Transaction::Idle => Status::Idle,
@@ -291,6 +295,7 @@ impl Session {
         self.vars.lock().timeout_ms("idle_in_transaction_session_timeout", default_ms).map(Duration::from_millis)
     }
 
+    /// A setting, by any case of its name. Errors: `42704`.
     pub fn var(&self, name: &str) -> Result<String> {
         let of_transaction = match &*self.transaction.lock() {
             Transaction::Open(open) => open.setting(&name.to_ascii_lowercase()),
@@ -307,6 +312,7 @@ impl Session {
         }
     }
 
+    /// Sets one until the session ends, or puts its default back (`None`).
     pub fn set_var(&self, name: &str, value: Option<&str>) -> Result<()> {
         self.set_for(Scope::Session, name, value)
     }

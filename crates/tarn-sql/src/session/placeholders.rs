@@ -26,6 +26,7 @@ use crate::postgres::kept_as_text::{name_of_cast, type_of_cast};
 /// The type that a client says a parameter has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Declared {
+    /// One value of this type.
     Value(DataType),
     /// An array of such items.
     Array(DataType),
@@ -116,6 +117,7 @@ fn schema_below(node: &LogicalPlan) -> DFSchema {
 /// What a statement says of its parameters, by their place: `$1` is 0.
 #[derive(Default)]
 pub(super) struct Told {
+    /// Of parameters whose type the statement says.
     pub types: HashMap<usize, DataType>,
     /// Of those that are arrays.
     pub array_items: HashMap<usize, DataType>,
@@ -124,6 +126,7 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Walks the whole statement once.
     pub fn of(statement: &Statement) -> Told {
         let mut told = Told::default();
         let _ = walk(statement, &mut told);

@@ -167,6 +167,7 @@ pub(super) type Planned = (Kind, Vec<Option<FieldRef>>, Option<SchemaRef>);
 /// One bound parameter.
 #[derive(Debug, Clone)]
 pub enum Parameter {
+    /// A value of a type that columns can have.
     Value(Value, DataType),
     /// A type that tables cannot hold, such as an array.
     Scalar(ScalarValue),

@@ -26,7 +26,9 @@ pub(crate) enum Scope {
 /// The settings of a session, and what they were before its transaction changed them.
 #[derive(Clone)]
 pub(crate) struct Settable {
+    /// The settings, shared with whoever reads them.
     pub vars: Arc<Mutex<Vars>>,
+    /// By whose end they are set back.
     pub transaction: Arc<Mutex<Transaction>>,
     before: Arc<Mutex<Before>>,
 }
@@ -46,6 +48,7 @@ struct Kept {
 }
 
 impl Settable {
+    /// Nothing is to be set back.
     pub fn new(vars: &Arc<Mutex<Vars>>, transaction: &Arc<Mutex<Transaction>>) -> Settable {
         Settable { vars: Arc::clone(vars), transaction: Arc::clone(transaction), before: Arc::default() }
     }

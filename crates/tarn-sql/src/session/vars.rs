@@ -317,6 +317,7 @@ impl Vars {
         self.given = self.changed.clone();
     }
 
+    /// As they were when the client had introduced itself; who it is, and of its own settings the names, stay.
     pub fn reset_all(&mut self) {
         let identity: Vec<_> = IDENTITY.iter().filter_map(|name| self.changed.remove_entry(*name)).collect();
         let customs = self.changed.keys().filter(|name| is_custom(name));
