@@ -45,8 +45,11 @@ pub struct Running {
     pub pg: SocketAddr,
     /// Where HTTP is served, if it is.
     pub http: Option<SocketAddr>,
+    /// The tables.
     pub node: Arc<Node>,
+    /// What both faces hand statements to.
     pub sql: Arc<Sql>,
+    /// As it was started with them.
     pub settings: Settings,
     doors: Doors,
 }

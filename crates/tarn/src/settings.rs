@@ -31,16 +31,22 @@ tarn_types::settings! {
 /// The settings of one server, by room.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
+    /// Of the tables and what they stand on.
     #[serde(flatten)]
     pub node: NodeSettings,
+    /// Of the process: its ports and its log.
     #[serde(flatten)]
     pub server: ServerSettings,
+    /// Of certificates.
     #[serde(flatten)]
     pub tls: TlsSettings,
+    /// Of PostgreSQL's wire.
     #[serde(flatten)]
     pub pg: tarn_pg::settings::Settings,
+    /// Of HTTP.
     #[serde(flatten)]
     pub http: tarn_http::settings::Settings,
+    /// Of statements.
     #[serde(flatten)]
     pub sql: SqlSettings,
 }
@@ -62,10 +68,13 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
 /// A setting that cannot be applied: names the setting, the value and what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// Nothing has this name.
     #[error("unknown setting `{name}` in {origin}; `tarn config` lists all settings")]
     Unknown { name: String, origin: String },
+    /// The text is no value of this setting.
     #[error("setting `{name}` = `{value}` in {origin}: want {want}")]
     Value { name: String, value: String, origin: String, want: &'static str },
+    /// The file of settings cannot be read, or is no TOML.
     #[error("read {path}: {message}")]
     File { path: PathBuf, message: String },
 }
@@ -83,9 +92,13 @@ impl Settings {
 /// Where a value came from, weakest first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
+    /// Nobody set it.
     Default,
+    /// This file.
     File(PathBuf),
+    /// This variable.
     Environment(String),
+    /// This flag of the command line.
     Flag(String),
 }
 
@@ -159,6 +172,7 @@ impl Layers {
         Ok(())
     }
 
+    /// With every layer applied.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

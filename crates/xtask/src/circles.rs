@@ -29,6 +29,7 @@ struct Names {
     own: BTreeSet<String>,
 }
 
+/// A complaint for each circle, with the files in it.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let mut complaints = Vec::new();
     let crates = root.join("crates");

@@ -12,6 +12,7 @@ use crate::Complaint;
 /// Libraries that crates of ours alone stand on, and that are to be other ones in tests: places where a test kills the process.
 const APART: [&str; 1] = ["fail"];
 
+/// A complaint for each library that tests ask for with other features.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     Ok(compare(&tree(root, "no-dev")?, &tree(root, "all")?))
 }

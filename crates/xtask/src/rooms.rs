@@ -18,6 +18,7 @@ use crate::sources::rust_files;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
+/// A complaint for each name that the tables do not allow, and for each that nobody uses.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let graph = graph(root)?;

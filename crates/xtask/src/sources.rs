@@ -45,6 +45,7 @@ const NOWHERE: [(&str, &str); 4] = [
     (concat!("/", "home/"), "a path of one machine"),
 ];
 
+/// A complaint for each rule that a file breaks, with its place.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let mut complaints = Vec::new();
     let mut all_sources = String::new();

@@ -31,6 +31,7 @@ const CALLS: [&str; 15] = [
     "recv_timeout",
 ];
 
+/// A complaint for each call that the page does not have, and for each line of it that is no longer true.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
     let mut found = BTreeMap::new();

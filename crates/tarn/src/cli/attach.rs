@@ -82,6 +82,7 @@ pub struct Detach {
 }
 
 impl Detach {
+    /// Sends `DETACH TABLE`; files stay where they are.
     pub fn run(self) -> Result<()> {
         runtime()?.block_on(async {
             let connection = self.target.connect().await?;
@@ -93,6 +94,7 @@ impl Detach {
 }
 
 impl Attach {
+    /// Sends `ATTACH`, and tells how far it is until the first pass ends.
     pub fn run(self) -> Result<()> {
         if let Some(stray) = &self.stray {
             let is_time = |text: &&String| duration_ms(text).is_ok();

@@ -51,6 +51,7 @@ copy out what is left of them, drop them, and load them again.")]
 }
 
 impl Check {
+    /// Fails when anything is damaged, after all of it was named.
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Log { dir } => check_log(&dir),

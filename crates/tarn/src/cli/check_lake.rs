@@ -52,6 +52,7 @@ pub struct CheckLake {
 }
 
 impl CheckLake {
+    /// Fails when a file is damaged, after all of them were named.
     pub fn run(self) -> Result<()> {
         let settings = self.flags.layers()?.settings().node.clone();
         runtime()?.block_on(self.check(&settings))

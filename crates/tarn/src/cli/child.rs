@@ -12,8 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use super::client::Target;
 
+/// The child process; it is killed when this is dropped.
 pub struct Server {
     child: Child,
+    /// Where it listens for PostgreSQL's clients.
     pub pg_port: u16,
 }
 
@@ -49,6 +51,7 @@ impl Server {
         bail!("the server did not start: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "))
     }
 
+    /// How to connect to it.
     pub fn target(&self) -> Target {
         Target::local(self.pg_port)
     }

@@ -47,6 +47,7 @@ pub struct Target {
 }
 
 impl Target {
+    /// A server of this machine, without users and encryption.
     pub fn local(port: u16) -> Target {
         Target {
             host: "127.0.0.1".into(),
@@ -137,6 +138,7 @@ fn is_password_missing(error: &tokio_postgres::Error) -> bool {
 
 /// One session. Dropping it closes the session on the server.
 pub struct Connection {
+    /// The driver, for whatever this file has no function for.
     pub client: Client,
     cancel: CancelToken,
     tls: Connector,

@@ -99,6 +99,7 @@ enum Style {
 }
 
 impl Config {
+    /// Prints each setting with its value and its origin; secrets are left out.
     pub fn run(self) -> Result<()> {
         let layers = self.flags.layers()?;
         let mut shown = layers.settings().clone();

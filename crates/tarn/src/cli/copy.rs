@@ -89,6 +89,7 @@ impl<'a> Copy<'a> {
         Ok(self.n_acknowledged)
     }
 
+    /// Rows that the server has said it has, in statements that are done.
     pub fn n_acknowledged(&self) -> u64 {
         self.n_acknowledged
     }

@@ -40,6 +40,7 @@ pub struct Demo {
 }
 
 impl Demo {
+    /// Loads, asks, changes, delivers, asks again; its folder is removed at the end, unless `--keep` was said and all went well.
     pub fn run(self) -> Result<()> {
         ensure!(self.sf >= 0.002 && self.sf <= 100.0, "--sf takes 0.002 to 100");
         if let Some(folder) = self.data_dir.as_ref().filter(|folder| folder.exists()) {

@@ -108,6 +108,7 @@ struct Parsed {
 }
 
 impl Load {
+    /// Loads one file after the other; an error says how many rows are in already.
     pub fn run(self) -> Result<()> {
         let delimiter = u8::try_from(self.delimiter).context("--delimiter takes one ASCII character")?;
         let mut sources = Vec::new();

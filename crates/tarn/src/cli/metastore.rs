@@ -71,6 +71,7 @@ Then start the server with `metastore` set to the target, and the same data fold
 }
 
 impl MetastoreCommand {
+    /// Copies, checks or migrates; the servers that write to it are to be stopped.
     pub fn run(self) -> Result<()> {
         let settings = settings()?;
         let typed = |text: &str| MetastoreLocation::typed(text, &settings);

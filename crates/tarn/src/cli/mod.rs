@@ -66,6 +66,7 @@ enum Command {
     Demo(demo::Demo),
 }
 
+/// The whole program: reads the command line, runs one command, says what went wrong.
 pub fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,

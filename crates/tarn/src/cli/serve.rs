@@ -39,6 +39,7 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Serves until it is asked to stop, by a signal or, where that was wanted, by the end of stdin.
     pub fn run(self) -> Result<()> {
         // What it writes is for this user alone, wherever it is.
         umask(Mode::S_IRWXG | Mode::S_IRWXO);

@@ -46,6 +46,7 @@ pub enum SslMode {
 }
 
 impl SslMode {
+    /// What is asked of the server before the handshake.
     pub fn wanted(self) -> Wanted {
         match self {
             SslMode::Disable => Wanted::Disable,

@@ -50,6 +50,7 @@ enum What {
 }
 
 impl User {
+    /// Changes the document of users; the server is to be stopped.
     pub fn run(self) -> Result<()> {
         match self.what {
             What::Create { name, superuser: _, flags } => {

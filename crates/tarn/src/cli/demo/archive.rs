@@ -20,7 +20,9 @@ use crate::cli::output::{grouped, table};
 const HOURS: u64 = 20;
 const FILES_PER_HOUR: u64 = 10;
 const ROWS_PER_FILE: u64 = 5_000;
+/// Of the whole archive.
 pub const FILES: u64 = HOURS * FILES_PER_HOUR;
+/// Of the whole archive.
 pub const ROWS: u64 = FILES * ROWS_PER_FILE;
 
 /// One line of all is about this, wherever the dice put it.

@@ -18,6 +18,7 @@ CREATE TABLE lineitem (
   PRIMARY KEY (l_orderkey, l_linenumber)
 ) WITH (delivery = '1 hour')";
 
+/// What each is called, and its text.
 pub const QUERIES: [(&str, &str); 5] = [
     ("count", "SELECT count(*) FROM lineitem"),
     ("key lookup", "SELECT * FROM lineitem WHERE l_orderkey = 1"),
@@ -45,6 +46,7 @@ impl Key {
     }
 }
 
+/// The sixteen columns of lineitem.
 pub fn schema() -> SchemaRef {
     LineItemArrow::schema_ref()
 }

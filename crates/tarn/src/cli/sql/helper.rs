@@ -15,10 +15,15 @@ use tokio::runtime::Handle;
 use super::known::Known;
 use crate::cli::client::Target;
 
+/// What the line editor asks while a person types.
 pub struct Typed {
+    /// The names that the server has.
     pub known: Known,
+    /// On which they are fetched.
     pub runtime: Handle,
+    /// The server that is asked.
     pub target: Target,
+    /// Completes names of files.
     pub files: FilenameCompleter,
     pub has_colours: bool,
 }

@@ -46,6 +46,7 @@ struct State {
 }
 
 impl Known {
+    /// Nothing is known yet.
     pub fn new() -> Known {
         let state = State { catalog: Arc::default(), fetched: None, is_asking: false, n_changes: 0 };
         Known { shared: Arc::new(Shared { state: Mutex::new(state), answered: Condvar::new() }) }

@@ -117,12 +117,16 @@ impl FromArgMatches for Texts {
 mod exit {
     /// What was asked for cannot be begun, or a `-c` failed
     pub const FAILED: u8 = 1;
+    /// The server was not reached, or the connection was lost.
     pub const NO_CONNECTION: u8 = 2;
+    /// A script ended at a statement that failed.
     pub const SCRIPT_FAILED: u8 = 3;
+    /// By a signal, as shells count it.
     pub const INTERRUPTED: u8 = 130;
 }
 
 impl Sql {
+    /// Runs what was given, or talks with a person.
     pub fn run(self) -> ExitCode {
         match self.session() {
             Ok((mut session, texts)) => {

@@ -26,11 +26,14 @@ struct ToFile {
 
 /// Places and lines of the terminal.
 pub struct Screen {
+    /// In characters.
     pub width: usize,
+    /// In lines.
     pub height: usize,
 }
 
 impl Out {
+    /// To stdout.
     pub fn new() -> Out {
         let is_terminal = io::stdout().is_terminal();
         let stdout = BufWriter::new(io::stdout());
@@ -88,6 +91,7 @@ impl Out {
         self.pager = command.stdin(Stdio::piped()).spawn().ok();
     }
 
+    /// A pager is open for this answer.
     pub fn has_pager(&self) -> bool {
         self.pager.is_some()
     }

@@ -22,16 +22,23 @@ use crate::cli::output::WRAPPED;
 /// How long a prompt waits for a server that is restarted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// One session of the console.
 pub struct Session {
+    /// How a lost connection is made anew.
     pub target: Target,
+    /// On which statements run.
     pub connection: Connection,
+    /// The connection's.
     pub runtime: Runtime,
+    /// How answers are shown.
     pub settings: Settings,
+    /// Where answers go.
     pub out: Out,
     /// What completion goes by; it is fetched beside the session
     pub known: Known,
     /// The last statement that was run
     pub last: String,
+    /// As far as the statements that were run tell.
     pub transaction: Transaction,
     /// Whether a person types: a lost connection is made anew
     pub is_interactive: bool,
@@ -44,6 +51,7 @@ pub struct Anew;
 
 /// Why a statement did not work, and where.
 pub struct Failure {
+    /// What is said of it.
     pub error: anyhow::Error,
     place: Option<Place>,
 }

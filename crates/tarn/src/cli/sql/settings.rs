@@ -26,16 +26,21 @@ pub enum Format {
 /// What a session was told.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// How rows are written.
     pub format: Format,
+    /// When rows are shown as records.
     pub expanded: Expanded,
     /// Values alone: no names of columns, no number of rows
     pub has_only_rows: bool,
     /// What stands for NULL in tables
     pub null: Option<String>,
+    /// Whether each answer says how long it took.
     pub has_timing: bool,
+    /// Whether long answers go through a pager.
     pub has_pager: bool,
     /// Rows of an answer that a terminal gets; 0 is all
     pub limit_rows: u64,
+    /// What `:name` stands for.
     pub variables: Variables,
 }
 
@@ -141,10 +146,12 @@ pub fn switch(word: Option<&str>, is: bool) -> Result<bool> {
     }
 }
 
+/// As `\pset` shows it.
 pub fn on_off(is: bool) -> &'static str {
     if is { "on" } else { "off" }
 }
 
+/// As `\x` takes and shows it.
 pub fn name_of_expanded(expanded: Expanded) -> &'static str {
     match expanded {
         Expanded::On => "on",

@@ -20,12 +20,14 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// Where rows for the server come from.
 pub struct Source<'a> {
+    /// Read to its end.
     pub reader: Box<dyn AsyncRead + Unpin + Send + 'a>,
     /// Bytes in it, if that is known
     pub size_bytes: Option<u64>,
 }
 
 impl<'a> Source<'a> {
+    /// Of unknown length.
     pub fn stdin() -> Source<'a> {
         Source { reader: Box::new(tokio::io::stdin()), size_bytes: None }
     }
@@ -35,6 +37,7 @@ impl<'a> Source<'a> {
         Source { reader: Box::new(text.as_bytes()), size_bytes: Some(text.len() as u64) }
     }
 
+    /// Errors: it cannot be opened.
     pub async fn file(path: &str) -> Result<Source<'a>> {
         let read = || format!("read {path}");
         let file = tokio::fs::File::open(path).await.with_context(read)?;
