@@ -48,6 +48,7 @@ struct File {
     metadata: Arc<ParquetMetaData>,
 }
 
+/// Adds requests, bytes and seconds of each query and page size.
 pub async fn run(sf: f64, link: Link, rounds: usize, report: &mut Report, progress: &impl Fn(&str)) -> Result<()> {
     let near: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     progress("cold: lineitem");

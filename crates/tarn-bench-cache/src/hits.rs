@@ -42,6 +42,7 @@ struct Filled {
     bytes: u64,
 }
 
+/// Adds rates and ratios of each page size and size of a read.
 pub async fn run(dir: &FsPath, sizes: &Sizes<'_>, report: &mut Report, progress: &impl Fn(&str)) -> Result<()> {
     let (bytes, rounds) = (sizes.bytes, sizes.rounds);
     let plain = dir.join("plain");

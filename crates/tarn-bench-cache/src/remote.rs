@@ -17,12 +17,14 @@ use object_store::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+/// How far away it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub latency: Duration,
     pub bytes_per_second: u64,
 }
 
+/// A store behind a link.
 #[derive(Debug)]
 pub struct Remote {
     inner: Arc<dyn ObjectStore>,
@@ -33,6 +35,7 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// The link is free.
     pub fn new(inner: Arc<dyn ObjectStore>, link: Link) -> Self {
         Remote { inner, link, free_at: Mutex::default(), requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }

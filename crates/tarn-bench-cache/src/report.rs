@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use serde_json::Value;
 
+/// What one run of the bench says.
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
@@ -34,10 +35,12 @@ struct Machine {
 }
 
 impl Report {
+    /// Without figures; the machine is looked at now.
     pub fn new() -> Self {
         Report { bench: "cache", parameters: BTreeMap::new(), machine: Machine::here(), figures: BTreeMap::new() }
     }
 
+    /// What it was asked to do.
     pub fn parameter(&mut self, name: &'static str, value: Value) {
         self.parameters.insert(name, value);
     }

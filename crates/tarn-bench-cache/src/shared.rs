@@ -21,6 +21,7 @@ const HOT_PAGES: u64 = 64;
 /// Pages that memory has room for.
 const ROOM_PAGES: u64 = 512;
 
+/// Adds how often pages were fetched, and how many of the hot ones were left.
 pub async fn run(report: &mut Report, progress: &impl Fn(&str)) -> Result<()> {
     progress("shared: 64 readers of 8 objects");
     let near: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

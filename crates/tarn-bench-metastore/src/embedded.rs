@@ -30,6 +30,7 @@ pub struct Cold {
     pub kept: u64,
 }
 
+/// All that was measured of it.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub fdatasync: Latency,
@@ -120,6 +121,7 @@ pub fn needed_bytes(size: &Size) -> u64 {
     size.blocks * of_block + 2 * size.hour_blocks * of_block + (1 << 30)
 }
 
+/// In a new folder, which is deleted by whoever made it.
 pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn Fn(&str)) -> Result<Report> {
     say("embedded: the disk alone");
     let fdatasync = measure::fdatasync(dir, calls * 10)?;

@@ -19,6 +19,7 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// Of one call at least.
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |share: f64| {
@@ -32,6 +33,7 @@ impl Latency {
     }
 }
 
+/// In milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
@@ -83,6 +85,7 @@ pub fn paced_fdatasync(dir: &Path, per_s: u64, calls: u64, n_bytes: usize) -> Re
     Ok(Latency::of(times))
 }
 
+/// In all folders below, in no order.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_owned()];
@@ -95,6 +98,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The lengths of all files below.
 pub fn bytes_on_disk(dir: &Path) -> Result<u64> {
     files(dir)?.iter().try_fold(0, |sum, path| Ok(sum + fs::metadata(path)?.len()))
 }
@@ -109,6 +113,7 @@ pub fn forget_pages(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// For who is not root.
 pub fn free_bytes(dir: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(dir)?;
     Ok(stat.f_bavail * stat.f_frsize)

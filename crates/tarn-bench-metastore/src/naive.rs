@@ -11,6 +11,7 @@ use tokio_postgres::NoTls;
 use crate::measure::Latency;
 use crate::workload::{Extent, Size, block_metadata, clauses};
 
+/// What was measured of one hour, and what that comes to.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub blocks: u64,
@@ -21,6 +22,7 @@ pub struct Report {
     pub scaled_ms: f64,
 }
 
+/// Makes one hour's rows in tables of its own, and fetches and tests all of them.
 pub async fn run(url: &str, size: Size, calls: usize, say: &dyn Fn(&str)) -> Result<Report> {
     say("naive Postgres: whole filters");
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;

@@ -13,6 +13,7 @@ use crate::workload::{ASKED_COLUMNS, Size, asked_columns, clauses};
 /// All hours there are.
 pub const EVERY: i64 = i64::MAX / 2;
 
+/// One kind of question.
 #[derive(Debug, Serialize)]
 pub struct Asked {
     pub blocks: u64,
@@ -21,6 +22,7 @@ pub struct Asked {
     pub bytes_read: u64,
 }
 
+/// All kinds of questions.
 #[derive(Debug, Serialize)]
 pub struct Reads {
     pub list_hour: Latency,
@@ -80,6 +82,7 @@ async fn probe(metastore: &dyn Metastore, table: TableId, hours: i64, asked: u64
     Ok(Asked { blocks: asked, latency, bytes_read: probed.bytes_read })
 }
 
+/// Of these columns of all blocks of these hours.
 pub async fn block_metadata(
     metastore: &dyn Metastore,
     table: TableId,

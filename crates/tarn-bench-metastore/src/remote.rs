@@ -25,6 +25,7 @@ use crate::writes::{Commits, Pace, tidy, write};
 /// Blocks that are put in by one commit, as attaching an archive does.
 const COMMIT_BLOCKS: u64 = 16;
 
+/// All that was measured of it.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// What the hours before the newest are made of.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::reads::Reads;
 use crate::{embedded, naive, remote};
 
+/// What one run of the bench says.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub bench: &'static str,
@@ -22,12 +23,14 @@ pub struct Report {
     pub failures: BTreeMap<&'static str, String>,
 }
 
+/// A number and its unit.
 #[derive(Debug, Serialize)]
 pub struct Figure {
     pub value: f64,
     pub unit: &'static str,
 }
 
+/// Where it was measured.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     pub cpu: String,
@@ -38,6 +41,7 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// As the system tells it now.
     pub fn here() -> Self {
         let first = |path: &str, name: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
@@ -64,6 +68,7 @@ impl Report {
         self.figures.insert(name.into(), Figure { value, unit });
     }
 
+    /// Figures of the embedded backend.
     pub fn add_embedded(&mut self, of: &embedded::Report) {
         let columns = &of.reads.columns_hour.latency;
         self.figure("bloom_50k_warm_ms", "ms", of.reads.probe_all.latency.p50_ms);
@@ -84,6 +89,7 @@ impl Report {
         self.add_reads("embedded", &of.reads);
     }
 
+    /// Figures of a backend behind a network, and how many times slower it is than the embedded one.
     pub fn add_remote(&mut self, name: &'static str, of: &remote::Report) {
         self.figure(format!("{name}_block_writes_per_s"), "blocks/s", of.commits.blocks_per_s);
         self.figure(format!("{name}_block_writes_p50_ms"), "ms", of.commits.latency.p50_ms);
@@ -98,6 +104,7 @@ impl Report {
         self.add_ratio(format!("vs_{name}"), of.reads.probe_all.latency.p50_ms);
     }
 
+    /// Figures of the first model.
     pub fn add_naive(&mut self, of: &naive::Report) {
         self.figure("naive_postgres_hour_ms", "ms", of.latency.p50_ms);
         self.figure("naive_postgres_50k_scaled_ms", "ms", of.scaled_ms);
@@ -129,6 +136,7 @@ impl Report {
         self.figure(format!("{name}_columns_2k_bytes_read"), "bytes", columns as f64);
     }
 
+    /// To read.
     pub fn table(&self) -> String {
         let Machine { cpu, cores, memory_mb, commit, .. } = &self.machine;
         let mut out = format!("metastore on {cpu} ({cores} cores, {memory_mb} MB), commit {commit}\n");

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+/// A server and how it is reached; stopped when this is dropped, if it was started here.
 pub struct Service {
     pub url: String,
     /// `None`: somebody else's.

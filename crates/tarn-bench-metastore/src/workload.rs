@@ -17,6 +17,7 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
+/// Of the blocks, since the Unix epoch.
 pub const FIRST_HOUR: i64 = 490_000;
 const COMMON: [&str; 4] = ["connection", "refused", "timeout", "retry"];
 const RARE: &str = "deadbeef";
@@ -53,10 +54,12 @@ pub enum Extent {
 }
 
 impl Size {
+    /// That have blocks.
     pub fn hours(&self) -> u64 {
         self.blocks.div_ceil(self.hour_blocks)
     }
 
+    /// Of the block with this number.
     pub fn hour(&self, block: u64) -> i64 {
         FIRST_HOUR + (block / self.hour_blocks) as i64
     }
@@ -66,6 +69,7 @@ impl Size {
 pub struct Random(pub u64);
 
 impl Random {
+    /// SplitMix64.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -74,6 +78,7 @@ impl Random {
     }
 }
 
+/// Two columns, a time, which is the key, and a text; the others of a block are known by their ids alone.
 pub fn schema(name: &str) -> TableSchema {
     let column = |name: &str, data_type| Column {
         id: ColumnId(0),
@@ -127,6 +132,7 @@ pub fn asked_columns(of: u32) -> Vec<ColumnId> {
     (0..ASKED_COLUMNS).map(|n| ColumnId(1 + n * (of / ASKED_COLUMNS))).collect()
 }
 
+/// Of the block with this number: the same in every run.
 pub fn block_metadata(number: u64, size: &Size, extent: Extent) -> BlockMetadata {
     let asked = asked_columns(size.columns);
     let is_kept = |id: u32| matches!(extent, Extent::Whole | Extent::Columns) || asked.contains(&ColumnId(id));

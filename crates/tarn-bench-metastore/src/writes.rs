@@ -14,6 +14,7 @@ use crate::measure::Latency;
 
 const MAINTENANCE_BYTES: u64 = 64 << 20;
 
+/// What commits took.
 #[derive(Debug, Serialize)]
 pub struct Commits {
     pub blocks_per_s: f64,

@@ -35,20 +35,24 @@ const QUERIES: [(&str, &str, bool); 7] = [
     ("q6", Q6, true),
 ];
 
+/// TPC-H's first query: nearly all rows, in four groups.
 pub const Q1: &str = "SELECT l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice), sum(l_extendedprice * (1 - l_discount)), \
     avg(l_quantity), avg(l_discount), count(*) FROM lineitem WHERE l_shipdate <= DATE '1998-09-02' GROUP BY l_returnflag, l_linestatus ORDER BY 1, 2";
 
+/// TPC-H's sixth query: a fiftieth of the rows, in one sum.
 pub const Q6: &str = "SELECT sum(l_extendedprice * l_discount) FROM lineitem WHERE l_shipdate >= DATE '1994-01-01' \
     AND l_shipdate < DATE '1995-01-01' AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24";
 
 /// Rows that are recent when the union is measured.
 const N_RECENT: u64 = 100_000;
 
+/// A row by its whole key.
 pub const LOOKUP: &str = "SELECT * FROM lineitem WHERE l_orderkey = $1 AND l_linenumber = $2";
 
 /// Keys looked up in one run.
 const N_LOOKUPS: usize = 500;
 
+/// Loads lineitem, asks Tarn and DuckDB in turns, then changes rows and asks again.
 pub async fn run(common: &Common) -> Result<Report> {
     let scratch = scratch(common.scratch.as_deref())?;
     let mut report = Report::new("adhoc");

@@ -82,6 +82,7 @@ const QUESTIONS: [Question; 2] = [
     },
 ];
 
+/// Makes the archive in a folder of its own, and measures.
 pub async fn run(options: &Options) -> Result<Report> {
     let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("archive");
@@ -89,6 +90,7 @@ pub async fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
+/// As [`run`], in a folder and for a report that others use, too.
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
     let (n_files, rows_per_file) = if options.quick { (60, 1_000) } else { (2_000, 10_000) };
     let archive =

@@ -17,6 +17,7 @@ use s3s_fs::FileSystem;
 /// Bytes that are read from the disk at once.
 const PIECE: u64 = 256 << 10;
 
+/// Folders as buckets, for `s3s`.
 pub struct Buckets {
     files: FileSystem,
     root: PathBuf,

@@ -16,6 +16,7 @@ use parquet::arrow::ArrowWriter;
 use tpchgen::generators::LineItemGenerator;
 use tpchgen_arrow::LineItemArrow;
 
+/// Lineitem with its key, as the benchmark declares it.
 pub const CREATE_TABLE: &str = "
 CREATE TABLE lineitem (
   l_orderkey bigint NOT NULL, l_partkey bigint NOT NULL, l_suppkey bigint NOT NULL, l_linenumber integer NOT NULL,
@@ -27,6 +28,7 @@ CREATE TABLE lineitem (
 
 const BATCH_ROWS: usize = 32_768;
 
+/// The rows in an Arrow file.
 pub struct LineItem {
     path: PathBuf,
     pub n_rows: u64,
@@ -47,6 +49,7 @@ impl LineItem {
         Ok(LineItem { path, n_rows })
     }
 
+    /// The sixteen columns of lineitem.
     pub fn schema() -> SchemaRef {
         LineItemArrow::schema_ref()
     }

@@ -23,6 +23,7 @@ use crate::buckets::Buckets;
 
 /// Whom it lets in: name and secret.
 pub const CREDENTIALS: (&str, &str) = ("reader", "secret");
+/// That it says it is in.
 pub const REGION: &str = "us-east-1";
 
 /// How much the line may be ahead after it was idle: timers are this inexact.
@@ -37,6 +38,7 @@ pub struct Line {
     pub bytes_per_s: u64,
 }
 
+/// A store that is served by this process, and counts what it is asked.
 pub struct FarStore {
     /// `http://127.0.0.1:port`
     pub endpoint: String,
@@ -72,6 +74,7 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Of every kind.
     pub fn requests(&self) -> u64 {
         self.gets + self.heads + self.lists + self.puts + self.deletes
     }
@@ -102,10 +105,12 @@ impl FarStore {
         ]
     }
 
+    /// From the next request on.
     pub fn set_line(&self, line: Line) {
         self.served.state().line = line;
     }
 
+    /// What was asked since the last call.
     pub fn take_asked(&self) -> Asked {
         std::mem::take(&mut self.served.state().asked)
     }

@@ -12,6 +12,7 @@ use crate::report::{Report, fdatasync_ms};
 use crate::scratch::scratch;
 use crate::server::Server;
 
+/// Loads on a fresh server, run after run.
 pub async fn run(common: &Common) -> Result<Report> {
     let scratch = scratch(common.scratch.as_deref())?;
     let mut report = Report::new("load");

@@ -24,6 +24,7 @@ const METHODS: [&str; 4] = ["GET", "POST", "PUT", "DELETE"];
 const SERVICES: [&str; 8] = ["orders", "payments", "search", "cart", "users", "stock", "mail", "auth"];
 const OUTCOMES: [&str; 4] = ["done", "connection refused by upstream", "timeout, will retry", "cache miss"];
 
+/// How large the archive is.
 #[derive(Debug, Clone, Copy)]
 pub struct Archive {
     pub n_files: u64,

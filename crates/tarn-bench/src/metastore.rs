@@ -36,6 +36,7 @@ pub struct Options {
     no_archive: bool,
 }
 
+/// Runs the bench of the metastore as a program of its own, then the archive, and puts both into one report.
 pub async fn run(options: &Options) -> Result<()> {
     let mut report = stores(options)?;
     if !options.no_archive {

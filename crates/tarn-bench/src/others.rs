@@ -11,6 +11,7 @@ use crate::far_store::{CREDENTIALS, REGION};
 use crate::logs::BUCKET;
 use crate::report::ms_since;
 
+/// An engine with its defaults, but for what the bench says.
 pub struct DataFusion {
     session: SessionContext,
 }

@@ -70,6 +70,7 @@ for line in sys.stdin:
         print(json.dumps({'error': str(error)}), file=answers, flush=True)
 ";
 
+/// A process that runs one statement at a time and times it.
 pub struct Engine {
     name: &'static str,
     child: Child,
@@ -101,6 +102,7 @@ impl Engine {
         Self::start("the generator", python, TPCDS, remedy)
     }
 
+    /// ClickHouse as the library chdb.
     pub fn clickhouse(python: &Path) -> Result<Engine> {
         let remedy = "import chdb (make bench-tpch installs it; --python-chdb names the Python)";
         Self::start("clickhouse", python, CLICKHOUSE, remedy)

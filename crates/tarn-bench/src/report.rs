@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::Serialize;
 
+/// What one run of a bench says.
 #[derive(Serialize)]
 pub struct Report {
     pub bench: &'static str,
@@ -17,6 +18,7 @@ pub struct Report {
     pub figures: BTreeMap<String, Figure>,
 }
 
+/// A median, and what it is of.
 #[derive(Serialize)]
 pub struct Figure {
     pub value: f64,
@@ -24,6 +26,7 @@ pub struct Figure {
     pub runs: Vec<f64>,
 }
 
+/// Where it was measured.
 #[derive(Serialize)]
 pub struct Machine {
     pub cpu: String,
@@ -34,10 +37,12 @@ pub struct Machine {
 }
 
 impl Report {
+    /// Without figures; the machine is looked at now.
     pub fn new(bench: &'static str) -> Report {
         Report { bench, parameters: BTreeMap::new(), machine: Machine::here(), figures: BTreeMap::new() }
     }
 
+    /// What it was asked to do.
     pub fn parameter(&mut self, name: &'static str, value: impl Into<serde_json::Value>) {
         self.parameters.insert(name, value.into());
     }
@@ -55,6 +60,7 @@ impl Report {
         value
     }
 
+    /// One JSON object, or a table.
     pub fn print(&self, json: bool) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if json {

@@ -34,6 +34,7 @@ pub fn program(named: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
+/// The child process; it is killed when this is dropped.
 pub struct Server {
     child: Child,
     pub client: Client,
@@ -91,6 +92,7 @@ impl Server {
         Ok(rows.collect())
     }
 
+    /// Runs a statement to its end; its rows are read and forgotten.
     pub async fn execute(&self, sql: &str) -> Result<()> {
         self.rows(sql).await.map(drop)
     }

@@ -6,7 +6,7 @@ use url::Url;
 /// The parts of an address that were given.
 #[derive(Default, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// A name, an address, or the folder of a socket.
+    /// A name or an IP address, without brackets.
     pub host: Option<String>,
     /// `None`: the one that the console takes by default.
     pub port: Option<u16>,

@@ -94,7 +94,7 @@ pub(crate) struct Cut<'a> {
     pub given: &'a [usize],
     /// Of columns whose bounds not all blocks have.
     pub known: &'a Known,
-    /// How many groups to make, about equal in rows.
+    /// How many groups to make at most.
     pub partitions: usize,
     /// Whether each piece says its bounds.
     pub bounded: bool,

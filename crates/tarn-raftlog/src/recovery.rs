@@ -41,7 +41,7 @@ const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Opens a log, or makes one in an empty folder. When it returns, all that was acknowledged is there, by its places,
 /// and what follows was cut off; else the report says what is lost, or it is refused and nothing was changed. Cost:
-/// reads seals and the newest segment, and writes two blocks and a seal.
+/// reads the seals of all segments, and those segments whole that have none.
 pub fn open(
     disk: Arc<dyn Disk>,
     options: Options,

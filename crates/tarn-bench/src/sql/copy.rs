@@ -21,6 +21,7 @@ const FORMATS: [&str; 2] = ["text", "binary"];
 /// As much as clients send at once.
 const MESSAGE_BYTES: usize = 64 << 10;
 
+/// Both formats are in memory before the clock runs.
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
     let data = LineItem::make(options.sf, scratch)?;
     let server = Server::start_with(Some(&options.tarn()?), &scratch.join("copy"), &[]).await?;

@@ -39,6 +39,7 @@ const QUERIES_PER_RUN: usize = 20;
 /// Keyed statements of one run; its figure is their median.
 const KEYED_PER_RUN: usize = 500;
 
+/// The two builds take turns.
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
     let base = options.base.as_deref().context("`cost` compares with the program that --base names")?;
     let data = LineItem::make(options.sf, scratch)?;

@@ -63,6 +63,7 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of all parts, unless some are named.
     pub fn is_asked(&self, part: Part) -> bool {
         match self.parts.as_slice() {
             [] => part != Part::Cost || self.base.is_some(),
@@ -70,6 +71,7 @@ impl Options {
         }
     }
 
+    /// The program under test, as a whole path.
     pub fn tarn(&self) -> Result<PathBuf> {
         Ok(std::path::absolute(crate::server::program(self.tarn.as_deref())?)?)
     }

@@ -11,6 +11,7 @@ use super::{copy, cost, suites};
 use crate::report::Report;
 use crate::scratch::scratch;
 
+/// Runs the parts that are asked for, one after the other.
 pub async fn run(options: &Options) -> Result<Report> {
     ensure!(options.sf > 0.0 && options.runs > 0, "--sf takes more than 0, --runs 1 and more");
     let scratch = scratch(options.scratch.as_deref())?;

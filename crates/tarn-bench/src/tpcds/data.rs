@@ -16,6 +16,7 @@ use crate::python::Engine;
 
 const N_QUERIES: usize = 99;
 
+/// The Parquet files, and the queries.
 pub struct Data {
     folder: PathBuf,
     made: Made,
@@ -62,6 +63,7 @@ impl Data {
         Ok(Data { folder: folder.to_owned(), made })
     }
 
+    /// Of each table.
     pub fn rows(&self) -> &BTreeMap<String, u64> {
         &self.made.rows
     }

@@ -45,6 +45,7 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of all queries, unless some are named.
     pub fn is_asked(&self, query: u8) -> bool {
         self.queries.is_empty() || self.queries.contains(&query)
     }

@@ -4,27 +4,32 @@ use std::collections::BTreeMap;
 
 use crate::report::{Report, median};
 
+/// What is known of all queries.
 #[derive(Default)]
 pub struct Summary {
     queries: BTreeMap<u8, Query>,
 }
 
+/// What is known of one query.
 #[derive(Default)]
 pub struct Query {
     /// Milliseconds of each run.
     pub ours: Vec<f64>,
+    /// Milliseconds of each of DuckDB's runs.
     pub theirs: Vec<f64>,
     /// What is wrong, in a line; `None`: nothing.
     pub wrong: Option<String>,
 }
 
 impl Summary {
+    /// Says on stderr how it went.
     pub fn add(&mut self, number: u8, query: Query) {
         let said = query.wrong.as_deref().unwrap_or("right");
         eprintln!("q{number:02} {:>10.1} ms, duckdb {:>8.1}: {said}", median(&query.ours), median(&query.theirs));
         self.queries.insert(number, query);
     }
 
+    /// Queries whose answers are not DuckDB's, and what is wrong.
     pub fn wrong(&self) -> impl Iterator<Item = (u8, &str)> {
         self.queries.iter().filter_map(|(number, query)| Some((*number, query.wrong.as_deref()?)))
     }

@@ -18,6 +18,7 @@ use crate::far_store::{FarStore, Line};
 use crate::report::{Report, ms_since};
 use crate::server::Server;
 
+/// Every query in every way that is asked for; servers are started one after the other.
 pub async fn measure(
     options: &Options,
     workspace: &Workspace,

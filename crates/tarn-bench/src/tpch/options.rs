@@ -67,10 +67,12 @@ pub enum Store {
 }
 
 impl Options {
+    /// All queries, unless some are named.
     pub fn asked(&self) -> impl Iterator<Item = &'static Query> + use<'_> {
         QUERIES.iter().filter(|query| self.queries.is_empty() || self.queries.contains(&query.number))
     }
 
+    /// The delay and the bandwidth of the far store.
     pub fn line(&self) -> Line {
         Line { latency: self.latency, bytes_per_s: self.bandwidth }
     }

@@ -3,6 +3,7 @@
 //! One text for all engines. Two differences to the benchmark's own: Q15 has a common table expression for its view, and Q13's count has its name
 //! inside. Q11's fraction depends on the scale factor.
 
+/// One query, and by which columns its rows are in order.
 pub struct Query {
     pub number: u8,
     text: &'static str,
@@ -16,6 +17,7 @@ macro_rules! query {
     };
 }
 
+/// By number.
 pub const QUERIES: [Query; 22] = [
     query!(1, "q01", [0, 1]),
     query!(2, "q02", [0, 2, 1, 3]),
@@ -51,6 +53,7 @@ pub const JOINS: [u8; 4] = [2, 5, 10, 17];
 pub const AGGREGATES: [u8; 2] = [1, 6];
 
 impl Query {
+    /// Its text; one parameter goes with the scale factor.
     pub fn sql(&self, sf: f64) -> String {
         self.text.trim_end().replace(":fraction", &format!("{:.10}", 0.0001 / sf))
     }

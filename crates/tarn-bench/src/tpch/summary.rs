@@ -9,6 +9,7 @@ use super::queries::{AGGREGATES, JOINS, SCANS};
 use super::way::{Run, Way};
 use crate::report::{Report, median};
 
+/// What all runs said.
 #[derive(Default)]
 pub struct Summary {
     runs: BTreeMap<(u8, Way), Vec<Run>>,
@@ -17,10 +18,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// A run of Tarn.
     pub fn add(&mut self, query: u8, way: Way, run: Run) {
         self.runs.entry((query, way)).or_default().push(run);
     }
 
+    /// A run of another engine, on the same files.
     pub fn add_rival(&mut self, query: u8, name: &'static str, ms: f64) {
         self.rivals.entry((query, name)).or_default().push(ms);
     }
@@ -30,6 +33,7 @@ impl Summary {
         *self.n_rows.entry(query).or_insert(n_rows)
     }
 
+    /// `None`: no run of it has ended.
     pub fn n_rows(&self, query: u8) -> Option<usize> {
         self.n_rows.get(&query).copied()
     }

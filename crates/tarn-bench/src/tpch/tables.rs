@@ -27,6 +27,7 @@ const AHEAD: usize = 4;
 
 type Reader = Box<dyn RecordBatchReader + Send>;
 
+/// One table, as it is declared and made.
 pub struct Table {
     pub name: &'static str,
     key: &'static str,
@@ -35,6 +36,7 @@ pub struct Table {
     rows: fn(f64) -> Reader,
 }
 
+/// In an order in which they may be loaded.
 pub const TABLES: [Table; 8] = [
     keyed("region", "r_regionkey", |sf| Box::new(RegionArrow::new(RegionGenerator::new(sf, 1, 1)))),
     keyed("nation", "n_nationkey", |sf| Box::new(NationArrow::new(NationGenerator::new(sf, 1, 1)))),
@@ -80,6 +82,7 @@ impl Table {
         Ok(format!("CREATE TABLE {} ({columns}, PRIMARY KEY ({})) WITH ({with})", self.name, self.key))
     }
 
+    /// Its columns.
     pub fn schema(&self) -> SchemaRef {
         (self.rows)(0.001).schema()
     }

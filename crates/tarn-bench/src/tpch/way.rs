@@ -47,10 +47,12 @@ impl Way {
         }
     }
 
+    /// Its files are behind the line.
     pub fn is_far(self) -> bool {
         !matches!(self, Way::LocalOff | Way::LocalWarm)
     }
 
+    /// Which layers are on.
     pub fn caches(self) -> Caches {
         match self {
             Way::FarOff | Way::LocalOff => Caches::Off,
@@ -70,6 +72,7 @@ impl Way {
         }
     }
 
+    /// How often each query is run in it, beside the run that fills.
     pub fn rounds(self, options: &Options) -> usize {
         match self {
             Way::FarOff => 0,

@@ -32,6 +32,7 @@ const LOADING: (&str, &str) = ("TARN_VERSIONS_KEPT_MS", "10s");
 /// Nothing else runs while a query is timed.
 const MEASURING: (&str, &str) = ("TARN_BACKGROUND", "false");
 
+/// A folder with the tables in it.
 pub struct Workspace {
     folder: PathBuf,
     made: Made,
@@ -134,6 +135,7 @@ impl Workspace {
         self.folder.join("store")
     }
 
+    /// Of each table.
     pub fn rows(&self) -> &BTreeMap<String, u64> {
         &self.made.rows
     }
