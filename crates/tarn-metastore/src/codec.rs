@@ -31,9 +31,13 @@ const HAS_CHECKSUMS: u8 = 2;
 
 /// What is kept of one block, as it stands in front of the commit that adds its file.
 pub struct BlockMetadataRecord {
+    /// Whose file it is.
     pub table: TableId,
+    /// Of the file: block metadata is found by it.
     pub hour: i64,
+    /// Whose block it is.
     pub file: FileId,
+    /// What is kept of the block.
     pub block_metadata: BlockMetadata,
 }
 
@@ -63,8 +67,11 @@ pub fn decode_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataR
 /// Where the parts of a block metadata frame's payload are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockMetadataOffsets {
+    /// Whose file it is.
     pub table: TableId,
+    /// Of the file.
     pub hour: i64,
+    /// Which block of which file.
     pub block: BlockRef,
     /// 0: no bloom.
     pub n_chunks: u32,
@@ -442,7 +449,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads what [`put_stats`] wrote.
+    /// Reads what `put_stats` wrote.
     pub fn column_stats(&mut self) -> Decoded<ColumnStats> {
         Ok(ColumnStats {
             column: ColumnId(self.u32()?),
@@ -494,7 +501,7 @@ impl Reader<'_> {
         (0..self.count()?).map(|_| self.text().map(Arc::from)).collect()
     }
 
-    /// Reads what [`put_chunk`] wrote; `shapes` are those of the same record.
+    /// Reads what `put_chunk` wrote; `shapes` are those of the same record.
     pub fn chunk(&mut self, shapes: &[Arc<str>]) -> Decoded<ColumnChunk> {
         let shape = self.u64()?;
         let known = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));

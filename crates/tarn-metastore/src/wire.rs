@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?.to_vec()).or_else(|_| malformed("text is not UTF-8"))
     }
 
-    /// What [`put_option`] wrote.
+    /// What `put_option` wrote.
     pub fn option(&mut self) -> Decoded<Option<Value>> {
         if self.bytes.first() == Some(&u8::MAX) {
             self.byte()?;
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What [`put_value`] wrote; numbers beyond their type are malformed.
+    /// What `put_value` wrote; numbers beyond their type are malformed.
     pub fn value(&mut self) -> Decoded<Value> {
         let narrow = |value: i64| Malformed(format!("{value} is out of its type's range"));
         Ok(match self.byte()? {

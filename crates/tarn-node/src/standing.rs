@@ -17,8 +17,9 @@ use crate::snapshot::Opened;
 /// How far one tablet is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TabletStanding {
-    /// Its full name.
+    /// The full name of its table.
     pub table: String,
+    /// By its id, which is also that of its group in the log.
     pub tablet: TabletId,
     /// Visible.
     pub applied: SeqNo,

@@ -24,7 +24,7 @@ pub struct Meta {
     pub floor_term: u64,
     /// The index of the last entry; `floor` when there is none.
     pub last: u64,
-    /// What the host set by [`crate::Batch::set_state`], such as Raft's hard state.
+    /// What the host set by [`crate::Batch::state`], such as Raft's hard state.
     pub state: Option<Bytes>,
     /// What the host put beside it, by key.
     pub pairs: Arc<BTreeMap<Bytes, Bytes>>,

@@ -36,7 +36,7 @@ pub struct LoadedBatch {
 
 /// One segment file, read.
 pub struct Loaded {
-    /// The first of the two copies that is whole.
+    /// The newer of its two copies, of those that are whole.
     pub header: SegmentHeader,
     /// Both copies of the header are whole and alike.
     pub header_is_whole: bool,

@@ -41,7 +41,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Where a disk cache lies, and what it may take.
 #[derive(Debug)]
 pub(crate) struct DiskCacheOptions {
-    /// Made if absent. Nothing else may lie in it.
+    /// Made if absent. What else lies in it is deleted.
     pub folder: PathBuf,
     /// Room for files, whole blocks counted.
     pub max_bytes: u64,
