@@ -40,9 +40,7 @@ pub struct Alter {
 pub enum Kind {
     /// Or an archive; PostgreSQL takes views and indexes here, too.
     Table,
-    /// A view.
     View,
-    /// A sequence.
     Sequence,
 }
 
@@ -106,7 +104,6 @@ pub enum Action {
 /// A column that goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropColumn {
-    /// Its name.
     pub column: String,
     pub if_exists: bool,
     /// Whether what depends on it goes along.

@@ -27,7 +27,6 @@ pub struct DropCache {
 /// `CACHE TABLE …`
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheTable {
-    /// Its name.
     pub table: String,
     /// What reads the rows that are meant.
     pub query: Statement,

@@ -21,11 +21,8 @@ pub struct Comment {
 /// What it is said of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Commented {
-    /// A table.
     Table,
-    /// A view.
     View,
-    /// A type.
     Type,
     /// One of the table's, or of the view's.
     Column(String),

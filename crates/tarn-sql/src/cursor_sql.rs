@@ -40,7 +40,6 @@ pub struct Head {
 /// `FETCH` or `MOVE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetch {
-    /// Its name.
     pub cursor: String,
     /// Where it goes, and which rows it gives on the way.
     pub step: Step,

@@ -42,7 +42,6 @@ pub enum SchemaChange {
 /// Who a schema is to belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// By name.
     Named(String),
     /// `CURRENT_USER` and its kin.
     Asking,

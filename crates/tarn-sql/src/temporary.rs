@@ -79,7 +79,6 @@ impl Own {
         self.tables.values().any(|own| own.handle.schema().id == table && own.on_commit == OnCommit::Keep)
     }
 
-    /// By name.
     pub fn sequences(&self) -> impl Iterator<Item = (&String, &Arc<Mutex<Sequence>>)> {
         self.sequences.iter()
     }

@@ -181,7 +181,6 @@ pub enum What {
     Relation(TableId),
     /// A table is to name it when it commits.
     Index(TableId),
-    /// A type.
     Type(TypeId),
     /// A function.
     Function(FunctionId),

@@ -52,9 +52,7 @@ pub enum TypeChange {
 /// Where a label comes: behind all others, if nothing is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
-    /// This label.
     Before(String),
-    /// This label.
     After(String),
 }
 

@@ -38,7 +38,6 @@ use crate::view_columns::may_read;
 pub(super) struct Added {
     /// The table with it.
     pub to: TableSchema,
-    /// Of the column.
     pub id: ColumnId,
     /// What is asked of all rows, beside.
     pub checks: Vec<SaidCheck>,
@@ -59,7 +58,6 @@ pub(super) enum InOlderRows {
 /// A column whose rows are written anew, with what they have in it.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenAnew {
-    /// Of the column.
     pub id: ColumnId,
     /// Of the rows that are there.
     pub expr: String,
@@ -68,7 +66,6 @@ pub(super) struct WrittenAnew {
 /// A column of another type.
 #[derive(Debug, Clone)]
 pub(super) struct Retyped {
-    /// Of the column.
     pub id: ColumnId,
     /// What it is called.
     pub column: String,
