@@ -22,6 +22,7 @@
 //! assert_eq!(footers.stats().entries, 0);
 //! assert_eq!(store.stats().reads, 0);
 //! ```
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod affinity;

@@ -24,6 +24,7 @@ pub struct Address {
 
 /// Why an address cannot be used. The address itself is not told: there may be a password in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// It is no URL, has another scheme, or is no UTF-8 behind its percent signs.
     #[error("the address is not one: {reason}; postgresql://user@host:5433/database is")]

@@ -25,6 +25,7 @@ impl Command<'_> {
 
 /// What is wrong with the words of a command.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// A quote that begins in it does not end.
     #[error("\\{command}: a quote is not closed")]

@@ -61,6 +61,7 @@ enum Words {
 
 /// What completes a text.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Completion {
     /// Each replaces the text from byte `from` up to the cursor
     Words { from: usize, words: Vec<String> },

@@ -22,6 +22,7 @@
 //! assert_eq!(table, "┌─────┐\n│ x   │\n╞═════╡\n│ a;b │\n└─────┘\n");
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod address;

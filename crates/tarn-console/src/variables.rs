@@ -22,6 +22,7 @@ pub struct Variables {
 
 /// Why a variable is not set.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// Nothing could ask for such a variable.
     #[error("{name:?} is not a name of a variable: letters, digits and _ are")]

@@ -18,6 +18,7 @@
 //! # std::fs::remove_dir_all(&dir).unwrap();
 //! # Ok::<(), tarn_feed::Error>(())
 //! ```
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod changes;

@@ -10,6 +10,7 @@
 //!   status; what fails later ends the answer with an `error` beside `results`.
 //! - *How long.* A client must send its request, and read on, within `http_timeout_ms`.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod login;

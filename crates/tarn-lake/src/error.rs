@@ -9,6 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong, with all that its text needs; [`Error::kind`] says what the caller can do.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// The object store failed, or does not have the object.
     #[error("{action} {path}")]

@@ -26,6 +26,7 @@
 //! # });
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;

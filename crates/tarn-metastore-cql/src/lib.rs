@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod patience;

@@ -12,6 +12,7 @@
 //!
 //! It must never know Parquet, DataFusion, or who asks; tokio-postgres has its room here.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bytes;

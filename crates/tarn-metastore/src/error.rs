@@ -12,6 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong, with all that its text needs; [`Error::kind`] says what the caller can do.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// Choose another name.
     #[error("table \"{name}\" already exists")]

@@ -18,6 +18,7 @@
 //! # }).unwrap();
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(any(test, feature = "contract"), allow(clippy::unwrap_used))]
 
 mod error;

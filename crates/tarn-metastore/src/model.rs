@@ -140,6 +140,7 @@ pub struct CommitInfo {
 
 /// A change of the catalog.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Definition {
     /// A new table at version 0, without files. The ids of table, columns and tablets are assigned, the given ones only say which
     /// columns the options mean.

@@ -27,6 +27,7 @@ const RECENT_VERSIONS: usize = 4;
 
 /// One change, as it is logged.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Record {
     /// A table that was not there, at version 0.
     Create { schema: Arc<TableSchema>, at_ms: i64 },

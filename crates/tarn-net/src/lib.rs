@@ -3,6 +3,7 @@
 //! - [`places`]: who may come in, and who makes room. [`descriptors`]: how many files may be open, and for whom.
 //! - [`tls`]: how a connection is encrypted. [`stream`]: in clear or encrypted, one type.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod descriptors;

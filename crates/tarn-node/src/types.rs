@@ -47,6 +47,7 @@ pub struct UserType {
 /// What it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum TypeKind {
     /// These labels, in their order.
     Enum { labels: Vec<String> },

@@ -6,6 +6,7 @@
 //! (values in), `send` (answers out), `startup`, `login`, `connection`, `errors`. How values are written is `tarn-sql`'s, which COPY and
 //! HTTP share.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod connection;

@@ -16,6 +16,7 @@
 //!
 //! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
 //! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod always_a_row;

@@ -31,6 +31,7 @@ pub enum ErrorKind {
 /// Everything the log can refuse.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// The disk refused, before anything of the caller's was written.
     #[error("{action} {path}: {source}")]

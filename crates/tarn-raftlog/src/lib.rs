@@ -33,6 +33,7 @@
 //! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `shared`, `submit`, `lane`, `pipeline`,
 //! `commit`, `head`, `recovery`, `gc`.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[cfg(any(feature = "raft-rs", feature = "openraft"))]

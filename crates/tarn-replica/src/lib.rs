@@ -32,6 +32,7 @@
 //! assert_eq!(replica.propose(batch.finish())?, (Some(SeqNo(1)), Outcome::Applied { affected: 1 }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;

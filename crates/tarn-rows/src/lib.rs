@@ -42,6 +42,7 @@
 //! assert!(snapshot.hidden()?.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod audit;

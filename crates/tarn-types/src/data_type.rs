@@ -75,6 +75,7 @@ pub enum DataType {
 /// The type of an array's items: every [`DataType`] but an array. In an enum of its own, so that a type stays small and is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "they are the types of those names")]
 pub enum ItemType {
     Bool,
     Int16,

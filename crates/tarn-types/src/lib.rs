@@ -44,6 +44,7 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod address;

@@ -15,6 +15,7 @@
 //! # }).unwrap();
 //! ```
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod listen;

@@ -67,6 +67,7 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
 
 /// A setting that cannot be applied: names the setting, the value and what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the text of each says what its fields are")]
 pub enum Error {
     /// Nothing has this name.
     #[error("unknown setting `{name}` in {origin}; `tarn config` lists all settings")]

@@ -227,6 +227,7 @@ pub async fn a_probe_never_drops_a_block_that_has_the_keys(metastore: Backend) {
     assert_eq!(all.kept.len() as usize, keys.len());
 }
 
+/// A probe for one token keeps the blocks whose filters Parquet's own reader finds it in, and no others.
 #[cfg(test)]
 pub async fn a_probe_equals_sbbf(metastore: Backend) {
     let mut runner = TestRunner::deterministic();

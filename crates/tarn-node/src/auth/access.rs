@@ -30,6 +30,7 @@ impl Privilege {
 
 /// One change of users or rights, as somebody asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Access {
     /// A user who was not there.
     CreateUser { name: String, attributes: Attributes },

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Who asks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Principal {
     /// Nobody has proved who they are.
     #[default]
@@ -33,6 +34,7 @@ impl Principal {
 
 /// What is about to be done.
 #[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Action<'a> {
     /// What concerns the session alone, or is in every catalog: transactions, settings of the session, names of tables.
     Session,
