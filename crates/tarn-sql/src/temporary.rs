@@ -79,6 +79,7 @@ impl Own {
         self.tables.values().any(|own| own.handle.schema().id == table && own.on_commit == OnCommit::Keep)
     }
 
+    /// In the order of their names.
     pub fn sequences(&self) -> impl Iterator<Item = (&String, &Arc<Mutex<Sequence>>)> {
         self.sequences.iter()
     }
