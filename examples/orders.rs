@@ -38,7 +38,8 @@ async fn work(client: &mut Client) -> Result<(), Box<dyn Error>> {
     let row = client.query_one(&by_key, &[&42_i64]).await?;
     println!("order 42: {} owes {} cents", row.get::<_, String>(0), row.get::<_, i64>(1));
 
-    // One writing statement, held until COMMIT. Was a row changed meanwhile, COMMIT fails with 40001 and nothing is written.
+    // One writing statement, held until COMMIT. Was a row changed meanwhile, COMMIT fails with 40001 and nothing is
+    // written.
     let transaction = client.transaction().await?;
     let n_rows =
         transaction.execute("UPDATE example_orders SET cents = cents - 100 WHERE buyer = 'buyer 3'", &[]).await?;

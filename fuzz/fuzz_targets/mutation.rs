@@ -1,4 +1,5 @@
-//! Any bytes as a mutation batch: an error, or a batch that can be walked and says the same about itself as its rows do.
+//! Any bytes as a mutation batch: an error, or a batch that can be walked and says the same about itself as its rows
+//! do.
 #![no_main]
 
 use bytes::Bytes;

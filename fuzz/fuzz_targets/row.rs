@@ -1,4 +1,5 @@
-//! Any bytes as a stored row, as its cells, and as a patch of other cells: errors, never a panic, and a patch of sound cells is sound.
+//! Any bytes as a stored row, as its cells, and as a patch of other cells: errors, never a panic, and a patch of sound
+//! cells is sound.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any text is parsed, or refused, within its bounds: no panic, no statement too deep to be copied, printed and dropped.
+//! Any text is parsed, or refused, within its bounds: no panic, no statement too deep to be copied, printed and
+//! dropped.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! What reads the bytes of clients: those sources of `tarn-sql` and `tarn-pg` that need no DataFusion, under the names that they have there.
+//! What reads the bytes of clients: those sources of `tarn-sql` and `tarn-pg` that need no DataFusion, under the names
+//! that they have there.
 #![allow(dead_code)]
 
 extern crate self as tarn_sql;

@@ -1,4 +1,5 @@
-//! The Postgres type of a column, for what is fuzzed: the server's `rows` tells it of any result, and needs DataFusion for that.
+//! The Postgres type of a column, for what is fuzzed: the server's `rows` tells it of any result, and needs DataFusion
+//! for that.
 
 use arrow::datatypes::Field;
 use pgwire::api::Type;

@@ -1,7 +1,8 @@
 //! In which order is everything measured?
 //!
-//! Round by round; in a round the disk first, then cell by cell, and within a cell the engines one after another, another one first each
-//! time. What is compared is thus measured seconds apart on the same file system, and a slow minute hits all sides.
+//! Round by round; in a round the disk first, then cell by cell, and within a cell the engines one after another,
+//! another one first each time. What is compared is thus measured seconds apart on the same file system, and a slow
+//! minute hits all sides.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Which workloads are there, and what are they called?
 //!
-//! A cell of the grid is named `sync/64g/16w/1k` (durable or `os`, groups, writers, entry size); `sync/1024g/16w/1k/x32` has 32 groups in
-//! each commit. There is no cell with more writers than groups: a Raft group has one appender.
+//! A cell of the grid is named `sync/64g/16w/1k` (durable or `os`, groups, writers, entry size);
+//! `sync/1024g/16w/1k/x32` has 32 groups in each commit. There is no cell with more writers than groups: a Raft group
+//! has one appender.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! What can the disk itself do, so that nobody is compared with the impossible?
 //!
-//! The limit of a durable commit is one write of the frame's size to blocks that were written before, with `O_DIRECT | O_DSYNC`: one
-//! command to the device. Beside it `fdatasync` after a buffered write (over old blocks, and growing the file), and sequential bandwidth.
+//! The limit of a durable commit is one write of the frame's size to blocks that were written before, with `O_DIRECT |
+//! O_DSYNC`: one command to the device. Beside it `fdatasync` after a buffered write (over old blocks, and growing the
+//! file), and sequential bandwidth.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -29,7 +30,8 @@ pub fn limit_name(entry_bytes: u64) -> String {
     format!("disk_limit_{entry_bytes}b_p50_us")
 }
 
-/// Nanoseconds, sorted, of `n` durable writes of the frame of an entry; nothing where the file system refuses `O_DIRECT`.
+/// Nanoseconds, sorted, of `n` durable writes of the frame of an entry; nothing where the file system refuses
+/// `O_DIRECT`.
 pub fn limit(dir: &Path, entry_bytes: u64, n: usize) -> Result<Vec<u32>> {
     let path = dir.join("disk-limit");
     let buffer = Aligned::new(MIB);
@@ -59,8 +61,8 @@ pub fn limit_figures(entry_bytes: u64, mut times: Vec<u32>) -> Answer {
     answer
 }
 
-/// Answers `fdatasync_overwrite_p50_us`, `fdatasync_append_p50_us` (4 KiB each), `sequential_direct_mb_s` (left out where the file system
-/// refuses it) and `sequential_buffered_mb_s`.
+/// Answers `fdatasync_overwrite_p50_us`, `fdatasync_append_p50_us` (4 KiB each), `sequential_direct_mb_s` (left out
+/// where the file system refuses it) and `sequential_buffered_mb_s`.
 pub fn general(dir: &Path, n_writes: usize) -> Result<Answer> {
     let path = dir.join("disk-general");
     let mut answer = Answer::default();

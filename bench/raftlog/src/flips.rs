@@ -1,8 +1,9 @@
 //! One byte of a log changes while nobody looks. Who says so?
 //!
-//! A small log is written, every commit acknowledged as durable, and its process ends without closing. For each try the folder is copied,
-//! one bit is flipped in the newest file (the one that holds the last entry), in a byte between its first entry and its last that is not
-//! zero (padding carries nothing), and the copy is opened and compared. *Silent* is a try in which acknowledged entries are gone though opening said nothing, or other bytes come back.
+//! A small log is written, every commit acknowledged as durable, and its process ends without closing. For each try the
+//! folder is copied, one bit is flipped in the newest file (the one that holds the last entry), in a byte between its
+//! first entry and its last that is not zero (padding carries nothing), and the copy is opened and compared. *Silent*
+//! is a try in which acknowledged entries are gone though opening said nothing, or other bytes come back.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -55,8 +56,8 @@ pub fn run(children: &Children, job: &Job, scratch: &Path, n_tries: u64) -> Resu
     Ok(answer)
 }
 
-/// The file, relative to the folder, that holds the last entry, and its bytes from the first entry in it to the end of the last, those
-/// that are not zero.
+/// The file, relative to the folder, that holds the last entry, and its bytes from the first entry in it to the end of
+/// the last, those that are not zero.
 fn newest(dir: &Path, job: &Job) -> Result<(PathBuf, Vec<u64>)> {
     let mut found = None;
     let last = checked_payload(job.groups, job.entries, job.entry_bytes);

@@ -1,8 +1,8 @@
 //! What does one measuring process do, and what does it answer?
 //!
-//! Each measurement runs in a process of its own, so that its CPU time, its bytes written and its memory are those of one engine and
-//! one cell. The job is one JSON object in the last argument; the answer is one JSON object on the last line of stdout. The Go program
-//! in `bench/badger` takes the same jobs: a field changed here changes there.
+//! Each measurement runs in a process of its own, so that its CPU time, its bytes written and its memory are those of
+//! one engine and one cell. The job is one JSON object in the last argument; the answer is one JSON object on the last
+//! line of stdout. The Go program in `bench/badger` takes the same jobs: a field changed here changes there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! How does our log store compare? tarn-raftlog, raft-engine, RocksDB and Badger on the same work, disk and minute.
 //!
-//! `tarn-bench raftlog` runs this program; `make bench-raftlog` builds it. Progress goes to stderr; `--json` prints one object on stdout:
-//! bench, parameters, machine, figures, grid, failures. Figures are reported, never asserted. How each engine is configured, and why,
-//! stands at the head of its file in `engines/` and of `bench/badger/main.go`.
+//! `tarn-bench raftlog` runs this program; `make bench-raftlog` builds it. Progress goes to stderr; `--json` prints one
+//! object on stdout: bench, parameters, machine, figures, grid, failures. Figures are reported, never asserted. How
+//! each engine is configured, and why, stands at the head of its file in `engines/` and of `bench/badger/main.go`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -48,7 +48,8 @@ struct Cli {
     /// Print the tables of docs/benchmarks-raftlog.md on stdout
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Measure nothing: print a report that was saved as JSON before; of several, their rounds count as those of one run
+    /// Measure nothing: print a report that was saved as JSON before; of several, their rounds count as those of one
+    /// run
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
     /// Only cells whose name contains one of these, as sync/64g/16w or queries

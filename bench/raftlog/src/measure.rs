@@ -13,8 +13,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Counters {
     /// Seconds of all threads, user and system.
     pub cpu_s: f64,
-    /// Bytes the kernel accounts to this process as written to storage. A page that is written back and dirtied again counts again, and
-    /// of a large folio the whole, though only its dirty blocks are written: too much where old blocks are overwritten in the page cache.
+    /// Bytes the kernel accounts to this process as written to storage. A page that is written back and dirtied again
+    /// counts again, and of a large folio the whole, though only its dirty blocks are written: too much where old
+    /// blocks are overwritten in the page cache.
     accounted_bytes: u64,
     /// Bytes, writes and flushes the whole device completed, for whomever.
     device_bytes: u64,
@@ -49,7 +50,8 @@ impl Counters {
         }
     }
 
-    /// Bytes written, where everything was flushed at the end: what is accounted to the process, but no more than the device wrote.
+    /// Bytes written, where everything was flushed at the end: what is accounted to the process, but no more than the
+    /// device wrote.
     pub fn flushed_bytes(self) -> u64 {
         if self.device_bytes == 0 { self.accounted_bytes } else { self.accounted_bytes.min(self.device_bytes) }
     }

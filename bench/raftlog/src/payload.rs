@@ -1,8 +1,8 @@
 //! Which bytes are written?
 //!
-//! Entries that compress about two to one: of every 64 bytes, 32 are random and 32 are one repeated byte. Two generators: a pool of
-//! distinct payloads for speed (no two within one commit are equal, or an engine that compresses whole batches would find them), and one
-//! payload per (group, index) where every byte is checked afterwards.
+//! Entries that compress about two to one: of every 64 bytes, 32 are random and 32 are one repeated byte. Two
+//! generators: a pool of distinct payloads for speed (no two within one commit are equal, or an engine that compresses
+//! whole batches would find them), and one payload per (group, index) where every byte is checked afterwards.
 
 use bytes::Bytes;
 

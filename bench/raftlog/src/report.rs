@@ -1,4 +1,5 @@
-//! What was measured, where, and how often? One JSON object of the same form as the other benches of Tarn, plus the grid.
+//! What was measured, where, and how often? One JSON object of the same form as the other benches of Tarn, plus the
+//! grid.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,8 +57,8 @@ pub struct Machine {
 }
 
 impl Report {
-    /// Adds the rounds of a later run of the same bench: each figure becomes the median of all runs. Where and on what it was measured stays
-    /// as this report says.
+    /// Adds the rounds of a later run of the same bench: each figure becomes the median of all runs. Where and on what
+    /// it was measured stays as this report says.
     pub fn add_rounds(&mut self, other: Report) {
         merge(&mut self.figures, other.figures);
         for row in other.grid {

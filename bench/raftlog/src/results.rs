@@ -1,7 +1,8 @@
 //! All numbers by cell, engine and round, and the named figures that follow from them.
 //!
-//! A ratio is taken within one round, both sides a few seconds apart, and the figure is the median of the rounds. `*_vs_*` of commits and
-//! reopening: how many times better Tarn is; of latencies and CPU: Tarn's over the other's, so less is better.
+//! A ratio is taken within one round, both sides a few seconds apart, and the figure is the median of the rounds.
+//! `*_vs_*` of commits and reopening: how many times better Tarn is; of latencies and CPU: Tarn's over the other's, so
+//! less is better.
 
 use std::collections::BTreeMap;
 

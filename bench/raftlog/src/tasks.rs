@@ -118,8 +118,8 @@ fn time<T>(seconds: f64, mut call: impl FnMut() -> Result<T>) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e6 / calls as f64)
 }
 
-/// Answers `space_over_live` (disk in use when it is quiet again), `space_over_bound` (over 1.5 times live and four of our segments),
-/// `space_peak_over_live` and `bytes_per_user_byte`.
+/// Answers `space_over_live` (disk in use when it is quiet again), `space_over_bound` (over 1.5 times live and four of
+/// our segments), `space_peak_over_live` and `bytes_per_user_byte`.
 fn overwrite(job: &Job, engine: &dyn Engine) -> Result<Answer> {
     let before = Counters::now(&job.dir);
     let pool = Pool::new(job.entry_bytes);
@@ -167,8 +167,8 @@ fn acknowledge(job: &Job, engine: &dyn Engine) -> Result<Answer> {
     Ok(Answer::default())
 }
 
-/// Answers `lost` (acknowledged entries that are not there), `wrong` (other bytes came back), `refused` (reads that named the damage) and
-/// `reported` (1 if opening said that something was cut off).
+/// Answers `lost` (acknowledged entries that are not there), `wrong` (other bytes came back), `refused` (reads that
+/// named the damage) and `reported` (1 if opening said that something was cut off).
 fn check(job: &Job, engine: &dyn Engine, reported: bool) -> Result<Answer> {
     let (mut lost, mut wrong, mut refused) = (0.0, 0.0, 0.0);
     for group in 1..=job.groups {

@@ -1,9 +1,11 @@
 //! Task `commits`: how many commits a second, how late, at what cost?
 //!
-//! Groups are dealt out to writers in ranges: a Raft group has one appender. Each writer goes round its groups, `groups_per_commit` of them
-//! in one commit, one entry each, and truncates a group in the commit that makes it exceed `keep` by a tenth. The log is filled up to
-//! `keep` before; in the durable cells with many groups in a commit it is then turned over twice, so that what is counted are files in use
-//! again and space being reclaimed, not the first fill. A commit counts if it began and ended inside the measured time. Beside the writers one thread asks the engine for space.
+//! Groups are dealt out to writers in ranges: a Raft group has one appender. Each writer goes round its groups,
+//! `groups_per_commit` of them in one commit, one entry each, and truncates a group in the commit that makes it exceed
+//! `keep` by a tenth. The log is filled up to `keep` before; in the durable cells with many groups in a commit it is
+//! then turned over twice, so that what is counted are files in use again and space being reclaimed, not the first
+//! fill. A commit counts if it began and ended inside the measured time. Beside the writers one thread asks the engine
+//! for space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -108,7 +110,8 @@ impl<'a> Writer<'a> {
 }
 
 /// Answers `commits_per_s`, `entries_per_s`, `p50_us`, `p99_us`, `p999_us`, `cpu_us_per_entry`, `bytes_per_user_byte`,
-/// `device_writes_per_commit`, `device_flushes_per_commit`, `disk_over_live`, and `fsyncs_per_commit` where the engine knows.
+/// `device_writes_per_commit`, `device_flushes_per_commit`, `disk_over_live`, and `fsyncs_per_commit` where the engine
+/// knows.
 pub fn run(job: &Job, engine: &dyn Engine) -> Result<Answer> {
     let pool = Pool::new(job.entry_bytes);
     let mut writers: Vec<Writer<'_>> = (0..job.writers).map(|which| Writer::new(which, job, &pool)).collect();

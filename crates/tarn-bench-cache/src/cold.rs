@@ -1,5 +1,5 @@
-//! What does a cold read move, by page size? The columns that TPC-H queries read of lineitem, row group by row group, as a Parquet reader
-//! asks for them; and single data pages, as a lookup does.
+//! What does a cold read move, by page size? The columns that TPC-H queries read of lineitem, row group by row group,
+//! as a Parquet reader asks for them; and single data pages, as a lookup does.
 
 use std::ops::Range;
 use std::sync::Arc;

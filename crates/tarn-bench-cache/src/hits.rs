@@ -1,7 +1,9 @@
-//! How fast is a hit? Folder and memory beside sequential reads of one file, alternating, with the system's page cache and without.
+//! How fast is a hit? Folder and memory beside sequential reads of one file, alternating, with the system's page cache
+//! and without.
 //!
-//! One reader, one range after the other, on a worker of the runtime as in the server. `plain` reads into one buffer that is used again:
-//! nothing can be faster. `plain_owned` reads into a new buffer each time, as whoever hands out bytes must.
+//! One reader, one range after the other, on a worker of the runtime as in the server. `plain` reads into one buffer
+//! that is used again: nothing can be faster. `plain_owned` reads into a new buffer each time, as whoever hands out
+//! bytes must.
 
 use std::fs::File;
 use std::io::Write;
@@ -152,7 +154,8 @@ impl Filled {
     }
 }
 
-/// One cache with the object in its folder alone, opened anew, and one with it in memory alone. The stores behind them are gone.
+/// One cache with the object in its folder alone, opened anew, and one with it in memory alone. The stores behind them
+/// are gone.
 async fn fill(plain: &FsPath, folder: &FsPath, bytes: u64, page_bytes: u64) -> Result<(Filled, Filled)> {
     let path = Path::from("object");
     let inner: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

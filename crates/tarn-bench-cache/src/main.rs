@@ -1,6 +1,7 @@
 //! What does the page cache bring and cost, by itself? Prints its figures; progress goes to standard error.
 //!
-//! - `hits`: reads that the folder or memory answers, beside sequential reads of one file of the same size in the same rounds.
+//! - `hits`: reads that the folder or memory answers, beside sequential reads of one file of the same size in the same
+//!   rounds.
 //! - `cold`: the columns of TPC-H queries of lineitem, over a store that is 30 ms and 80 MB/s away, by page size.
 //! - `shared`: what 64 readers of 8 objects fetch, and what a scan leaves of what was hot.
 

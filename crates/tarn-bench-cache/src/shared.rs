@@ -1,4 +1,5 @@
-//! What do readers share? 64 readers of 8 objects, cold; and what is left of 64 hot pages after a scan of four times the room.
+//! What do readers share? 64 readers of 8 objects, cold; and what is left of 64 hot pages after a scan of four times
+//! the room.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -115,7 +115,8 @@ fn cold_process(dir: &Path) -> Result<Cold> {
     Ok(serde_json::from_slice(&out.stdout)?)
 }
 
-/// The most that lies on the disk at once: filters and columns, the log that was not deleted yet, packs that are being made one.
+/// The most that lies on the disk at once: filters and columns, the log that was not deleted yet, packs that are being
+/// made one.
 pub fn needed_bytes(size: &Size) -> u64 {
     let of_block = u64::from(size.chunks) * 32 + u64::from(size.columns) * 90;
     size.blocks * of_block + 2 * size.hour_blocks * of_block + (1 << 30)

@@ -1,8 +1,9 @@
 //! How fast are the metastore's backends under one workload?
 //!
-//! `tarn-bench metastore` runs this program; `make bench-metastore` builds it. Progress goes to standard error; `--json` prints one object:
-//! bench, parameters, machine, figures, all measurements by backend, failures. Figures are reported, never asserted. What is put in and asked
-//! stands at the head of `workload.rs`; what the stores behind a network get less of, at the head of `remote.rs`.
+//! `tarn-bench metastore` runs this program; `make bench-metastore` builds it. Progress goes to standard error;
+//! `--json` prints one object: bench, parameters, machine, figures, all measurements by backend, failures. Figures are
+//! reported, never asserted. What is put in and asked stands at the head of `workload.rs`; what the stores behind a
+//! network get less of, at the head of `remote.rs`.
 
 mod embedded;
 mod measure;

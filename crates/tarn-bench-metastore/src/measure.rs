@@ -54,8 +54,8 @@ pub fn fdatasync(dir: &Path, calls: usize) -> Result<Latency> {
     Ok(Latency::of(times))
 }
 
-/// The least that a log can do that syncs what it is given: appends of `n_bytes`, due `per_s` times a second, to space that is taken
-/// already; those that are due together share a sync. Timed as the commits are.
+/// The least that a log can do that syncs what it is given: appends of `n_bytes`, due `per_s` times a second, to space
+/// that is taken already; those that are due together share a sync. Timed as the commits are.
 pub fn paced_fdatasync(dir: &Path, per_s: u64, calls: u64, n_bytes: usize) -> Result<Latency> {
     let path = dir.join("fdatasync");
     let file = File::create(&path)?;

@@ -1,6 +1,7 @@
 //! What was the first model like: Postgres with a row a block that has the whole filter, tested by the client?
 //!
-//! The published 30 s came from it. One hour is put in, all of it is fetched and tested, warm; more hours cost as much each.
+//! The published 30 s came from it. One hour is put in, all of it is fetched and tested, warm; more hours cost as much
+//! each.
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;

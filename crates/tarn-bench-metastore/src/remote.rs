@@ -1,7 +1,8 @@
 //! What do the backends behind a network do in which time?
 //!
-//! The newest hour is put in whole. Of the others a store gets what a search reads and little else ([`Extent`]): whole, 50,000 filters are 13 GB,
-//! and twice that while Cassandra compacts. A search of 50,000 blocks then reads as many rows of the same size as it would of whole ones.
+//! The newest hour is put in whole. Of the others a store gets what a search reads and little else ([`Extent`]): whole,
+//! 50,000 filters are 13 GB, and twice that while Cassandra compacts. A search of 50,000 blocks then reads as many rows
+//! of the same size as it would of whole ones.
 
 use std::ops::Range;
 use std::path::Path;

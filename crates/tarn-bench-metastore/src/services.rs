@@ -1,4 +1,5 @@
-//! Where are the servers? Somebody's, or started for this run with the scripts of the tests, on folders that go when it ends.
+//! Where are the servers? Somebody's, or started for this run with the scripts of the tests, on folders that go when it
+//! ends.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

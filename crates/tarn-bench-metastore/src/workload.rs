@@ -1,8 +1,8 @@
 //! Which blocks are put in, and what is asked of them?
 //!
-//! Hours of 2,000 one-block files under paths as archives have them. Filters are half full, as filters of the right size are: their
-//! bits are random. Four tokens are in every block and a fifth in three of them, because a store that stops at the first token that no block
-//! has would otherwise look at one row instead of five.
+//! Hours of 2,000 one-block files under paths as archives have them. Filters are half full, as filters of the right
+//! size are: their bits are random. Four tokens are in every block and a fifth in three of them, because a store that
+//! stops at the first token that no block has would otherwise look at one row instead of five.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub struct Size {
 pub enum Extent {
     /// All of its filter and all its columns.
     Whole,
-    /// A filter of the same size with 64 chunks that are not empty, those that are asked for among them, and the columns that are asked
-    /// for. A search reads the same; the store holds less.
+    /// A filter of the same size with 64 chunks that are not empty, those that are asked for among them, and the
+    /// columns that are asked for. A search reads the same; the store holds less.
     Slots,
     /// The same for stores that keep empty chunks: a filter of 64 chunks.
     Small,

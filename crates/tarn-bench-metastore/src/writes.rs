@@ -72,8 +72,8 @@ pub async fn write(
                 let mut begun = Instant::now();
                 if let Some(per_s) = per_s {
                     let due = start + Duration::from_nanos(number * 1_000_000_000 / per_s);
-                    // A stall counts for all that it holds up: who comes late began when it was due. A timer that fires late is
-                    // none.
+                    // A stall counts for all that it holds up: who comes late began when it was due. A timer that fires
+                    // late is none.
                     if begun < due {
                         tokio::time::sleep_until(due.into()).await;
                         begun = Instant::now();

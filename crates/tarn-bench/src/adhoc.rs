@@ -1,10 +1,12 @@
-//! `tarn-bench adhoc`: five ad-hoc queries of a published comparison (docs/sources.md, 1.9), beside DuckDB on the same Parquet.
+//! `tarn-bench adhoc`: five ad-hoc queries of a published comparison (docs/sources.md, 1.9), beside DuckDB on the same
+//! Parquet.
 //!
-//! Tarn is timed over the Postgres wire, DuckDB inside its process: Tarn's figures contain the protocol. Both fetch all rows. The sides
-//! alternate, after one run of each that does not count. Ratios are Tarn over DuckDB: below 1 Tarn wins.
+//! Tarn is timed over the Postgres wire, DuckDB inside its process: Tarn's figures contain the protocol. Both fetch all
+//! rows. The sides alternate, after one run of each that does not count. Ratios are Tarn over DuckDB: below 1 Tarn
+//! wins.
 //!
-//! What leaves of plans gave before is not used: else the engine would be compared with its own memory of the answer. What keeping it brings
-//! is told apart, as `fragments_…`: above 1 it is faster by so much.
+//! What leaves of plans gave before is not used: else the engine would be compared with its own memory of the answer.
+//! What keeping it brings is told apart, as `fragments_…`: above 1 it is faster by so much.
 
 use std::path::PathBuf;
 

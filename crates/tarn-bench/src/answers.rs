@@ -1,8 +1,8 @@
 //! Are two answers the same?
 //!
-//! Integers, decimals, dates and texts must be equal; what the other side has as a float (averages and quotients, which are decimals here) must be
-//! equal to nine digits or to the last digit that a decimal shows. Rows must come in the query's order; rows that are equal in it may change
-//! places.
+//! Integers, decimals, dates and texts must be equal; what the other side has as a float (averages and quotients, which
+//! are decimals here) must be equal to nine digits or to the last digit that a decimal shows. Rows must come in the
+//! query's order; rows that are equal in it may change places.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

@@ -1,9 +1,11 @@
-//! `tarn-bench archive`: one line in millions, in files that Tarn did not write; beside DuckDB and DataFusion on the same files.
+//! `tarn-bench archive`: one line in millions, in files that Tarn did not write; beside DuckDB and DataFusion on the
+//! same files.
 //!
-//! The archive is attached, and then asked for a rare word and for a trace id, on the local disk and in a store that answers each
-//! request after 30 ms. Tarn is timed over the Postgres wire, DuckDB in its process in Python, DataFusion in this one. They take turns, each
-//! run asks for another word, and the first run of each does not count. The others have what the files bring: footers, statistics,
-//! and Parquet's blooms on the trace id. Ratios are the other over Tarn: above 1 Tarn is faster.
+//! The archive is attached, and then asked for a rare word and for a trace id, on the local disk and in a store that
+//! answers each request after 30 ms. Tarn is timed over the Postgres wire, DuckDB in its process in Python, DataFusion
+//! in this one. They take turns, each run asks for another word, and the first run of each does not count. The others
+//! have what the files bring: footers, statistics, and Parquet's blooms on the trace id. Ratios are the other over
+//! Tarn: above 1 Tarn is faster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

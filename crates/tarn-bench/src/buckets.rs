@@ -1,4 +1,5 @@
-//! A folder as S3 buckets: what `s3s-fs` does, with ETags and conditions where it has none, and reads in pieces of a size that a bench can bear.
+//! A folder as S3 buckets: what `s3s-fs` does, with ETags and conditions where it has none, and reads in pieces of a
+//! size that a bench can bear.
 
 use std::fs::File;
 use std::io;

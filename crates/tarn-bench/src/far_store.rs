@@ -1,7 +1,8 @@
-//! An object store that is far away: folders served over S3's protocol by this process, behind a line with a delay and a bandwidth.
+//! An object store that is far away: folders served over S3's protocol by this process, behind a line with a delay and
+//! a bandwidth.
 //!
-//! The delay is that of each request, the bandwidth is shared by all answers. Both can be changed while it runs. What was asked is
-//! counted by kind, on this side of the line, so that failed requests and repeated ones count too.
+//! The delay is that of each request, the bandwidth is shared by all answers. Both can be changed while it runs. What
+//! was asked is counted by kind, on this side of the line, so that failed requests and repeated ones count too.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -18,7 +18,8 @@ pub async fn keys(server: &Server) -> Result<Vec<i64>> {
     Ok(keys)
 }
 
-/// Milliseconds of each of `n` statements of run `run`, ascending. `sql` has the order as `$1` and the line as `$2`; each run has other keys.
+/// Milliseconds of each of `n` statements of run `run`, ascending. `sql` has the order as `$1` and the line as `$2`;
+/// each run has other keys.
 pub async fn times(server: &Server, sql: &str, keys: &[i64], run: usize, n: usize) -> Result<Vec<f64>> {
     let statement = server.client.prepare(sql).await?;
     let mut times = Vec::with_capacity(n);

@@ -1,4 +1,5 @@
-//! `tarn-bench load`: how many rows per second does the front door take, end to end, and how much memory does that cost?
+//! `tarn-bench load`: how many rows per second does the front door take, end to end, and how much memory does that
+//! cost?
 //!
 //! Each run has a fresh server. The clock runs from the first byte of COPY to the last acknowledgement.
 

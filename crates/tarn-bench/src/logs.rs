@@ -1,6 +1,7 @@
 //! An archive as others write them: log lines in Parquet files, an hour a folder, zstd, blooms on the trace id.
 //!
-//! Each needle is in three lines of three files and nowhere else; everything else comes again in every file, or is random.
+//! Each needle is in three lines of three files and nowhere else; everything else comes again in every file, or is
+//! random.
 
 use std::fs::{self, File};
 use std::path::Path;

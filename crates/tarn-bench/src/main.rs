@@ -1,7 +1,8 @@
-//! How fast? Each command starts the shipped server, drives it as any client would, and reports figures with their runs.
+//! How fast? Each command starts the shipped server, drives it as any client would, and reports figures with their
+//! runs.
 //!
-//! `--json` prints one object on stdout: bench, parameters, machine, figures. Progress goes to stderr. Figures are reported, never
-//! asserted. A comparison runs both sides alternating, in the same invocation, on the same files.
+//! `--json` prints one object on stdout: bench, parameters, machine, figures. Progress goes to stderr. Figures are
+//! reported, never asserted. A comparison runs both sides alternating, in the same invocation, on the same files.
 
 mod adhoc;
 mod answers;
@@ -44,11 +45,14 @@ enum Bench {
     Load(Common),
     /// The metastore's backends on one generated workload, and an archive's search beside DuckDB and DataFusion
     Metastore(metastore::Options),
-    /// One line in millions, in Parquet files of others: Tarn, DuckDB and DataFusion on a local disk and in a store that is far away
+    /// One line in millions, in Parquet files of others: Tarn, DuckDB and DataFusion on a local disk and in a store
+    /// that is far away
     Archive(archive::Options),
-    /// All 22 TPC-H queries on a lake that is far away, with each cache and without, beside DuckDB and ClickHouse; and their answers
+    /// All 22 TPC-H queries on a lake that is far away, with each cache and without, beside DuckDB and ClickHouse; and
+    /// their answers
     Tpch(tpch::Options),
-    /// All 99 TPC-DS queries on attached Parquet files within little memory, beside DuckDB: which end, which are right, how long they take
+    /// All 99 TPC-DS queries on attached Parquet files within little memory, beside DuckDB: which end, which are right,
+    /// how long they take
     Tpcds(tpcds::Options),
     /// How far the SQL is PostgreSQL's: its regress files, generated statements, clients, TPC-DS; and what it costs
     Sql(sql::Options),
@@ -59,7 +63,8 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// The page cache alone: its hits beside plain reads of a file, cold reads by page size; `cache --help` shows the arguments
+    /// The page cache alone: its hits beside plain reads of a file, cold reads by page size; `cache --help` shows the
+    /// arguments
     #[command(disable_help_flag = true)]
     Cache {
         /// For the bench's own program

@@ -1,7 +1,7 @@
 //! `tarn-bench metastore`: the metastore's backends on one workload, and what an archive's reader sees of it.
 //!
-//! The backends are asked in a program of their own (`tarn-bench-metastore`), because this one must not know the inside; this hands it the arguments, asks
-//! the archive (`archive.rs`) too, and prints both as one.
+//! The backends are asked in a program of their own (`tarn-bench-metastore`), because this one must not know the
+//! inside; this hands it the arguments, asks the archive (`archive.rs`) too, and prints both as one.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

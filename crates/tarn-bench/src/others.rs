@@ -17,8 +17,8 @@ pub struct DataFusion {
 }
 
 impl DataFusion {
-    /// A table `logs` over a folder, or over what a store has under `s3://BUCKET/`. Filters are evaluated while files are read, filters'
-    /// blooms and page indexes used: the defaults, and what makes it quicker.
+    /// A table `logs` over a folder, or over what a store has under `s3://BUCKET/`. Filters are evaluated while files
+    /// are read, filters' blooms and page indexes used: the defaults, and what makes it quicker.
     pub async fn start(url: &str, endpoint: Option<&str>) -> Result<Self> {
         let mut config = SessionConfig::new();
         let parquet = &mut config.options_mut().execution.parquet;

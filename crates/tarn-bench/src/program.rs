@@ -1,7 +1,7 @@
 //! Benches that are programs of their own: `tarn-bench raftlog` and `tarn-bench cache`.
 //!
-//! What the log store is compared with has no place in this workspace, so that bench is built from one of its own by its make target; the cache's has the
-//! server's allocator. This hands it the arguments and lets it speak.
+//! What the log store is compared with has no place in this workspace, so that bench is built from one of its own by
+//! its make target; the cache's has the server's allocator. This hands it the arguments and lets it speak.
 
 use std::ffi::OsString;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The other sides that live in Python: DuckDB and ClickHouse (chdb), each in a process of its own, asked one statement at a time.
+//! The other sides that live in Python: DuckDB and ClickHouse (chdb), each in a process of its own, asked one statement
+//! at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -8,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::json;
 
-/// Reads a JSON object per line, runs its `sql`, answers with milliseconds (measured inside, all rows fetched), the number of rows, and
-/// with `cells` the rows: null, floats as numbers, everything else as text.
+/// Reads a JSON object per line, runs its `sql`, answers with milliseconds (measured inside, all rows fetched), the
+/// number of rows, and with `cells` the rows: null, floats as numbers, everything else as text.
 const DUCKDB: &str = "
 import duckdb
 connection = duckdb.connect(config={'allow_unsigned_extensions': 'true'})

@@ -129,7 +129,8 @@ pub fn ms_since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// The disk alone: milliseconds of one append of 4 KiB with fdatasync, to see what a commit cannot beat. Each run is a median.
+/// The disk alone: milliseconds of one append of 4 KiB with fdatasync, to see what a commit cannot beat. Each run is a
+/// median.
 pub fn fdatasync_ms(folder: &Path, runs: usize) -> Result<Vec<f64>> {
     let mut file = fs::File::create(folder.join("fdatasync"))?;
     let mut medians = Vec::with_capacity(runs);

@@ -156,7 +156,8 @@ impl Server {
     /// CPU time of the server so far, in seconds, to a hundredth: all its threads, user and system.
     pub fn cpu_s(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // Behind the name in parentheses, which may have spaces, come the fields from the third on; 14 and 15 are ticks.
+        // Behind the name in parentheses, which may have spaces, come the fields from the third on; 14 and 15 are
+        // ticks.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         let ticks: Vec<f64> = fields.skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
         ensure!(ticks.len() == 2, "no CPU time in /proc");

@@ -1,14 +1,15 @@
 //! Which worker should read this part of a file, so that the next query finds it near?
 //!
-//! Rendezvous hashing: every worker has a score for every part, and the two highest are its first and second choice. Who comes or goes moves
-//! only the parts that it takes or had; nothing is agreed on between workers. The part is a row group, not a file: a few large files are
-//! everybody's work.
+//! Rendezvous hashing: every worker has a score for every part, and the two highest are its first and second choice.
+//! Who comes or goes moves only the parts that it takes or had; nothing is agreed on between workers. The part is a row
+//! group, not a file: a few large files are everybody's work.
 //!
-//! A choice is a wish. A worker that has its share already is passed over for the second choice, and if both have theirs, whoever has the least
-//! reads past its cache ([`Ask::bypass`](crate::Ask)): nobody waits for a cache, and no third worker's is filled with it.
+//! A choice is a wish. A worker that has its share already is passed over for the second choice, and if both have
+//! theirs, whoever has the least reads past its cache ([`Ask::bypass`](crate::Ask)): nobody waits for a cache, and no
+//! third worker's is filled with it.
 //!
-//! Sources: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the share that bounds a worker's load: Mirrokni and others,
-//! "Consistent hashing with bounded loads" (2016).
+//! Sources: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the share that bounds a
+//! worker's load: Mirrokni and others, "Consistent hashing with bounded loads" (2016).
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -46,7 +47,8 @@ impl Placed {
     }
 }
 
-/// The workers that should have `part` near: first and second choice, by index. Without workers none, with one only the first.
+/// The workers that should have `part` near: first and second choice, by index. Without workers none, with one only the
+/// first.
 ///
 /// The same for the same names, in whatever order they are. Cost: a hash for each worker.
 pub fn choices<W: AsRef<str>>(workers: &[W], part: &Part<'_>) -> [Option<usize>; 2] {
@@ -63,9 +65,11 @@ pub fn choices<W: AsRef<str>>(workers: &[W], part: &Part<'_>) -> [Option<usize>;
     best.map(|scored| scored.map(|(.., idx)| idx))
 }
 
-/// Who reads each of `parts`, in their order; `None` without workers. Of workers with equal loads the earlier one is taken. `loads` is what each worker has to read already, in bytes.
+/// Who reads each of `parts`, in their order; `None` without workers. Of workers with equal loads the earlier one is
+/// taken. `loads` is what each worker has to read already, in bytes.
 ///
-/// No worker is given more than 125 % of the mean, by more than the last part that it takes. Cost: a hash for each worker and part.
+/// No worker is given more than 125 % of the mean, by more than the last part that it takes. Cost: a hash for each
+/// worker and part.
 pub fn place<W: AsRef<str>>(workers: &[W], mut loads: Vec<u64>, parts: &[Part<'_>]) -> Option<Vec<Placed>> {
     let n_workers = u64::try_from(workers.len()).ok().filter(|n| *n > 0)?;
     loads.resize(workers.len(), 0);

@@ -1,7 +1,9 @@
-//! How are the bytes of a file read so that they are what was written? A footer from the cache, pages that are near, the store.
+//! How are the bytes of a file read so that they are what was written? A footer from the cache, pages that are near,
+//! the store.
 //!
-//! Invariant: of a file whose checksums are known, nothing is handed on, and nothing kept near, that is not what was written. What is not is
-//! read once more, past everything that is near: then it is the file's damage, and no longer that of a copy or of the way here.
+//! Invariant: of a file whose checksums are known, nothing is handed on, and nothing kept near, that is not what was
+//! written. What is not is read once more, past everything that is near: then it is the file's damage, and no longer
+//! that of a copy or of the way here.
 
 use std::fmt;
 use std::ops::Range;
@@ -76,8 +78,8 @@ impl FileReaders {
         }
     }
 
-    /// Why a file of an archive cannot be read as it was attached: it is gone, or another one is there. `None`: it is the same, of the
-    /// lake, or nobody can say. One request.
+    /// Why a file of an archive cannot be read as it was attached: it is gone, or another one is there. `None`: it is
+    /// the same, of the lake, or nobody can say. One request.
     pub async fn lost(&self, file: &ObjectMeta) -> Option<Error> {
         let table = self.foreign.as_ref()?.table.to_string();
         let path = file.location.to_string();
@@ -102,7 +104,8 @@ impl fmt::Debug for FileReaders {
     }
 }
 
-/// Reads one file. Its errors are of this crate, however deep in a [`ParquetError::External`], where it knows more than the store said.
+/// Reads one file. Its errors are of this crate, however deep in a [`ParquetError::External`], where it knows more than
+/// the store said.
 pub struct FileReader {
     of: FileReaders,
     key: FooterKey,
@@ -125,7 +128,8 @@ impl FileReader {
 
     /// From pages, else from the store; of an archive's file only as it was when it was attached.
     async fn read_once(&self, ranges: &[Range<u64>], past_pages: bool) -> Result<Vec<Bytes>> {
-        // Names in the lake are never used again: a bucket that was restored or copied, and has other ETags, is the same lake.
+        // Names in the lake are never used again: a bucket that was restored or copied, and has other ETags, is the
+        // same lake.
         let etag = self.key.etag.clone().filter(|_| self.of.foreign.is_some());
         let ask = || Ask {
             state: Some(ObjectState { size_bytes: self.key.size_bytes, etag, modified_ns: None }),
@@ -228,8 +232,8 @@ impl FileReader {
     }
 }
 
-/// A footer, read as the rest of the file is. Who reads it asks for more than it takes, and is given zeros where it is known not to be: what is
-/// wrong with a block is none of its business.
+/// A footer, read as the rest of the file is. Who reads it asks for more than it takes, and is given zeros where it is
+/// known not to be: what is wrong with a block is none of its business.
 struct Footer<'a>(&'a FileReader);
 
 impl MetadataFetch for Footer<'_> {

@@ -1,12 +1,12 @@
 //! Is this file's footer already parsed?
 //!
-//! A footer is found by store, path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes that the parsed
-//! footers take; the least recently used go first. Concurrent misses of one file fetch it once.
+//! A footer is found by store, path, size and ETag, so a replaced object is a miss. The cache is bounded by the bytes
+//! that the parsed footers take; the least recently used go first. Concurrent misses of one file fetch it once.
 //!
 //! Invariant: a footer that is handed out has no bounds of float columns. Parquet's leave NaN out, filters do not.
 //!
-//! Locks: `entries` guards the map and is never held across a fetch; `loading` has one lock per file being fetched, held across
-//! that fetch by the one who does it.
+//! Locks: `entries` guards the map and is never held across a fetch; `loading` has one lock per file being fetched,
+//! held across that fetch by the one who does it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -76,7 +76,8 @@ impl FooterCache {
         self.get_by(key, RangeFetch { path: &key.path, store }, Ok).await
     }
 
-    /// As [`get`](Self::get), by somebody else's reads, and kept as `prepare` makes it. Whoever asks for `key` prepares it alike.
+    /// As [`get`](Self::get), by somebody else's reads, and kept as `prepare` makes it. Whoever asks for `key` prepares
+    /// it alike.
     ///
     /// Errors: [`Error::Footer`], also those of `prepare`.
     pub async fn get_by(
@@ -168,7 +169,8 @@ async fn fetch(
         .map_err(|source| Error::Footer { path: key.path.to_string(), source })
 }
 
-/// Filters compare floats by `totalOrder`, where NaN is greater than any number: by bounds that are silent about it, rows would be lost.
+/// Filters compare floats by `totalOrder`, where NaN is greater than any number: by bounds that are silent about it,
+/// rows would be lost.
 fn without_float_bounds(footer: ParquetMetaData) -> parquet::errors::Result<ParquetMetaData> {
     let leaves = footer.file_metadata().schema_descr().columns();
     let floats: Vec<bool> = leaves.iter().map(|leaf| is_float(leaf)).collect();

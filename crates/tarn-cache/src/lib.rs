@@ -1,17 +1,22 @@
 //! Do I have it near? Parquet metadata, pages of objects and listings, in memory and on a local disk.
 //!
-//! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included), bounded by bytes.
+//! - [`FooterCache`] keeps parsed [`ParquetMetaData`](parquet::file::metadata::ParquetMetaData) (page index included),
+//!   bounded by bytes.
 //! - [`FileReader`] reads one file by these, and gives nothing that is not what was written.
-//! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says of them.
-//! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory and in a folder.
+//! - [`ProjectedCache`] keeps metadata of a few columns of a file, as it is put together from what the metastore says
+//!   of them.
+//! - [`PageStore`] wraps an [`object_store::ObjectStore`]: reads go through a [`PageCache`], original bytes in memory
+//!   and in a folder.
 //! - [`FragmentCache`] keeps what leaves of plans gave, under keys of the query room's own making, by bytes.
 //! - [`ListedStore`] wraps one too: listings of directories into which nothing comes any more are kept for a while.
-//! - [`choices`] and [`place`] say which of several workers should have a part of a file near (nobody asks yet: there is one worker).
+//! - [`choices`] and [`place`] say which of several workers should have a part of a file near (nobody asks yet: there
+//!   is one worker).
 //! - [`CachedStore`] wraps one too: it passes every call through and counts what was asked of the store.
 //!
-//! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (store, path, ETag or size and time), so
-//! a lookup gives either what the store would give, or a miss; of listings alone the caller says what may be old ([`ListingOptions`]).
-//! This crate never knows what a plan means. docs/caching.md describes the layers, docs/rfcs/0004-caches.md how they sit together.
+//! Invariant: no answer depends on a cache. A key holds everything that could make a value stale (store, path, ETag or
+//! size and time), so a lookup gives either what the store would give, or a miss; of listings alone the caller says
+//! what may be old ([`ListingOptions`]). This crate never knows what a plan means. docs/caching.md describes the
+//! layers, docs/rfcs/0004-caches.md how they sit together.
 //!
 //! ```
 //! use std::sync::Arc;

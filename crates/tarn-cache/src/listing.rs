@@ -6,9 +6,9 @@
 //! logs/dt=11-21/     open: listed each time
 //! ```
 //!
-//! A listing is the one thing here that no ETag proves: a file that arrives late in a sealed directory is seen when the entry is older than
-//! `ttl_ms`. Whoever cannot have that names the directory open, or switches the layer off. What is written or deleted through
-//! this store is seen at once.
+//! A listing is the one thing here that no ETag proves: a file that arrives late in a sealed directory is seen when the
+//! entry is older than `ttl_ms`. Whoever cannot have that names the directory open, or switches the layer off. What is
+//! written or deleted through this store is seen at once.
 //!
 //! Bounded by bytes; the least recently used go first.
 
@@ -45,7 +45,8 @@ pub struct ListingOptions {
     pub ttl_ms: i64,
     /// A directory is sealed when the youngest object in or below it is older. Default 1 day.
     pub sealed_after_ms: i64,
-    /// Directories that are always listed, and all that lie above and below them: their paths with `*` for any characters but `/`. Default none.
+    /// Directories that are always listed, and all that lie above and below them: their paths with `*` for any
+    /// characters but `/`. Default none.
     pub open: Vec<String>,
 }
 
@@ -199,7 +200,8 @@ impl Listings {
         state.writes
     }
 
-    /// Keeps the sealed directories among those of `listed`, which is everything below `name`: the uppermost ones, `name` itself only if it may.
+    /// Keeps the sealed directories among those of `listed`, which is everything below `name`: the uppermost ones,
+    /// `name` itself only if it may.
     fn keep(&self, name: &str, itself: bool, listed: &[ObjectMeta], writes: u64) {
         let now_ms = self.clock.now_ms();
         // Of every directory below: the youngest object in it or deeper.
@@ -233,7 +235,8 @@ impl Listings {
         }
     }
 
-    /// Whether an open pattern fits `dir` (with a `/` behind it), or a directory above it or, as far as `dir` says, below it.
+    /// Whether an open pattern fits `dir` (with a `/` behind it), or a directory above it or, as far as `dir` says,
+    /// below it.
     fn is_open(&self, dir: &str) -> bool {
         let dir: Vec<&str> = dir.trim_end_matches('/').split('/').collect();
         self.options.open.iter().any(|pattern| {

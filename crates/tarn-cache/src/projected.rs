@@ -1,11 +1,12 @@
 //! Was metadata of these columns of this file put together before?
 //!
-//! What the metastore says of a block is the same for ever, and a file keeps its id for ever: a file that was replaced comes back
-//! under another one. What else the metadata depends on, the names and types under which a table has the columns, is in the key; after
-//! an `ALTER` the columns that it changed are asked for anew. So a lookup gives what would be put together, or a miss.
+//! What the metastore says of a block is the same for ever, and a file keeps its id for ever: a file that was replaced
+//! comes back under another one. What else the metadata depends on, the names and types under which a table has the
+//! columns, is in the key; after an `ALTER` the columns that it changed are asked for anew. So a lookup gives what
+//! would be put together, or a miss.
 //!
-//! Metadata tells of some row groups only. It answers for those and for fewer of them, with one condition: who wants to know where
-//! pages begin is not given metadata without it, unless it was looked for in vain.
+//! Metadata tells of some row groups only. It answers for those and for fewer of them, with one condition: who wants to
+//! know where pages begin is not given metadata without it, unless it was looked for in vain.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub struct ProjectedColumn {
     pub bounds: bool,
 }
 
-/// The columns that are read of each file of a scan, in their order. Make it once a scan: lookups compare by its hash first.
+/// The columns that are read of each file of a scan, in their order. Make it once a scan: lookups compare by its hash
+/// first.
 #[derive(Debug)]
 pub struct Projection {
     columns: Vec<ProjectedColumn>,
@@ -104,8 +106,8 @@ impl Projected {
     }
 }
 
-/// Metadata that was put together before, bounded by bytes: the least recently used goes first. Shared by cloning the `Arc` around
-/// it.
+/// Metadata that was put together before, bounded by bytes: the least recently used goes first. Shared by cloning the
+/// `Arc` around it.
 #[derive(Debug)]
 pub struct ProjectedCache {
     entries: Mutex<Lru<ProjectedKey, Projected>>,
@@ -120,8 +122,8 @@ impl ProjectedCache {
         ProjectedCache { entries: Mutex::new(Lru::new(max_bytes)), hits, misses }
     }
 
-    /// Metadata that tells at least of `row_groups`, which ascend. If so much is read of them, it has their page index, when there is
-    /// one; `None`: it may have.
+    /// Metadata that tells at least of `row_groups`, which ascend. If so much is read of them, it has their page index,
+    /// when there is one; `None`: it may have.
     pub fn get(
         &self,
         key: &ProjectedKey,

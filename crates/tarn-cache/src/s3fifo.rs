@@ -1,16 +1,17 @@
-//! What goes when there is no room? S3-FIFO over bytes: what is seen once passes through a tenth of the room, and the rest is for
-//! what came back.
+//! What goes when there is no room? S3-FIFO over bytes: what is seen once passes through a tenth of the room, and the
+//! rest is for what came back.
 //!
 //! ```text
 //! new ──> small (10 %) ──hit twice or more──> main (90 %) ──not hit since──> gone
 //!            └──else──> gone, remembered in ghost ──new again──> main
 //! ```
 //!
-//! Source: Yang and others, "FIFO queues are all you need for cache eviction" (SOSP 2023). A scan of any length only ever displaces
-//! what is in `small`, as long as its pages are asked for once.
+//! Source: Yang and others, "FIFO queues are all you need for cache eviction" (SOSP 2023). A scan of any length only
+//! ever displaces what is in `small`, as long as its pages are asked for once.
 //!
-//! Invariant: `bytes()` is at most `max_bytes` whenever a call has returned. A key is in the map with the sequence number of exactly one
-//! queue element; elements with another number are left over from removed entries, and are dropped when they are met or outnumber the rest.
+//! Invariant: `bytes()` is at most `max_bytes` whenever a call has returned. A key is in the map with the sequence
+//! number of exactly one queue element; elements with another number are left over from removed entries, and are
+//! dropped when they are met or outnumber the rest.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -107,7 +108,8 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         self.entries.keys()
     }
 
-    /// Puts `key` in, and what had to go into `evicted`. `false`: it is larger than the whole room, and nothing changed.
+    /// Puts `key` in, and what had to go into `evicted`. `false`: it is larger than the whole room, and nothing
+    /// changed.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: u64, evicted: &mut Vec<(K, V)>) -> bool {
         if !self.fits(bytes) {
             return false;
@@ -125,7 +127,8 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         true
     }
 
-    /// Puts `key` among what stays, as long as there is room: what was kept by an earlier process. `false`: there is none.
+    /// Puts `key` among what stays, as long as there is room: what was kept by an earlier process. `false`: there is
+    /// none.
     pub(crate) fn insert_kept(&mut self, key: K, value: V, bytes: u64) -> bool {
         let fits = self.has_room(bytes);
         if fits {
@@ -250,7 +253,8 @@ mod tests {
         assert_eq!((0..50).filter(|key| cache.contains(key)).count(), 50);
     }
 
-    /// Hot, then left alone while ten times the room passes by: seen twice is enough to be in `main`, which a scan does not touch.
+    /// Hot, then left alone while ten times the room passes by: seen twice is enough to be in `main`, which a scan does
+    /// not touch.
     #[test]
     fn what_was_hot_survives_a_scan_during_which_nobody_asks_for_it() {
         let mut cache = S3Fifo::new(1_000);
@@ -301,7 +305,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map: an entry is there unless it was removed or handed back as evicted, and the room is never exceeded.
+        /// Against a plain map: an entry is there unless it was removed or handed back as evicted, and the room is
+        /// never exceeded.
         #[test]
         fn nothing_is_lost_and_nothing_is_too_much(steps in proptest::collection::vec((0u8..4, 0u32..40, 1u64..60), 1..400)) {
             let mut cache = S3Fifo::new(200);

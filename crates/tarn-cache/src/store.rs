@@ -1,4 +1,5 @@
-//! What is asked of the object store? Every call passes through here and is counted; below the page cache it sees what reaches the store.
+//! What is asked of the object store? Every call passes through here and is counted; below the page cache it sees what
+//! reaches the store.
 //!
 //! It forwards each method by itself (never through a default that is built on another), so that no
 //! capability of the store below is lost: conditional reads, suffix ranges, multipart writes, create-only puts.

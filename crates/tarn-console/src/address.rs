@@ -1,4 +1,5 @@
-//! What does an address say? `postgresql://user:password@host:port/database?sslmode=require`, any part but the scheme left out.
+//! What does an address say? `postgresql://user:password@host:port/database?sslmode=require`, any part but the scheme
+//! left out.
 
 use percent_encoding::percent_decode_str;
 use url::Url;

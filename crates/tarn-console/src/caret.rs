@@ -20,8 +20,8 @@ pub struct Place {
     before: usize,
 }
 
-/// The place of the character at `position`, counted from 1 as a server's field `P` does. None: the statement has no such
-/// character.
+/// The place of the character at `position`, counted from 1 as a server's field `P` does. None: the statement has no
+/// such character.
 pub fn place(statement: &str, position: usize) -> Option<Place> {
     let offset = position.checked_sub(1)?;
     // One behind the last character is the end, where something is missing.
@@ -43,7 +43,8 @@ pub fn place(statement: &str, position: usize) -> Option<Place> {
 }
 
 impl Place {
-    /// Both lines, without a line's end behind them. `first_line` is where the statement begins in its file, 1 if it has none.
+    /// Both lines, without a line's end behind them. `first_line` is where the statement begins in its file, 1 if it
+    /// has none.
     pub fn show(&self, first_line: usize) -> String {
         let head = format!("LINE {}: ", first_line + self.line - 1);
         format!("{head}{}\n{}^", self.excerpt, " ".repeat(head.len() + self.before))

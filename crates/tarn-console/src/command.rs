@@ -1,7 +1,7 @@
 //! What are the words of a backslash command? `\pset null 'nothing at all'` → `pset`, `null`, `nothing at all`.
 //!
-//! Words stand between spaces. `'…'` is one word, in which `''` is a quote and `\n`, `\t`, `\\` and `\'` are what they are in C;
-//! `"…"` is one word that keeps its quotes, since it is a name. `:name` is replaced as in a statement.
+//! Words stand between spaces. `'…'` is one word, in which `''` is a quote and `\n`, `\t`, `\\` and `\'` are what they
+//! are in C; `"…"` is one word that keeps its quotes, since it is a name. `:name` is replaced as in a statement.
 
 use crate::variables::Variables;
 

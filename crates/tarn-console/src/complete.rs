@@ -1,7 +1,8 @@
 //! What may stand where the cursor is? The candidates for the word before it.
 //!
-//! Tables stand behind `FROM` and its like, columns are those of the tables that the whole statement names, settings stand behind `SET`.
-//! Keywords come in the case in which they were begun. Within quotes and comments there is nothing to complete.
+//! Tables stand behind `FROM` and its like, columns are those of the tables that the whole statement names, settings
+//! stand behind `SET`. Keywords come in the case in which they were begun. Within quotes and comments there is nothing
+//! to complete.
 
 use crate::keywords::{CLAUSES, PROCEDURES, STATEMENTS, TABLE_OPTIONS, TYPES};
 use crate::lex::{self, Kind, Piece, unquoted};
@@ -289,7 +290,8 @@ fn begun_as_typed(list: &[&str], typed: &str) -> Vec<String> {
     if is_lower { found.into_iter().map(|word| word.to_lowercase()).collect() } else { found }
 }
 
-/// What a person should do about a command that was typed within a statement; none if it belongs there, or stands alone.
+/// What a person should do about a command that was typed within a statement; none if it belongs there, or stands
+/// alone.
 pub fn remedy_within(command: &str, within: &str) -> Option<String> {
     if within.is_empty() || matches!(command, "g" | "gx" | "r" | "p" | "e" | "q" | "watch") {
         return None;

@@ -1,4 +1,5 @@
-//! Which words of a statement have a colour? Keywords are bold, texts green and comments grey, on terminals that have them.
+//! Which words of a statement have a colour? Keywords are bold, texts green and comments grey, on terminals that have
+//! them.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! How does an answer look? As a table, as records below each other, or as lines for programs.
 //!
-//! A table that is wider than the terminal is cut (`…`), never broken by the terminal; numbers are not cut. Where columns would have
-//! less than [`MIN_CUT`] places, each row is shown as a record with its values whole. Texts that are read line by line, as the
-//! plans of `EXPLAIN`, are wrapped instead.
+//! A table that is wider than the terminal is cut (`…`), never broken by the terminal; numbers are not cut. Where
+//! columns would have less than [`MIN_CUT`] places, each row is shown as a record with its values whole. Texts that are
+//! read line by line, as the plans of `EXPLAIN`, are wrapped instead.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -215,8 +215,8 @@ fn cut(line: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &line[..end]))
 }
 
-/// A line as lines within `width` places, broken at spaces where there are some. Those that follow are indented as the first
-/// one, and two more.
+/// A line as lines within `width` places, broken at spaces where there are some. Those that follow are indented as the
+/// first one, and two more.
 fn wrap(line: &str, width: usize, out: &mut Vec<String>) {
     let indent = " ".repeat((line.len() - line.trim_start().len() + 2).min(width / 2));
     let mut rest = line;
@@ -252,7 +252,8 @@ fn lines(text: &str, each: impl Fn(&str, &mut Vec<String>)) -> String {
     out.join("\n")
 }
 
-/// A value as a terminal may get it: a tab is spaces, any other control character its number, since it could steer the terminal.
+/// A value as a terminal may get it: a tab is spaces, any other control character its number, since it could steer the
+/// terminal.
 fn shown(text: &str) -> String {
     if !text.contains(|c: char| c.is_control() && c != '\n') {
         return text.to_owned();

@@ -1,4 +1,5 @@
-//! Which pieces does SQL text consist of? Words, quoted texts, comments and the rest, as PostgreSQL's scanner cuts them.
+//! Which pieces does SQL text consist of? Words, quoted texts, comments and the rest, as PostgreSQL's scanner cuts
+//! them.
 //!
 //! Any text is cut into pieces that follow each other without a gap, so that what is not understood is passed on as it
 //! came. Comments nest, `E'…'` has backslashes in it, `$tag$ … $tag$` quotes, and `$1` does not.

@@ -1,10 +1,12 @@
-//! What did a person type, and how does an answer look? The console of `tarn sql` without its terminal: text in, text out.
+//! What did a person type, and how does an answer look? The console of `tarn sql` without its terminal: text in, text
+//! out.
 //!
 //! In reading order:
 //! - [`lex`]: the pieces of SQL text. [`script`]: where statements and backslash commands begin and end.
-//! - [`command`]: the words of a backslash command. [`transfer`]: what `\copy` asks for. [`variables`]: `:name` in statements.
-//!   [`transaction`]: whether one is open.
-//! - [`keywords`], [`names`], [`complete`]: what may stand where the cursor is. [`highlight`]: colours. [`syntax`]: `\h`.
+//! - [`command`]: the words of a backslash command. [`transfer`]: what `\copy` asks for. [`variables`]: `:name` in
+//!   statements. [`transaction`]: whether one is open.
+//! - [`keywords`], [`names`], [`complete`]: what may stand where the cursor is. [`highlight`]: colours. [`syntax`]:
+//!   `\h`.
 //! - [`layout`]: an answer as a table, as records or as lines. [`caret`]: where in a statement an error is.
 //! - [`address`]: what `postgresql://user@host/database` says.
 //!

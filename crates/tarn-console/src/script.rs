@@ -1,8 +1,8 @@
 //! Where do statements and backslash commands begin and end? Reads text step by step.
 //!
-//! A statement ends at a semicolon that stands outside quotes and comments. A backslash outside of them begins a command, which
-//! ends with its line. Steps are handed out one by one: what a `COPY … FROM STDIN` reads are the lines after it, up to `\.`,
-//! and whether there are any is known when it runs.
+//! A statement ends at a semicolon that stands outside quotes and comments. A backslash outside of them begins a
+//! command, which ends with its line. Steps are handed out one by one: what a `COPY … FROM STDIN` reads are the lines
+//! after it, up to `\.`, and whether there are any is known when it runs.
 
 use crate::lex::{self, Kind as Lexical};
 

@@ -1,4 +1,5 @@
-//! How is a statement written? What `\h` answers: one shape for each statement of docs/sql.md, and what is not there is not here.
+//! How is a statement written? What `\h` answers: one shape for each statement of docs/sql.md, and what is not there is
+//! not here.
 
 /// A statement and its shape.
 struct Entry {

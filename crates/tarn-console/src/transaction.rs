@@ -1,4 +1,5 @@
-//! Is a transaction open? Told by the statements that were run and whether they worked: drivers do not pass on what a server says of it.
+//! Is a transaction open? Told by the statements that were run and whether they worked: drivers do not pass on what a
+//! server says of it.
 
 use crate::script::first_words;
 

@@ -90,8 +90,8 @@ pub fn parse(text: &str) -> Result<Transfer, Error> {
     Ok(Transfer { sql: format!("COPY {what} {server_end} {options}").trim_end().to_owned(), direction, file })
 }
 
-/// Which way the rows of a `COPY` statement go through the connection; none for any other statement, and for a `COPY` of
-/// the server's files.
+/// Which way the rows of a `COPY` statement go through the connection; none for any other statement, and for a `COPY`
+/// of the server's files.
 pub fn direction(sql: &str) -> Option<Direction> {
     let mut depth = 0;
     let outside = lex::pieces(sql).filter(|piece| {

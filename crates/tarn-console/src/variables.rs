@@ -6,8 +6,8 @@
 //! | `:'name'` | the value as a literal |
 //! | `:"name"` | the value as a name |
 //!
-//! Only where SQL has neither quotes nor comments, never in a cast (`x::int`), and only names that are set: `array[1:n]` and `:p` of
-//! other clients pass as they came.
+//! Only where SQL has neither quotes nor comments, never in a cast (`x::int`), and only names that are set:
+//! `array[1:n]` and `:p` of other clients pass as they came.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -75,8 +75,8 @@ impl Variables {
         Cow::Owned(text)
     }
 
-    /// What the reference stands for that `text`, which begins with a colon, begins with, and its length. None: it is none, or
-    /// the name is not set.
+    /// What the reference stands for that `text`, which begins with a colon, begins with, and its length. None: it is
+    /// none, or the name is not set.
     pub fn reference(&self, text: &str) -> Option<(String, usize)> {
         let behind = text.strip_prefix(':')?;
         let quote = behind.chars().next().filter(|c| matches!(c, '\'' | '"'));

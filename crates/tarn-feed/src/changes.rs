@@ -7,7 +7,8 @@ use tarn_types::{Cursor, Effects, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
-/// One committed entry of a tablet's log: what one batch came to. Its rows share the seqno; what was refused is in no log.
+/// One committed entry of a tablet's log: what one batch came to. Its rows share the seqno; what was refused is in no
+/// log.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The tablet.
@@ -23,8 +24,8 @@ pub trait ChangeLog: Send + Sync {
     /// The last committed position of every tablet.
     fn head(&self) -> Cursor;
 
-    /// Changes after `after`, ascending and without a gap per tablet; between tablets there is no order. About `max_bytes`
-    /// of batches, but at least one change if there is one: an empty answer means that `after` is the head.
+    /// Changes after `after`, ascending and without a gap per tablet; between tablets there is no order. About
+    /// `max_bytes` of batches, but at least one change if there is one: an empty answer means that `after` is the head.
     ///
     /// [`Error::Trimmed`] when the log no longer goes back that far.
     fn read(&self, after: &Cursor, max_bytes: usize) -> Result<Vec<Change>>;

@@ -1,9 +1,10 @@
-//! What do movers need to know of a table's hot side? What is waiting, a frozen piece of it, and how to install what became
-//! of it in the lake.
+//! What do movers need to know of a table's hot side? What is waiting, a frozen piece of it, and how to install what
+//! became of it in the lake.
 //!
-//! A delivery: [`HotTable::freeze`] → write files → commit in the metastore → [`HotTable::stage`] → [`HotTable::install`].
-//! A compaction: write files → commit → `stage` with no cursor → `install`. Both are serial for one table: whoever drives them
-//! sees to it. Between commit and install a crash may come; [`Stage::repair`] then installs from the committed files.
+//! A delivery: [`HotTable::freeze`] → write files → commit in the metastore → [`HotTable::stage`] →
+//! [`HotTable::install`]. A compaction: write files → commit → `stage` with no cursor → `install`. Both are serial for
+//! one table: whoever drives them sees to it. Between commit and install a crash may come; [`Stage::repair`] then
+//! installs from the committed files.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,7 +24,8 @@ pub struct Pending {
     pub rows: u64,
     /// The memory that recent rows take, their index included.
     pub bytes: u64,
-    /// When the oldest of them came, in milliseconds since 1970; after a restart, when they were replayed. None: nothing waits.
+    /// When the oldest of them came, in milliseconds since 1970; after a restart, when they were replayed. None:
+    /// nothing waits.
     pub oldest_ms: Option<i64>,
 }
 
@@ -36,7 +38,8 @@ pub struct Frozen {
     pub cursor: Cursor,
     /// The lake version this supersedes. `dead` speaks of its files.
     pub version: Version,
-    /// The live rows, schema [`TableSchema::arrow_with_seqno`], in no order. Each key at most once (unless the table only appends).
+    /// The live rows, schema [`TableSchema::arrow_with_seqno`], in no order. Each key at most once (unless the table
+    /// only appends).
     pub rows: Vec<RecordBatch>,
     /// How many rows these are.
     pub n_rows: u64,
@@ -66,8 +69,8 @@ pub struct Stage {
     pub cursor: Option<Cursor>,
     /// Where rows lie now. All of them live in `version`.
     pub placed: Vec<Placed>,
-    /// Keys that `version` no longer holds, beside those in `placed`, which win. None: the keys that are deleted in the frozen rows up to the
-    /// cursor. Keys without an address are ignored.
+    /// Keys that `version` no longer holds, beside those in `placed`, which win. None: the keys that are deleted in the
+    /// frozen rows up to the cursor. Keys without an address are ignored.
     pub gone: Option<Vec<Vec<u8>>>,
 }
 
@@ -84,8 +87,8 @@ impl Stage {
         Self { version, cursor: None, placed, gone: None }
     }
 
-    /// A delivery that is committed and not installed: by somebody else, or before a crash. `placed` are the rows of the files it added, `gone`
-    /// the keys of the rows that died by it.
+    /// A delivery that is committed and not installed: by somebody else, or before a crash. `placed` are the rows of
+    /// the files it added, `gone` the keys of the rows that died by it.
     ///
     /// The order at start is: open, replay the log into the table, repair (commit by commit), finish the replay.
     #[must_use]
@@ -130,15 +133,16 @@ pub trait HotTable: Send + Sync {
     /// The lake version whose addresses are installed, and the position it holds.
     fn installed(&self) -> (Version, Cursor);
 
-    /// Sets the recent rows aside, at a place of each tablet's log, and says which rows of the lake they supersede. None: nothing waits.
-    /// Until an install with its cursor, the same again, whatever was written meanwhile (with `version` and `dead` moved on by compactions).
+    /// Sets the recent rows aside, at a place of each tablet's log, and says which rows of the lake they supersede.
+    /// None: nothing waits. Until an install with its cursor, the same again, whatever was written meanwhile (with
+    /// `version` and `dead` moved on by compactions).
     fn freeze(&self) -> Result<Option<Frozen>>;
 
     /// Writes the addresses of a committed version beside the table. Nothing is visible yet; nothing is locked.
     fn stage(&self, stage: Stage) -> Result<Staged>;
 
-    /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns. Snapshots taken before stay
-    /// exact. `Kind::Conflict` when another version was installed or a tablet split since `stage`, and when the cursor is not applied here yet:
-    /// stage again.
+    /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns.
+    /// Snapshots taken before stay exact. `Kind::Conflict` when another version was installed or a tablet split since
+    /// `stage`, and when the cursor is not applied here yet: stage again.
     fn install(&self, staged: Staged) -> Result<()>;
 }

@@ -1,8 +1,8 @@
-//! What happened after this cursor? The change log as its readers see it, subscriptions with checkpoints, and the hot side
-//! of a table as the movers see it.
+//! What happened after this cursor? The change log as its readers see it, subscriptions with checkpoints, and the hot
+//! side of a table as the movers see it.
 //!
-//! This crate holds seams and plain types: who keeps the changes ([`ChangeLog`], [`HotTable`] are implemented in `tarn-rows`)
-//! and who listens (lake, index, a client) are somebody else's business.
+//! This crate holds seams and plain types: who keeps the changes ([`ChangeLog`], [`HotTable`] are implemented in
+//! `tarn-rows`) and who listens (lake, index, a client) are somebody else's business.
 //!
 //! ```
 //! use tarn_feed::{ChangeLog, Checkpoints, MemoryLog, Subscription};

@@ -1,7 +1,9 @@
-//! How far has this listener come? Checkpoints that survive a restart, one small file per name, and the reader that uses them.
+//! How far has this listener come? Checkpoints that survive a restart, one small file per name, and the reader that
+//! uses them.
 //!
-//! A checkpoint file is one line of JSON, `{"format":1,"cursor":{"1":17}}`, replaced by rename after an fsync: it is always whole. A
-//! listener sees each change at least once; it sees it exactly once if it keeps the cursor together with what it made of the changes.
+//! A checkpoint file is one line of JSON, `{"format":1,"cursor":{"1":17}}`, replaced by rename after an fsync: it is
+//! always whole. A listener sees each change at least once; it sees it exactly once if it keeps the cursor together
+//! with what it made of the changes.
 
 use std::fs;
 use std::io::Write;
@@ -122,7 +124,8 @@ impl Subscription {
         &self.position
     }
 
-    /// The next changes, about `max_bytes` of them; none when the listener has seen everything. See [`ChangeLog::read`].
+    /// The next changes, about `max_bytes` of them; none when the listener has seen everything. See
+    /// [`ChangeLog::read`].
     pub fn poll(&mut self, max_bytes: usize) -> Result<Vec<Change>> {
         let changes = self.log.read(&self.position, max_bytes)?;
         for change in &changes {

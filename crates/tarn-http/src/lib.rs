@@ -1,13 +1,14 @@
 //! What does HTTP serve? Probes, metrics, and SQL as JSON.
 //!
 //! `GET /livez` the process runs; `GET /readyz` it serves statements, or 503 and what does not work; `GET /metrics`
-//! Prometheus text; `POST /v1/sql` with `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]], "command": "SELECT 2"}` per statement.
+//! Prometheus text; `POST /v1/sql` with `{"sql": "…"}` runs one text and answers `{"columns": […], "rows": [[…]],
+//! "command": "SELECT 2"}` per statement.
 //!
 //! - *Who may ask.* A browser sends what any page asks it to. So SQL wants `application/json`, which a page of another
-//!   origin cannot send unasked; a known `Host`, which a name that was bound to this address anew is not; and no foreign
-//!   `Origin`.
-//! - *How much.* Answers go out as they are made, in pieces; nothing is gathered. What fails before the first piece has its
-//!   status; what fails later ends the answer with an `error` beside `results`.
+//!   origin cannot send unasked; a known `Host`, which a name that was bound to this address anew is not; and no
+//!   foreign `Origin`.
+//! - *How much.* Answers go out as they are made, in pieces; nothing is gathered. What fails before the first piece has
+//!   its status; what fails later ends the answer with an `error` beside `results`.
 //! - *How long.* A client must send its request, and read on, within `http_timeout_ms`.
 
 #![warn(missing_docs)]

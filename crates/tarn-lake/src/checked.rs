@@ -1,7 +1,8 @@
 //! How are bytes of a file read so that they are those that were written, or an error says where they are not?
 //!
-//! Nothing that comes from a store is handed on before it matches its checksums, which the file's record in the metastore has. A read that
-//! does not is made once more, because what was damaged may have been its way here and not the file.
+//! Nothing that comes from a store is handed on before it matches its checksums, which the file's record in the
+//! metastore has. A read that does not is made once more, because what was damaged may have been its way here and not
+//! the file.
 
 use std::ops::Range;
 use std::sync::Arc;

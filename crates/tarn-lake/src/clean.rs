@@ -1,12 +1,12 @@
 //! Which objects does nobody need any more, and how are they deleted without taking one that somebody does?
 //!
-//! Two phases. A commit removes a file from the latest version; versions are forgotten ([`Lake::expire`]) only once they have
-//! been superseded for a retention, so that readers which started before have ended, and only then is the file deleted. What
-//! nobody ever committed, or a crash left behind, is an orphan: old enough, in no kept version, and not being written
-//! ([`Lake::remove_orphans`]).
+//! Two phases. A commit removes a file from the latest version; versions are forgotten ([`Lake::expire`]) only once
+//! they have been superseded for a retention, so that readers which started before have ended, and only then is the
+//! file deleted. What nobody ever committed, or a crash left behind, is an orphan: old enough, in no kept version, and
+//! not being written ([`Lake::remove_orphans`]).
 //!
-//! Invariant: nothing of an archive is ever deleted. Its files are somebody else's, and their paths are below its own folder, where a
-//! lake's file may have the same: an archive's versions are forgotten, and no more.
+//! Invariant: nothing of an archive is ever deleted. Its files are somebody else's, and their paths are below its own
+//! folder, where a lake's file may have the same: an archive's versions are forgotten, and no more.
 
 use std::collections::HashSet;
 
@@ -48,8 +48,8 @@ pub struct Orphans {
 }
 
 impl Lake {
-    /// Forgets the versions that were superseded more than `retention_ms` ago, and deletes the files that only they had. `pinned` is
-    /// never forgotten, nor anything after it: the oldest version that is installed or still read.
+    /// Forgets the versions that were superseded more than `retention_ms` ago, and deletes the files that only they
+    /// had. `pinned` is never forgotten, nor anything after it: the oldest version that is installed or still read.
     ///
     /// # Errors
     /// Once versions are forgotten, a file that cannot be deleted is left to [`Lake::remove_orphans`].
@@ -74,8 +74,8 @@ impl Lake {
         Ok(done)
     }
 
-    /// Deletes files that no kept version has and nobody is writing, when they are older than `grace_ms`. Files that another
-    /// process writes are told by their age alone: the grace must be longer than any delivery.
+    /// Deletes files that no kept version has and nobody is writing, when they are older than `grace_ms`. Files that
+    /// another process writes are told by their age alone: the grace must be longer than any delivery.
     pub async fn remove_orphans(&self, table: &TableSchema, grace_ms: u64) -> Result<Orphans> {
         if !table.has_rows() {
             return Ok(Orphans::default());

@@ -1,8 +1,9 @@
-//! Where do the columns of a Parquet file lie, and of what shape are they? What a reader needs of the footer, column by column.
+//! Where do the columns of a Parquet file lie, and of what shape are they? What a reader needs of the footer, column by
+//! column.
 //!
-//! A shape is Parquet's type of one column under the name `c`, in Parquet's schema language: it depends on nothing else in the file, so
-//! many columns share one, and a reader makes a schema of the shapes it wants. Arrow types are taken from the shape alone, never from
-//! hints elsewhere in the footer: whoever reads with shapes sees the same types.
+//! A shape is Parquet's type of one column under the name `c`, in Parquet's schema language: it depends on nothing else
+//! in the file, so many columns share one, and a reader makes a schema of the shapes it wants. Arrow types are taken
+//! from the shape alone, never from hints elsewhere in the footer: whoever reads with shapes sees the same types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// The shape of the column at the top of the file to which this leaf belongs, alone; `None` when Arrow has no type for it, or it has
-    /// other leaves.
+    /// The shape of the column at the top of the file to which this leaf belongs, alone; `None` when Arrow has no type
+    /// for it, or it has other leaves.
     pub fn of_column(&mut self, file: &SchemaDescriptor, leaf_idx: usize) -> Option<Arc<Shape>> {
         let leaf = file.column(leaf_idx);
         match file.get_column_root(leaf_idx) {
@@ -125,7 +126,8 @@ fn named(leaf: &ColumnDescriptor, name: &str, annotated: bool) -> Option<Type> {
     to.build().ok()
 }
 
-/// `optional int64 c (TIMESTAMP(MICROS,true))`, `optional group c (LIST) { repeated group list { optional int32 item; } }`
+/// `optional int64 c (TIMESTAMP(MICROS,true))`, `optional group c (LIST) { repeated group list { optional int32 item; }
+/// }`
 fn print(column: &Type) -> String {
     let name = column.name();
     if column.is_group() {

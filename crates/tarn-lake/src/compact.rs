@@ -1,11 +1,11 @@
 //! Which files are worth rewriting, and how, without losing a row or moving the cursor?
 //!
-//! Files in key order are merged into files in key order; dead rows are left behind; each row keeps its `__seqno`. The protocol is
-//! that of a delivery: files, one commit, addresses. Small files are taken by size class once there are enough of one class, so
-//! that a row is rewritten once per class and not once per delivery.
+//! Files in key order are merged into files in key order; dead rows are left behind; each row keeps its `__seqno`. The
+//! protocol is that of a delivery: files, one commit, addresses. Small files are taken by size class once there are
+//! enough of one class, so that a row is rewritten once per class and not once per delivery.
 //!
-//! Invariant: nothing is written of a file of which a byte that is read is not what was written. Such a file stays as it is and is said
-//! once; the next call chooses among the others.
+//! Invariant: nothing is written of a file of which a byte that is read is not what was written. Such a file stays as
+//! it is and is said once; the next call chooses among the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,8 +184,8 @@ impl Lake {
     }
 }
 
-/// Rows of a file that was written when the table may have had other columns, or others that may be NULL. By the names in files, which `schema`
-/// has in the table's order. What the table has not any more is left behind.
+/// Rows of a file that was written when the table may have had other columns, or others that may be NULL. By the names
+/// in files, which `schema` has in the table's order. What the table has not any more is left behind.
 fn as_defined(table: &TableSchema, schema: &SchemaRef, batch: &RecordBatch, file: &File) -> Result<RecordBatch> {
     if batch.schema() == *schema {
         return Ok(batch.clone());

@@ -3,12 +3,12 @@
 //! 1. Whatever an earlier attempt committed and did not install is installed (`repair.rs`).
 //! 2. The recent rows are frozen: rows, cursor, and which rows of the lake they supersede.
 //! 3. They are sorted and written to new files.
-//! 4. One commit: files, deletion vectors, cursor. A file whose last row died leaves the table. What others committed meanwhile is no conflict if it is of
-//!    other files, rows and tablets.
+//! 4. One commit: files, deletion vectors, cursor. A file whose last row died leaves the table. What others committed
+//!    meanwhile is no conflict if it is of other files, rows and tablets.
 //! 5. The new addresses are staged and installed; behind what others committed, by `repair.rs`.
 //!
-//! A failure before 4 leaves orphans and nothing else; one in 4 is looked into; one after 4 is repaired by the next call or at
-//! the next start. The frozen rows stay the same until they are installed, so no row is delivered twice.
+//! A failure before 4 leaves orphans and nothing else; one in 4 is looked into; one after 4 is repaired by the next
+//! call or at the next start. The frozen rows stay the same until they are installed, so no row is delivered twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct Delivered {
 }
 
 impl Lake {
-    /// Delivers what waits; `None` when nothing does. The rows are durable in the lake, and the table knows, when it returns `Ok`.
+    /// Delivers what waits; `None` when nothing does. The rows are durable in the lake, and the table knows, when it
+    /// returns `Ok`.
     ///
     /// # Errors
     /// Whatever the error, call it again later: it goes on from where this one got to.

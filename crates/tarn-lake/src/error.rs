@@ -128,8 +128,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the caller can do. A delivery or compaction that failed, whatever the kind, is simply called again: it finds out
-    /// itself how far the former one got.
+    /// What the caller can do. A delivery or compaction that failed, whatever the kind, is simply called again: it
+    /// finds out itself how far the former one got.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Store { source: object_store::Error::NotFound { .. }, .. } | Self::NothingToAttach { .. } => {

@@ -13,7 +13,8 @@ use tarn_types::{Address, Column, DataType, SEQNO_COLUMN, SeqNo, TableSchema, Va
 use crate::error::{parquet_error, types_error};
 use crate::{Error, Result};
 
-/// The rows at addresses in `file`, which `reader` reads: the values of each in column order, in the order of `addresses`.
+/// The rows at addresses in `file`, which `reader` reads: the values of each in column order, in the order of
+/// `addresses`.
 ///
 /// Cost: the pages of these rows, and what the reader's footer costs.
 /// Errors: `Corrupt` when the file has no such row, or a row is of another change than its address says.

@@ -19,8 +19,8 @@ pub struct Flaw {
     pub what: String,
 }
 
-/// Files that are known not to be as they were written: reads of them fail where they are damaged, and compaction leaves them alone. Shared by
-/// cloning.
+/// Files that are known not to be as they were written: reads of them fail where they are damaged, and compaction
+/// leaves them alone. Shared by cloning.
 #[derive(Debug, Clone, Default)]
 pub struct Flaws(Arc<Mutex<BTreeMap<(TableId, FileId), Flaw>>>);
 

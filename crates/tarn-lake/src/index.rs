@@ -1,13 +1,13 @@
 //! Which keys are in a row group, and what is kept of it beside the commit log?
 //!
-//! Rows pass by on their way into a file, or are read for it; the tokens and values that the table's options name go into one bloom
-//! filter a row group. Nothing is collected for a table that asked for none.
+//! Rows pass by on their way into a file, or are read for it; the tokens and values that the table's options name go
+//! into one bloom filter a row group. Nothing is collected for a table that asked for none.
 //!
-//! Invariant: every token of a tokenized column and every value of a bloom column of every row is in its block's filter. Keys do
-//! not depend on the width of a column, so a file's own types will do.
+//! Invariant: every token of a tokenized column and every value of a bloom column of every row is in its block's
+//! filter. Keys do not depend on the width of a column, so a file's own types will do.
 //!
-//! A filter whose size nobody chose is filled at the largest and folded to what its keys need, which gives exactly the filter of
-//! that size.
+//! A filter whose size nobody chose is filled at the largest and folded to what its keys need, which gives exactly the
+//! filter of that size.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,8 @@ use crate::Result;
 use crate::column_chunks::{Shapes, column_chunk};
 use crate::error::{arrow_error, types_error};
 
-/// Chunks of a filter while it is filled, when its size is to be chosen: 1 MiB, twice the keys that the default size holds.
+/// Chunks of a filter while it is filled, when its size is to be chosen: 1 MiB, twice the keys that the default size
+/// holds.
 const FILLED_CHUNKS: u32 = 32_768;
 
 /// Blooms of the row groups of one file while its rows pass by.
@@ -54,8 +55,8 @@ enum Size {
 }
 
 impl Indexer {
-    /// `columns` are those of the rows that will come, by name and as they are stored there. Key columns that are not among them
-    /// are NULL, and have no keys.
+    /// `columns` are those of the rows that will come, by name and as they are stored there. Key columns that are not
+    /// among them are NULL, and have no keys.
     pub fn new<'a>(table: &TableSchema, columns: impl IntoIterator<Item = (&'a str, DataType)>) -> Self {
         let indexing = &table.options.indexing;
         let size = indexing.any().then_some(match indexing.bloom_chunks {
@@ -149,9 +150,10 @@ fn add_column(bloom: &mut BloomBuilder, key: &KeyColumn, column: &ArrayRef, scra
     Ok(())
 }
 
-/// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in `blocks`
-/// beside its place; of the change of each row, which is the file's last column, the place alone. The file's other columns are the
-/// table's, in order, each of one leaf. All columns have a place, or none has: a reader takes a column without one for NULL.
+/// What is kept of the row groups of a file that we wrote: their blooms, and of each column of the table the bounds in
+/// `blocks` beside its place; of the change of each row, which is the file's last column, the place alone. The file's
+/// other columns are the table's, in order, each of one leaf. All columns have a place, or none has: a reader takes a
+/// column without one for NULL.
 pub(crate) fn block_metadata(
     table: &TableSchema,
     metadata: &ParquetMetaData,

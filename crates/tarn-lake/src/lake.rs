@@ -1,5 +1,5 @@
-//! What do deliveries, compactions and clean-ups share? The parts they work with, writing files, and committing with a look
-//! before every second try.
+//! What do deliveries, compactions and clean-ups share? The parts they work with, writing files, and committing with a
+//! look before every second try.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ macro_rules! failpoint {
 }
 pub(crate) use failpoint;
 
-/// The lake of all tables. Cheap calls aside, methods run as long as their IO takes; CPU-bound parts run on blocking threads of
-/// the calling tokio runtime. Deliveries and compactions of one table that overlap in time come in beside each other if their files and rows are disjoint
-/// (`tarn_metastore::Expected::Disjoint`); if not, one of them fails with `Conflict` and nothing is harmed. Of one hot table they must not overlap at all: its
-/// driver sees to it.
+/// The lake of all tables. Cheap calls aside, methods run as long as their IO takes; CPU-bound parts run on blocking
+/// threads of the calling tokio runtime. Deliveries and compactions of one table that overlap in time come in beside
+/// each other if their files and rows are disjoint (`tarn_metastore::Expected::Disjoint`); if not, one of them fails
+/// with `Conflict` and nothing is harmed. Of one hot table they must not overlap at all: its driver sees to it.
 pub struct Lake {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) metastore: Arc<dyn Metastore>,
@@ -84,8 +84,8 @@ impl Lake {
         &self.options
     }
 
-    /// Rows of a lake file by address, in the order of `rows`, with `columns` (by the names that the file has) in their order. Reads the
-    /// footer and the pages that hold the rows.
+    /// Rows of a lake file by address, in the order of `rows`, with `columns` (by the names that the file has) in their
+    /// order. Reads the footer and the pages that hold the rows.
     pub async fn read_rows(&self, file: &File, rows: &[u32], columns: &[String]) -> Result<RecordBatch> {
         crate::read::read_rows(self.store.clone(), file, rows, columns).await
     }
@@ -140,7 +140,8 @@ impl Lake {
         Ok(version)
     }
 
-    /// Installs what was committed as `version` over `before`: `stage` has it, unless others committed in between, whose versions come first.
+    /// Installs what was committed as `version` over `before`: `stage` has it, unless others committed in between,
+    /// whose versions come first.
     pub(crate) async fn install_behind(
         &self,
         hot: &Arc<dyn HotTable>,

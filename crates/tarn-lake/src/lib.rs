@@ -5,10 +5,11 @@
 //!                                        (the only place where exactly-once lives)
 //! ```
 //!
-//! A delivery moves the rows changed after the delivered cursor into new files, marks the rows they supersede dead, and moves
-//! the cursor, all in one commit. What comes before the commit may be lost and done again (its files become orphans); what
-//! comes after can be found out from the commit and done again (`repair`). A compaction is the same without moving the
-//! cursor. The hot side is seen through [`tarn_feed::HotTable`], files through [`object_store::ObjectStore`].
+//! A delivery moves the rows changed after the delivered cursor into new files, marks the rows they supersede dead, and
+//! moves the cursor, all in one commit. What comes before the commit may be lost and done again (its files become
+//! orphans); what comes after can be found out from the commit and done again (`repair`). A compaction is the same
+//! without moving the cursor. The hot side is seen through [`tarn_feed::HotTable`], files through
+//! [`object_store::ObjectStore`].
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -1,8 +1,8 @@
 //! A lake on the local file system whose objects survive a power cut.
 //!
-//! `object_store`'s file system leaves what it writes to the kernel, which writes it back within half a minute. The log of rows that
-//! are committed to the lake may be trimmed at once, so a file must be on stable storage before its commit: each object, and each
-//! folder that was made for it, is synced before the write is answered.
+//! `object_store`'s file system leaves what it writes to the kernel, which writes it back within half a minute. The log
+//! of rows that are committed to the lake may be trimmed at once, so a file must be on stable storage before its
+//! commit: each object, and each folder that was made for it, is synced before the write is answered.
 
 use std::fmt;
 use std::fs;

@@ -1,8 +1,8 @@
 //! How do several files in key order become one stream in key order, in bounded memory?
 //!
-//! The source with the smallest key gives out all its rows up to the next source's smallest key, found by bisection: files of
-//! different times seldom overlap, and then whole batches pass through unread. With `k` sources a run costs `k` comparisons;
-//! memory is one batch a source and one output batch, which has fewer rows where they are wide.
+//! The source with the smallest key gives out all its rows up to the next source's smallest key, found by bisection:
+//! files of different times seldom overlap, and then whole batches pass through unread. With `k` sources a run costs
+//! `k` comparisons; memory is one batch a source and one output batch, which has fewer rows where they are wide.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Where does a lake file lie? `<table-name>-<table-id>/hr=YYYY-MM-DD-HH/<file-id>-<instance>.parquet`
 //!
-//! The file id is unique in a metastore, the instance in the world: a metastore restored from a backup gives out ids again, and
-//! must not overwrite what an earlier life wrote.
+//! The file id is unique in a metastore, the instance in the world: a metastore restored from a backup gives out ids
+//! again, and must not overwrite what an earlier life wrote.
 
 use object_store::path::Path;
 use uuid::Uuid;
@@ -18,8 +18,8 @@ pub fn table_prefix(table: &TableSchema) -> Path {
     table_folder(table.made_as(), table.id)
 }
 
-/// The same, of a table of which only name and id are left. The id makes it one of its own, also where `A` and `a`, or two names with
-/// one beginning, are one file.
+/// The same, of a table of which only name and id are left. The id makes it one of its own, also where `A` and `a`, or
+/// two names with one beginning, are one file.
 pub fn table_folder(name: &str, id: TableId) -> Path {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     Path::from(format!("{}-{id}", name.chars().map(plain).take(MAX_NAME_BYTES).collect::<String>()))

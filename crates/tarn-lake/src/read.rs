@@ -1,6 +1,7 @@
 //! How are rows of lake files read back: all that live, or some by their address?
 //!
-//! Through the store alone; who wants footers or pages cached hands in a store that does. Every byte is held against its checksum (`checked.rs`).
+//! Through the store alone; who wants footers or pages cached hands in a store that does. Every byte is held against
+//! its checksum (`checked.rs`).
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! What was committed and not installed, and how is it made good?
 //!
-//! A crash, or any failure, between a commit and its installation leaves the metastore ahead of the addresses. Everything that
-//! is needed is in the commit: the keys of the files it added, and for a delivery the keys of the rows that died by it. Those of
-//! them that are in no added file were deleted, and lose their address.
+//! A crash, or any failure, between a commit and its installation leaves the metastore ahead of the addresses.
+//! Everything that is needed is in the commit: the keys of the files it added, and for a delivery the keys of the rows
+//! that died by it. Those of them that are in no added file were deleted, and lose their address.
 //!
-//! Invariant: versions are installed one by one, in order. The files and deletion vectors before the oldest uninstalled commit
-//! must still be kept: expiring never goes beyond the installed version.
+//! Invariant: versions are installed one by one, in order. The files and deletion vectors before the oldest uninstalled
+//! commit must still be kept: expiring never goes beyond the installed version.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub struct Repaired {
 }
 
 impl Lake {
-    /// Installs what is committed and not installed. One look at the metastore when there is nothing. At start: after the log was
-    /// replayed into the table, before the replay is finished.
+    /// Installs what is committed and not installed. One look at the metastore when there is nothing. At start: after
+    /// the log was replayed into the table, before the replay is finished.
     pub async fn repair(&self, hot: &Arc<dyn HotTable>) -> Result<Repaired> {
         let table = hot.schema();
         let mut repaired = Repaired::default();

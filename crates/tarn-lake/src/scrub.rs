@@ -1,7 +1,9 @@
-//! Is every byte of every file still what was written? Read at a pace that its caller sets, whether or not anybody asks for the rows.
+//! Is every byte of every file still what was written? Read at a pace that its caller sets, whether or not anybody asks
+//! for the rows.
 //!
-//! Rows are read when they are asked for, and some are not for years. A scrub goes round: table by table, file by file, each from its first
-//! byte to its last. What it finds is remembered ([`Lake::flaws`]) until a later round finds the file whole, or gone.
+//! Rows are read when they are asked for, and some are not for years. A scrub goes round: table by table, file by file,
+//! each from its first byte to its last. What it finds is remembered ([`Lake::flaws`]) until a later round finds the
+//! file whole, or gone.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -119,8 +121,8 @@ impl Lake {
         }
     }
 
-    /// Reads about `max_bytes` of a file from `from` on, where a stretch ended or the file begins. At its begin the size is held against what
-    /// was committed. A file without checksums has its size looked at and is not read.
+    /// Reads about `max_bytes` of a file from `from` on, where a stretch ended or the file begins. At its begin the
+    /// size is held against what was committed. A file without checksums has its size looked at and is not read.
     ///
     /// # Errors
     /// Those of the store, if it cannot say what there is.

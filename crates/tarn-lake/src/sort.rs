@@ -1,7 +1,7 @@
 //! In which order do rows go into files? By primary key, each part ascending or descending as the table says.
 //!
-//! Keys are compared in Arrow's row format: one `memcmp` per comparison. Rows that arrive in order, as loads do, are only
-//! looked at, not moved.
+//! Keys are compared in Arrow's row format: one `memcmp` per comparison. Rows that arrive in order, as loads do, are
+//! only looked at, not moved.
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{SortOptions, interleave_record_batch};
@@ -67,7 +67,8 @@ enum Order {
 }
 
 impl Sorted {
-    /// Sorts; rows of one key stay in the order they came in. Costs the keys' bytes and eight bytes a row, or only the look.
+    /// Sorts; rows of one key stay in the order they came in. Costs the keys' bytes and eight bytes a row, or only the
+    /// look.
     pub fn new(table: &TableSchema, batches: Vec<RecordBatch>, output_rows: usize) -> Result<Self> {
         let n_rows: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         if n_rows > MAX_ROWS {

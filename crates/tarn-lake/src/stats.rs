@@ -13,8 +13,8 @@ use tarn_types::{ColumnId, DataType, TableSchema, Value};
 use crate::Result;
 use crate::error::{parquet_error, types_error};
 
-/// A stretch of rows in which a float column has a NaN. Parquet's bounds leave NaN out, filters do not: such blocks have no
-/// bounds for us.
+/// A stretch of rows in which a float column has a NaN. Parquet's bounds leave NaN out, filters do not: such blocks
+/// have no bounds for us.
 pub(crate) struct NanSpan {
     pub column_idx: usize,
     /// Of the file.
@@ -32,8 +32,8 @@ pub(crate) struct NullArrays {
 /// Tables of at most this many columns keep the bounds of all of them in memory.
 const INLINE_COLUMNS: usize = 32;
 
-/// The columns whose bounds stay in the block, always in memory: all of a narrow table, of a wide one and of an archive those that
-/// nearly every search asks for. The block metadata has all.
+/// The columns whose bounds stay in the block, always in memory: all of a narrow table, of a wide one and of an archive
+/// those that nearly every search asks for. The block metadata has all.
 pub(crate) fn inline_columns(table: &TableSchema) -> impl Fn(ColumnId) -> bool + use<> {
     let archive = table.options.archive.as_ref();
     let all = archive.is_none() && table.columns.len() <= INLINE_COLUMNS;
@@ -44,8 +44,8 @@ pub(crate) fn inline_columns(table: &TableSchema) -> impl Fn(ColumnId) -> bool +
     move |column| all || some.contains(&column)
 }
 
-/// One block per row group, with the bounds of every column that has some: an array has none, but its NULLs are counted. `schema` is that of the
-/// written rows, `null_arrays` are of stretches each of which lies in one row group.
+/// One block per row group, with the bounds of every column that has some: an array has none, but its NULLs are
+/// counted. `schema` is that of the written rows, `null_arrays` are of stretches each of which lies in one row group.
 pub(crate) fn blocks(
     path: &str,
     table: &TableSchema,

@@ -1,6 +1,8 @@
-//! By which names do columns lie in files? Each by one for good ([`TableSchema::stored_names`]), whatever it is called by now.
+//! By which names do columns lie in files? Each by one for good ([`TableSchema::stored_names`]), whatever it is called
+//! by now.
 //!
-//! Rows go by the table's own names everywhere else: they are called otherwise where a file is written, and where one is read.
+//! Rows go by the table's own names everywhere else: they are called otherwise where a file is written, and where one
+//! is read.
 
 use std::sync::Arc;
 

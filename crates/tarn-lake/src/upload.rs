@@ -4,8 +4,8 @@
 //! blocking thread: Pipe (io::Write) ── Piece… ──> upload(): one multipart upload per file
 //! ```
 //!
-//! The channel holds a few pieces; when the store is slower than the encoder, the encoder waits. Checksums are made of the bytes as the encoder
-//! hands them over, before anything can happen to them on their way.
+//! The channel holds a few pieces; when the store is slower than the encoder, the encoder waits. Checksums are made of
+//! the bytes as the encoder hands them over, before anything can happen to them on their way.
 
 use std::io;
 use std::sync::Arc;

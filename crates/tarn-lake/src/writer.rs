@@ -1,12 +1,12 @@
 //! How do rows in key order become Parquet files (docs/formats/lake.md), their blocks and their addresses?
 //!
-//! Invariants: a file's columns are the table's in order, by the names that files have, then `__seqno`; its rows are in key order; it is closed only at the
-//! end of a row group, once it has reached its target size and has as many rows as a row group may have, or with the last
-//! row. So `n` rows need at most `n / row_group_rows + 1` files, whose ids are allocated before the first byte is
-//! written.
+//! Invariants: a file's columns are the table's in order, by the names that files have, then `__seqno`; its rows are in
+//! key order; it is closed only at the end of a row group, once it has reached its target size and has as many rows as
+//! a row group may have, or with the last row. So `n` rows need at most `n / row_group_rows + 1` files, whose ids are
+//! allocated before the first byte is written.
 //!
-//! A reader decodes [`BATCH_ROWS`] rows of a row group at once, however wide they are. So no window of so many rows of a
-//! row group holds more than [`WINDOW_BYTES`]: where rows are wider, the row group ends.
+//! A reader decodes [`BATCH_ROWS`] rows of a row group at once, however wide they are. So no window of so many rows of
+//! a row group holds more than [`WINDOW_BYTES`]: where rows are wider, the row group ends.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -55,8 +55,8 @@ const LIST: &str = "list";
 /// Rows looked at to tell whether a column repeats its values.
 const SAMPLE_ROWS: usize = 4096;
 
-/// A column whose sample is more distinct than this gets no dictionary: it would outgrow its page after a fraction of the row
-/// group, cost a hash per value until then, and save nothing.
+/// A column whose sample is more distinct than this gets no dictionary: it would outgrow its page after a fraction of
+/// the row group, cost a hash per value until then, and save nothing.
 const DISTINCT: f64 = 0.98;
 
 /// What all files of one delivery or compaction share.
@@ -165,8 +165,8 @@ struct Window {
 }
 
 impl Window {
-    /// Takes as many of the rows as the row group may have, rows that are taken at once being alike; none if it has to end
-    /// before the first.
+    /// Takes as many of the rows as the row group may have, rows that are taken at once being alike; none if it has to
+    /// end before the first.
     fn take(&mut self, rows: &RecordBatch) -> usize {
         let n_bytes = size_bytes(rows);
         if self.n_bytes + n_bytes <= WINDOW_BYTES {

@@ -1,7 +1,8 @@
 //! What does this process know of the store?
 //!
-//! A [`State`] as every backend has it, and beside each table where in its log that is. The store moves on without us: what must be current is
-//! brought up to date first (`refresh.rs`). What is here is never wrong, only late: it is the store's content at some earlier moment.
+//! A [`State`] as every backend has it, and beside each table where in its log that is. The store moves on without us:
+//! what must be current is brought up to date first (`refresh.rs`). What is here is never wrong, only late: it is the
+//! store's content at some earlier moment.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! How do tables come, change and go, and how does nobody get an id twice?
 //!
-//! All of it is one partition, and every change of it one conditional batch on its `seq`, so that names and ids are decided in one place. What
-//! follows outside of it (the head of a new table, the fence of a dropped one) anybody can do who finds it undone.
+//! All of it is one partition, and every change of it one conditional batch on its `seq`, so that names and ids are
+//! decided in one place. What follows outside of it (the head of a new table, the fence of a dropped one) anybody can
+//! do who finds it undone.
 
 use std::sync::Arc;
 
@@ -220,8 +221,8 @@ impl Inner {
         }
     }
 
-    /// Sends a change that follows on `seq` until its outcome is known. Only one change can follow, so a change that is sent twice is made
-    /// once.
+    /// Sends a change that follows on `seq` until its outcome is known. Only one change can follow, so a change that is
+    /// sent twice is made once.
     async fn change<F: Future<Output = Cas>>(
         &self,
         seq: i64,

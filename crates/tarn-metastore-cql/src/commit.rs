@@ -8,9 +8,10 @@
 //! 3  UPDATE head SET seq = N+k, tip = attempt IF seq = N AND tip = the one before  now they are there, all or none
 //! ```
 //!
-//! When step 3 is not answered, the same statement is sent again: only one statement can follow on N, and it is ours whichever of the two it
-//! was. "Still N" is no proof that nothing will happen, for the coordinator may still be trying; the next statement's answer is one. After
-//! three rounds without an answer nobody knows, and that is what is said.
+//! When step 3 is not answered, the same statement is sent again: only one statement can follow on N, and it is ours
+//! whichever of the two it was. "Still N" is no proof that nothing will happen, for the coordinator may still be
+//! trying; the next statement's answer is one. After three rounds without an answer nobody knows, and that is what is
+//! said.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -392,7 +393,8 @@ impl Inner {
     }
 }
 
-/// Who leads, until nobody waits. When it ends otherwise, those who wait are told that nobody knows, and the next commit leads anew.
+/// Who leads, until nobody waits. When it ends otherwise, those who wait are told that nobody knows, and the next
+/// commit leads anew.
 struct Leading<'a> {
     inner: &'a Inner,
     table: TableId,

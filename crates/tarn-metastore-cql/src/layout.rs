@@ -11,9 +11,9 @@
 //!   2                wide    wide
 //! ```
 //!
-//! Every step raises the epoch, in the catalog first and then in the head of each table. A commit names the epoch under which its rows
-//! were written; after a step no commit with rows of the step before goes in. A reader sees the head's epoch with every answer, and asks
-//! again when it knows an older one.
+//! Every step raises the epoch, in the catalog first and then in the head of each table. A commit names the epoch under
+//! which its rows were written; after a step no commit with rows of the step before goes in. A reader sees the head's
+//! epoch with every answer, and asks again when it knows an older one.
 
 use tarn_metastore::{Error, Result};
 

@@ -1,9 +1,10 @@
 //! How does a metastore live in Cassandra or ScyllaDB?
 //!
-//! As the article that Tarn's archives follow has it: filters cut into chunks, each a row in a partition of its hour and chunk, so that a search
-//! reads of each block the 32 bytes that matter; column metadata likewise by hour and column. Around that, what makes it a metastore: a log of
-//! commits for each table, whose end moves by compare-and-set (`commit.rs`), and a cache of versions that follows it (`refresh.rs`). The tables
-//! are in `tables.rs`; docs/metastore.md says how to choose and run one.
+//! As the article that Tarn's archives follow has it: filters cut into chunks, each a row in a partition of its hour
+//! and chunk, so that a search reads of each block the 32 bytes that matter; column metadata likewise by hour and
+//! column. Around that, what makes it a metastore: a log of commits for each table, whose end moves by compare-and-set
+//! (`commit.rs`), and a cache of versions that follows it (`refresh.rs`). The tables are in `tables.rs`;
+//! docs/metastore.md says how to choose and run one.
 //!
 //! ```no_run
 //! # async fn example() -> tarn_metastore::Result<()> {
@@ -69,8 +70,8 @@ use crate::tables::{CATALOG, Statements};
 
 pub use crate::migrate::SchemaVersion;
 
-/// The backend on Cassandra 5 or ScyllaDB. Many processes may use one store; each keeps the versions of the tables that it was asked for in
-/// memory.
+/// The backend on Cassandra 5 or ScyllaDB. Many processes may use one store; each keeps the versions of the tables that
+/// it was asked for in memory.
 pub struct Cql {
     inner: Arc<Inner>,
     clock: Arc<dyn Clock>,
@@ -104,11 +105,12 @@ struct Inner {
 }
 
 impl Cql {
-    /// Connects, and makes keyspace and tables where there are none. `runtime` drives the connections; the clock dates the creation of tables.
+    /// Connects, and makes keyspace and tables where there are none. `runtime` drives the connections; the clock dates
+    /// the creation of tables.
     ///
     /// # Errors
-    /// `Address` when the URL cannot be understood, `Unavailable` when nobody answers, `SchemaVersion` when the tables are older or newer than
-    /// this build's.
+    /// `Address` when the URL cannot be understood, `Unavailable` when nobody answers, `SchemaVersion` when the tables
+    /// are older or newer than this build's.
     pub async fn connect(remote: &Remote, clock: Arc<dyn Clock>, runtime: &Handle) -> Result<Self> {
         let inner = Inner::open_on(remote, runtime, NEWEST, NEWEST).await?;
         let layout = inner.cache.read().catalog.layout;

@@ -6,8 +6,8 @@
 //! maintain 3 block metadata and rows of files that are gone, and the log up to oldest_seq, are deleted
 //! ```
 //!
-//! Whoever stops between the steps leaves what the next one finds: rows of versions that are not in yet count for nobody, and files that are gone
-//! stand in `blocks` until all else of them is deleted.
+//! Whoever stops between the steps leaves what the next one finds: rows of versions that are not in yet count for
+//! nobody, and files that are gone stand in `blocks` until all else of them is deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -109,7 +109,8 @@ impl Inner {
         Ok(seq)
     }
 
-    /// The commits that made the first version of a copied table, while they are not in the base: the state does not keep them.
+    /// The commits that made the first version of a copied table, while they are not in the base: the state does not
+    /// keep them.
     async fn restored_files(&self, table: TableId) -> Result<Vec<Arc<CommitInfo>>> {
         let (n_restored, tip) = {
             let cache = self.cache.read();
@@ -195,8 +196,8 @@ impl Inner {
         }
     }
 
-    /// Deletes metadata of blocks that no kept version has, and parts of logs that are in their tables' bases, within the
-    /// budget; then counts what there is.
+    /// Deletes metadata of blocks that no kept version has, and parts of logs that are in their tables' bases, within
+    /// the budget; then counts what there is.
     pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
         self.refresh_catalog().await?;
         let tables: Vec<TableId> = self.cache.read().state.tables.keys().copied().collect();
@@ -319,7 +320,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Tables leave the catalog when nothing is left of them. Their heads stay, so that they stay dropped for who does not know.
+    /// Tables leave the catalog when nothing is left of them. Their heads stay, so that they stay dropped for who does
+    /// not know.
     async fn forget_dropped(&self) -> Result<()> {
         let dropped: Vec<TableId> = self.dropped.lock().drain().collect();
         for table in dropped {

@@ -1,8 +1,8 @@
 //! How does a store move to this build's tables while others read and write it?
 //!
-//! Step by step (`layout.rs`), each decided by one conditional write of the catalog and then fenced table by table, each lawful to stop in and to
-//! do again. Version 1 keeps every chunk of a filter as a row of its own; version 2 as rows of up to eight chunks. The partition key changes, so
-//! no `ALTER` does it.
+//! Step by step (`layout.rs`), each decided by one conditional write of the catalog and then fenced table by table,
+//! each lawful to stop in and to do again. Version 1 keeps every chunk of a filter as a row of its own; version 2 as
+//! rows of up to eight chunks. The partition key changes, so no `ALTER` does it.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,9 @@ const LOSSES: usize = 1_000;
 pub struct SchemaVersion(pub u32);
 
 impl Cql {
-    /// Brings the tables to this build's version; others may read and write meanwhile, except that builds which do not know the new version
-    /// cannot write any more once it has begun. Answers the version. `report` is told each step. To be called again if it stops: it goes on
-    /// where it was.
+    /// Brings the tables to this build's version; others may read and write meanwhile, except that builds which do not
+    /// know the new version cannot write any more once it has begun. Answers the version. `report` is told each step.
+    /// To be called again if it stops: it goes on where it was.
     pub async fn migrate(remote: &Remote, runtime: &Handle, report: &(dyn Fn(&str) + Sync)) -> Result<SchemaVersion> {
         let inner = Inner::open_on(remote, runtime, NEWEST, NEWEST).await?;
         inner.migrate(report, None).await?;

@@ -1,6 +1,7 @@
 //! How long is an outcome asked after before it is given up as unknown?
 //!
-//! Three times when the store is reached and does not say; and as long as a request may take when it is not reached, for connections come back.
+//! Three times when the store is reached and does not say; and as long as a request may take when it is not reached,
+//! for connections come back.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Which blocks can hold these keys, and what is kept of these blocks?
 //!
-//! Everything that one call needs is asked for at once, `concurrency` requests at a time; the bits come here to be tested. Beside them comes the
-//! head of the table: when it knows a newer layout, or the base moved while rows were missing, all is asked again.
+//! Everything that one call needs is asked for at once, `concurrency` requests at a time; the bits come here to be
+//! tested. Beside them comes the head of the table: when it knows a newer layout, or the base moved while rows were
+//! missing, all is asked again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

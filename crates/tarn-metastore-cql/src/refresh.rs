@@ -4,8 +4,8 @@
 //! head (serial) ──> seq, tip     the log from where we were, backwards along `prev`      what is not on the way was never committed
 //! ```
 //!
-//! A serial read sees every conditional write that was answered before, so what is answered from the cache after one is current. Callers that
-//! wait together share a read that began after they came.
+//! A serial read sees every conditional write that was answered before, so what is answered from the cache after one is
+//! current. Callers that wait together share a read that began after they came.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

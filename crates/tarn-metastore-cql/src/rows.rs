@@ -6,9 +6,10 @@
 //! slot 1   chunks w … 2w-1    one row a block in the partition (table, hour, slot 1)
 //! ```
 //!
-//! A search reads for each key one row of each block, so a narrow row is less to read; a block is as many rows to write as it has slots with a
-//! bit set, so a wide row is less to write. The width is that of the hour, and its first filter chooses: the narrowest with which it takes no
-//! more than 1,024 rows. Rows without a bit are not written: a block that has a filter and no such row does not have the key.
+//! A search reads for each key one row of each block, so a narrow row is less to read; a block is as many rows to write
+//! as it has slots with a bit set, so a wide row is less to write. The width is that of the hour, and its first filter
+//! chooses: the narrowest with which it takes no more than 1,024 rows. Rows without a bit are not written: a block that
+//! has a filter and no such row does not have the key.
 
 use std::collections::HashMap;
 
@@ -26,7 +27,8 @@ use crate::wire::{column_list, column_record, sealed};
 /// A block's filter takes no more rows, if there is a width that makes it so.
 const MAX_ROWS: usize = 1024;
 
-/// Rows of one partition that go in one message: Cassandra takes 50 KiB by default, and does not count where all is one partition.
+/// Rows of one partition that go in one message: Cassandra takes 50 KiB by default, and does not count where all is one
+/// partition.
 const MESSAGE_BYTES: usize = 32 << 10;
 
 /// Rows of several partitions that go in one message: beyond ten partitions or 5 KiB Cassandra warns its operator.

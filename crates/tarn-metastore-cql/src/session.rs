@@ -1,8 +1,8 @@
 //! How is one statement sent, and what does it mean when there is no answer?
 //!
-//! Statements are prepared when they are first used. Four kinds: reads and writes at quorum, which may be sent again; serial reads, which see
-//! every conditional write that was ever answered; and conditional writes, which are sent once, because only their sender knows what a lost
-//! answer means ([`Cas`]).
+//! Statements are prepared when they are first used. Four kinds: reads and writes at quorum, which may be sent again;
+//! serial reads, which see every conditional write that was ever answered; and conditional writes, which are sent once,
+//! because only their sender knows what a lost answer means ([`Cas`]).
 
 use std::sync::Arc;
 use std::time::Duration;

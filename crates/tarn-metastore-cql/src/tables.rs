@@ -13,10 +13,11 @@
 //! columns       (table, hour, column): file, row group
 //! ```
 //!
-//! What is written unconditionally has a time of our own, 1, and what deletes it 2: ids never come back, so a deletion is the last word, however
-//! late a write arrives and whatever the clocks of the nodes say.
+//! What is written unconditionally has a time of our own, 1, and what deletes it 2: ids never come back, so a deletion
+//! is the last word, however late a write arrives and whatever the clocks of the nodes say.
 //!
-//! Rows of `schemas`, `commit_log`, `bases` and of all below `hours` are written once and never changed, so that any replica's is the right one.
+//! Rows of `schemas`, `commit_log`, `bases` and of all below `hours` are written once and never changed, so that any
+//! replica's is the right one.
 
 use crate::session::Sort::{Conditional, Read, Serial, Write};
 use crate::session::{Statement, Store};

@@ -1,7 +1,8 @@
 //! How do we know that what comes back is what was written?
 //!
-//! Every byte string in the tables ends with the CRC32C of the bytes before it; a filter that is not in a pack yet has one behind each
-//! of its chunks, because chunks are read one by one (docs/formats/metastore.md, docs/formats/pack.md for what they hold).
+//! Every byte string in the tables ends with the CRC32C of the bytes before it; a filter that is not in a pack yet has
+//! one behind each of its chunks, because chunks are read one by one (docs/formats/metastore.md, docs/formats/pack.md
+//! for what they hold).
 
 use bytes::Bytes;
 

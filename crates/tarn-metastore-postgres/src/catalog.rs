@@ -1,7 +1,8 @@
 //! How do tables come, change and go, and how do files get their ids?
 //!
-//! A change of the catalog locks the one row of `meta`, so there is one at a time; it is checked against the definitions as they are then.
-//! Each leaves its own id and answer in `definitions`: whoever lost the answer finds it there.
+//! A change of the catalog locks the one row of `meta`, so there is one at a time; it is checked against the
+//! definitions as they are then. Each leaves its own id and answer in `definitions`: whoever lost the answer finds it
+//! there.
 
 use std::sync::Arc;
 

@@ -6,13 +6,14 @@
 //! commit ──> waiting ─┘                       check, write, COMMIT                   └─> answered
 //! ```
 //!
-//! Who finds nobody leading for the table leads, in a task of the runtime that the store was given: whoever goes away takes nobody's
-//! commit along. Two flights make a transaction: one that ends with the answer what is new, one that ends with COMMIT. While it is
-//! synced the next group gathers.
+//! Who finds nobody leading for the table leads, in a task of the runtime that the store was given: whoever goes away
+//! takes nobody's commit along. Two flights make a transaction: one that ends with the answer what is new, one that
+//! ends with COMMIT. While it is synced the next group gathers.
 //!
-//! The row's lock orders the commits of all processes. When the answer to COMMIT is lost, the group is simply tried again: the lock is
-//! not to be had before the server has ended the first transaction, and then the commits are found by their ids, or are not there.
-//! Unless somebody has expired the versions that they would have made: then nobody knows.
+//! The row's lock orders the commits of all processes. When the answer to COMMIT is lost, the group is simply tried
+//! again: the lock is not to be had before the server has ended the first transaction, and then the commits are found
+//! by their ids, or are not there. Unless somebody has expired the versions that they would have made: then nobody
+//! knows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

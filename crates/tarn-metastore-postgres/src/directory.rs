@@ -1,7 +1,7 @@
 //! Where is the metadata of the blocks that are asked for?
 //!
-//! Three lists, read in the snapshot of the store in which everything else is read: packs, loose blocks, and files that are gone. Which blocks
-//! a pack has never changes and is remembered.
+//! Three lists, read in the snapshot of the store in which everything else is read: packs, loose blocks, and files that
+//! are gone. Which blocks a pack has never changes and is remembered.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

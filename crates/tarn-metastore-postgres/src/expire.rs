@@ -1,4 +1,5 @@
-//! How are old versions forgotten? The oldest kept version moves on: the commits up to it are folded into its files, and go.
+//! How are old versions forgotten? The oldest kept version moves on: the commits up to it are folded into its files,
+//! and go.
 //!
 //! Files that no kept version has are answered, and listed as gone: their metadata is no longer found, and maintenance
 //! deletes it.

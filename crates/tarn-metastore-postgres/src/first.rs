@@ -1,6 +1,7 @@
 //! How is block metadata read in schema 1, where every chunk and every column of a block is a row?
 //!
-//! Only while a store is migrated: the published model, and the reason for the second. A token over 2,000 blocks is 2,000 rows here.
+//! Only while a store is migrated: the published model, and the reason for the second. A token over 2,000 blocks is
+//! 2,000 rows here.
 
 use std::collections::{BTreeSet, HashMap};
 

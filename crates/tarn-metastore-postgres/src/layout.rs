@@ -8,9 +8,9 @@
 //! epoch       e        e       e+1      e+1       e+1        e+2
 //! ```
 //!
-//! Every change reads the phase in its own transaction; a step of a migration locks that row's table, so it waits for those who
-//! have read the phase before it, and those who come later see it. Readers may be behind: what they read is written until the tables are
-//! gone, and then they look again.
+//! Every change reads the phase in its own transaction; a step of a migration locks that row's table, so it waits for
+//! those who have read the phase before it, and those who come later see it. Readers may be behind: what they read is
+//! written until the tables are gone, and then they look again.
 
 use tarn_metastore::{Error, Result};
 

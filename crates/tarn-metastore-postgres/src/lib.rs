@@ -6,9 +6,10 @@
 //! maintain loose blocks ─> packs ─> larger packs; what is gone is deleted
 //! ```
 //!
-//! Every process keeps the tables in memory, as the embedded backend does, and asks the server what is new before each answer that must
-//! be current. What is lawful is checked by the same code; the server decides who comes first, and keeps the bytes. It needs no
-//! extension and no rights beyond those in its own schema. Connections are not encrypted yet.
+//! Every process keeps the tables in memory, as the embedded backend does, and asks the server what is new before each
+//! answer that must be current. What is lawful is checked by the same code; the server decides who comes first, and
+//! keeps the bytes. It needs no extension and no rights beyond those in its own schema. Connections are not encrypted
+//! yet.
 //!
 //! It must never know Parquet, DataFusion, or who asks; tokio-postgres has its room here.
 
@@ -62,11 +63,12 @@ use self::remote::Target;
 /// What this build works on: a store that is older must be migrated, at least begun to be.
 const KNOWS: Knows = Knows { oldest: schema::NEWEST, newest: schema::NEWEST };
 
-/// A metastore in PostgreSQL 13 or later. All of its work runs on the runtime that it was given: a caller that goes away stops nothing
-/// half-way.
+/// A metastore in PostgreSQL 13 or later. All of its work runs on the runtime that it was given: a caller that goes
+/// away stops nothing half-way.
 ///
-/// Errors: `Unavailable` when the server is away or slow (nothing happened; it goes on when the server is back), `Indeterminate` when it went
-/// away in the middle of a change and did not come back in time, `Corrupt` when what is stored is not what was written.
+/// Errors: `Unavailable` when the server is away or slow (nothing happened; it goes on when the server is back),
+/// `Indeterminate` when it went away in the middle of a change and did not come back in time, `Corrupt` when what is
+/// stored is not what was written.
 pub struct Postgres {
     inner: Arc<Inner>,
 }
@@ -86,7 +88,8 @@ struct Inner {
 }
 
 impl Postgres {
-    /// Connects, and makes the tables in an empty schema. `runtime` needs its timer and IO; the clock dates the creation of tables.
+    /// Connects, and makes the tables in an empty schema. `runtime` needs its timer and IO; the clock dates the
+    /// creation of tables.
     ///
     /// # Errors
     /// `SchemaVersion` for a store that an older or a newer build made, `Unavailable`, `Address`.
@@ -94,7 +97,8 @@ impl Postgres {
         Self::connect_knowing(remote, clock, runtime, KNOWS, schema::NEWEST).await
     }
 
-    /// As a build that worked on schemas `oldest` to `newest`, and makes `newest` in an empty schema: for the tests of migrations.
+    /// As a build that worked on schemas `oldest` to `newest`, and makes `newest` in an empty schema: for the tests of
+    /// migrations.
     #[doc(hidden)]
     pub async fn connect_as_build_of(
         remote: &Remote,

@@ -1,6 +1,7 @@
 //! What does this process know of the tables? No more than the store said; it may be behind, never ahead or beside it.
 //!
-//! Answers of the store come in any order. Each says as of which version it is, so what is older than what is held changes nothing.
+//! Answers of the store come in any order. Each says as of which version it is, so what is older than what is held
+//! changes nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -131,8 +132,8 @@ impl LocalState {
         table.push(commit, Some(next)).map_err(odd)
     }
 
-    /// Files of the oldest version that came by a commit of ours, as the `base_seq`-th change of it. When somebody read the table meanwhile,
-    /// it is read again.
+    /// Files of the oldest version that came by a commit of ours, as the `base_seq`-th change of it. When somebody read
+    /// the table meanwhile, it is read again.
     pub fn restore(
         &mut self,
         id: TableId,

@@ -6,8 +6,8 @@
 //! files that are gone, tables that were dropped ──> nothing
 //! ```
 //!
-//! One process at a time, held by a lock of the server that ends with the connection; who comes second has nothing to do. Each job is a
-//! transaction: readers see what was before or what is after.
+//! One process at a time, held by a lock of the server that ends with the connection; who comes second has nothing to
+//! do. Each job is a transaction: readers see what was before or what is after.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -386,8 +386,8 @@ fn due_packs(packs: &[Listed], is_over: bool) -> Option<(u32, Vec<i64>)> {
     })
 }
 
-/// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before it together. So
-/// one late block never rewrites a full hour.
+/// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before
+/// it together. So one late block never rewrites a full hour.
 fn run_of_similar(packs: &[Listed]) -> Option<Vec<i64>> {
     (0..packs.len()).find_map(|start| {
         let mut sum = packs[start].n_slots;

@@ -1,8 +1,8 @@
 //! How does a store go from schema 1 to 2 while others use it?
 //!
-//! Step by step (`layout.rs`), each a transaction: whoever dies in one has not made it, and the next one goes on where it ended. Blocks
-//! that came before are copied some at a time, hour by hour; a block is copied when it is in schema 1 and not in 2, so nothing needs to
-//! be remembered. Nothing is packed before schema 1 is gone.
+//! Step by step (`layout.rs`), each a transaction: whoever dies in one has not made it, and the next one goes on where
+//! it ended. Blocks that came before are copied some at a time, hour by hour; a block is copied when it is in schema 1
+//! and not in 2, so nothing needs to be remembered. Nothing is packed before schema 1 is gone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,9 +26,10 @@ use crate::write::{NewBlock, loose_step};
 const BLOCKS_AT_ONCE: i64 = 64;
 
 impl Postgres {
-    /// Brings the store to the schema that this build works with, while servers go on: those of a build that knows both schemas without
-    /// an error, those of an older build until the second step, which tells them so. May be stopped at any time and begun again. `report` is told
-    /// of each step when it is about to become durable. Answers the schema's version. Needs a runtime with timer and IO.
+    /// Brings the store to the schema that this build works with, while servers go on: those of a build that knows both
+    /// schemas without an error, those of an older build until the second step, which tells them so. May be stopped at
+    /// any time and begun again. `report` is told of each step when it is about to become durable. Answers the schema's
+    /// version. Needs a runtime with timer and IO.
     pub async fn migrate(remote: &Remote, runtime: &Handle, report: &(dyn Fn(&str) + Sync)) -> Result<u32> {
         let pool = Pool::new(Target::parse(remote)?, runtime.clone());
         let migrated = async {
@@ -114,7 +115,8 @@ async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -
         row_groups.insert(col(row, 1)?);
     }
     files.dedup();
-    // Blocks are taken in order, so only the first and the last file can have others with these numbers, and no more than are taken.
+    // Blocks are taken in order, so only the first and the last file can have others with these numbers, and no more
+    // than are taken.
     let row_groups: Vec<i64> = row_groups.into_iter().collect();
     let read = |sql| Step::Query(sql, params![table, hour, files.clone(), row_groups.clone()]);
     let answers = connection

@@ -1,7 +1,8 @@
 //! How does a pack come to be, from loose blocks or from packs?
 //!
-//! As on the disk of the embedded backend (docs/formats/pack.md), with the database for a file: a row of filters is a row of `pack_rows`, a
-//! slab one of `pack_slabs`. Inside a transaction of the caller; rows go over a window at a time, so memory stays small.
+//! As on the disk of the embedded backend (docs/formats/pack.md), with the database for a file: a row of filters is a
+//! row of `pack_rows`, a slab one of `pack_slabs`. Inside a transaction of the caller; rows go over a window at a time,
+//! so memory stays small.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -54,8 +55,8 @@ struct From {
     slot: usize,
 }
 
-/// Writes a pack of those blocks that are kept; of a block in several sources the first counts. Answers the bytes written, and whether there is
-/// a pack at all.
+/// Writes a pack of those blocks that are kept; of a block in several sources the first counts. Answers the bytes
+/// written, and whether there is a pack at all.
 pub(crate) async fn write(
     connection: &Connection<'_>,
     table: TableId,

@@ -1,8 +1,8 @@
 //! How do statements reach the server, and what does it mean when no answer comes?
 //!
-//! Up to eight connections, made when they are needed, each with its prepared statements. One that failed in any way is closed, never
-//! used again: nobody knows what is still on its way. Statements that do not need each other's answers go in one *flight*: all are
-//! sent, then all answers read, in order.
+//! Up to eight connections, made when they are needed, each with its prepared statements. One that failed in any way is
+//! closed, never used again: nobody knows what is still on its way. Statements that do not need each other's answers go
+//! in one *flight*: all are sent, then all answers read, in order.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -23,7 +23,8 @@ use crate::remote::Target;
 /// Connections of one metastore, at most.
 const CONNECTIONS: usize = 8;
 
-/// The first pause before a change is looked for whose answer was lost; each is twice the one before it, up to the time-out.
+/// The first pause before a change is looked for whose answer was lost; each is twice the one before it, up to the
+/// time-out.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -257,7 +258,8 @@ impl Connection<'_> {
         self.pool.within(async { Ok(self.session().client.batch_execute(sql).await?) }).await
     }
 
-    /// Sends all, then reads all answers: one for each step. The first failure counts; later steps of a transaction failed with it.
+    /// Sends all, then reads all answers: one for each step. The first failure counts; later steps of a transaction
+    /// failed with it.
     pub async fn flight(&self, steps: Vec<Step>) -> Result<Vec<Vec<Row>>, Failure> {
         self.pool.within(self.fly(steps)).await
     }
@@ -334,8 +336,9 @@ impl Failure {
     }
 }
 
-/// Tries a change until it is known whether it happened. An attempt sets `doubt` while it is not ([`Connection::commit`]), and finds, holding
-/// the same lock, what an earlier one did: an earlier transaction has ended by then, one way or the other.
+/// Tries a change until it is known whether it happened. An attempt sets `doubt` while it is not
+/// ([`Connection::commit`]), and finds, holding the same lock, what an earlier one did: an earlier transaction has
+/// ended by then, one way or the other.
 macro_rules! change {
     ($pool:expr, $doubt:ident => $attempt:expr) => {{
         let pool: &$crate::pool::Pool = $pool;

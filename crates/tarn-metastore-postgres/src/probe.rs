@@ -1,5 +1,5 @@
-//! Which blocks may hold the keys? Rows of packs and pieces of loose filters are read in one snapshot of the store, a flight for each
-//! round of [`Search`]; bits are tested here.
+//! Which blocks may hold the keys? Rows of packs and pieces of loose filters are read in one snapshot of the store, a
+//! flight for each round of [`Search`]; bits are tested here.
 
 use roaring::RoaringBitmap;
 

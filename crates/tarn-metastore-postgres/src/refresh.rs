@@ -1,8 +1,8 @@
 //! How does this process learn what others did?
 //!
-//! One question a table, before every answer that must be current: what is there after the version that I have? Mostly the answer is
-//! a row that says: nothing. A table that is not held, or that was restored or expired beyond what is held, is read as a whole, in one
-//! snapshot of the store.
+//! One question a table, before every answer that must be current: what is there after the version that I have? Mostly
+//! the answer is a row that says: nothing. A table that is not held, or that was restored or expired beyond what is
+//! held, is read as a whole, in one snapshot of the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl Inner {
         self.take_in(id, answers.into_iter().skip(1).take(4)).await
     }
 
-    /// The same inside a transaction that holds the table's row: nothing comes after it. `tail`: the answer to `tail_step`.
+    /// The same inside a transaction that holds the table's row: nothing comes after it. `tail`: the answer to
+    /// `tail_step`.
     pub async fn refresh_locked(
         &self,
         connection: &Connection<'_>,

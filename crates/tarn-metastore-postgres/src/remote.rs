@@ -1,4 +1,5 @@
-//! What does the URL say? `postgres://user:password@host:port/database?schema=tarn_metastore`, and what else a Postgres URL may have.
+//! What does the URL say? `postgres://user:password@host:port/database?schema=tarn_metastore`, and what else a Postgres
+//! URL may have.
 //!
 //! Settings that answers depend on are made part of every connection, so that none is forgotten after a reconnect.
 
@@ -13,9 +14,9 @@ use tarn_metastore::{Error, Remote, Result};
 /// The schema that has the tables, unless the URL names another.
 const DEFAULT_SCHEMA: &str = "tarn_metastore";
 
-/// What must hold on every connection. Commits are on the disk when they are answered, whatever the server's default; a client that
-/// vanished holds no lock for longer than the time-out. Our statements find their rows by index: without statistics, the planner
-/// would not know.
+/// What must hold on every connection. Commits are on the disk when they are answered, whatever the server's default; a
+/// client that vanished holds no lock for longer than the time-out. Our statements find their rows by index: without
+/// statistics, the planner would not know.
 const SESSION: &str = "-c synchronous_commit=on -c default_transaction_isolation=read\\ committed -c jit=off -c enable_seqscan=off \
      -c enable_hashjoin=off -c enable_mergejoin=off -c plan_cache_mode=force_generic_plan -c bytea_output=hex \
      -c client_min_messages=warning -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
@@ -61,8 +62,8 @@ impl Target {
         );
         let timeout = Duration::from_millis(timeout_ms);
         config.options(options.trim_start()).connect_timeout(timeout).tcp_user_timeout(timeout);
-        // A standby may be behind: what it does not have yet would count as gone. Whatever the URL says, and with one host too, whose
-        // name may stand for several.
+        // A standby may be behind: what it does not have yet would count as gone. Whatever the URL says, and with one
+        // host too, whose name may stand for several.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_application_name().is_none() {
             config.application_name("tarn");

@@ -12,7 +12,8 @@
 //! schema 1     block_details (a row a block), bloom_chunks (a row a block and chunk), block_columns (a row a block and column)
 //! ```
 //!
-//! Byte strings are in the formats of docs/formats/metastore.md and docs/formats/pack.md, each with its CRC32C behind it.
+//! Byte strings are in the formats of docs/formats/metastore.md and docs/formats/pack.md, each with its CRC32C behind
+//! it.
 
 use crate::layout::Phase;
 use crate::pool::{Connection, Failure, Step, col, params};
@@ -34,8 +35,8 @@ CREATE TABLE dropped (table_id int8 PRIMARY KEY);
 CREATE TABLE definitions (seq int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id uuid NOT NULL UNIQUE, answer bytea NOT NULL);
 ";
 
-/// Filters are random bits: compressing them would only take time. Pieces of what is stored outside of its row and not compressed
-/// can be read alone; rows of small packs stay in their pages.
+/// Filters are random bits: compressing them would only take time. Pieces of what is stored outside of its row and not
+/// compressed can be read alone; rows of small packs stay in their pages.
 pub(crate) const SECOND: &str = "
 CREATE TABLE IF NOT EXISTS loose (table_id int8, hour int8, file_id int8, row_group int8, n_chunks int4 NOT NULL, bloom bytea,
                     columns bytea NOT NULL, column_bytes int8 NOT NULL, PRIMARY KEY (table_id, hour, file_id, row_group));

@@ -1,8 +1,10 @@
-//! Which blocks are left after which bytes? A probe as a machine that says what it must read next, and is fed with it. No IO.
+//! Which blocks are left after which bytes? A probe as a machine that says what it must read next, and is fed with it.
+//! No IO.
 //!
-//! All packs of all hours and the loose blocks go along key by key: a key's bytes are asked for where a block is left that needs it, so a
-//! rare key first spares the others' bytes. What is small is asked for at once: then a round trip costs more than the bytes. Bytes stay until
-//! the last key that has them was tested: memory is that of a key's row in all packs, not of all keys.
+//! All packs of all hours and the loose blocks go along key by key: a key's bytes are asked for where a block is left
+//! that needs it, so a rare key first spares the others' bytes. What is small is asked for at once: then a round trip
+//! costs more than the bytes. Bytes stay until the last key that has them was tested: memory is that of a key's row in
+//! all packs, not of all keys.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

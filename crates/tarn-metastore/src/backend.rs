@@ -1,9 +1,10 @@
 //! What do backends in crates of their own build on? The state, its checks and its bytes, which all backends share.
 //!
-//! A backend keeps a [`State`] in step with its store: it reads the records that others wrote and applies them, checks a change
-//! against the state (`check_commit`, `check_definition`, `check_expire`), makes the record durable where the store decides who
-//! comes first, and applies it. Versions, time travel, idempotence and what is lawful are then the same everywhere.
-//! Where the block metadata of blocks lie is the backend's own business; how they look as bytes is here.
+//! A backend keeps a [`State`] in step with its store: it reads the records that others wrote and applies them, checks
+//! a change against the state (`check_commit`, `check_definition`, `check_expire`), makes the record durable where the
+//! store decides who comes first, and applies it. Versions, time travel, idempotence and what is lawful are then the
+//! same everywhere. Where the block metadata of blocks lie is the backend's own business; how they look as bytes is
+//! here.
 //!
 //! Who carries files and blocks elsewhere (`tarn-query`: the specs of scans) writes them with the same bytes.
 //!

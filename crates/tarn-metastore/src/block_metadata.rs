@@ -1,5 +1,5 @@
-//! What is kept of a block that is too much to keep in memory: its bloom filter, and where its columns lie and between which
-//! bounds?
+//! What is kept of a block that is too much to keep in memory: its bloom filter, and where its columns lie and between
+//! which bounds?
 //!
 //! Block metadata comes with the commit that adds the file, never changes, and goes when no kept version has the file.
 //! It is asked for many blocks at a time, by hour, because that is how stores keep them together; and column by column,
@@ -106,8 +106,8 @@ pub struct Wanted {
 /// Block metadata column by column. `block` in each part counts the wanted blocks in their order, through all hours.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct MetadataByColumn {
-    /// One for each wanted column, in their order; when all are wanted, those that there are, ascending. None when neither `stats` nor
-    /// `chunks` were wanted.
+    /// One for each wanted column, in their order; when all are wanted, those that there are, ascending. None when
+    /// neither `stats` nor `chunks` were wanted.
     pub columns: Vec<ColumnMetadata>,
     /// Ascending; a block that is missing has none.
     pub blooms: Vec<(u32, Bloom)>,

@@ -1,11 +1,11 @@
 //! Can a block hold this key?
 //!
-//! A split-block bloom filter, bit for bit Parquet's: 32-byte chunks of eight little-endian words; the upper half of a key's
-//! xxHash64 names the chunk, the lower half one bit in each of its words. So a filter made here is read by any Parquet reader
-//! and the other way round, and a test of one key looks at 32 bytes, wherever they are kept.
+//! A split-block bloom filter, bit for bit Parquet's: 32-byte chunks of eight little-endian words; the upper half of a
+//! key's xxHash64 names the chunk, the lower half one bit in each of its words. So a filter made here is read by any
+//! Parquet reader and the other way round, and a test of one key looks at 32 bytes, wherever they are kept.
 //!
-//! Invariant: `resized` never loses a key. The chunk of a hash among `n / 2` is its chunk among `n`, halved, so chunks are united
-//! going down and repeated going up.
+//! Invariant: `resized` never loses a key. The chunk of a hash among `n / 2` is its chunk among `n`, halved, so chunks
+//! are united going down and repeated going up.
 //!
 //! Sources: Parquet's BloomFilter.md; Apple, "Split block Bloom filters" (arXiv 2101.01719).
 
@@ -96,7 +96,8 @@ impl Bloom {
         has_bits(self.chunk(hash.chunk(self.n_chunks())), &hash.mask())
     }
 
-    /// The same keys in a smaller or larger filter: chunks are united, or repeated. Shares the bits when the size is the same.
+    /// The same keys in a smaller or larger filter: chunks are united, or repeated. Shares the bits when the size is
+    /// the same.
     ///
     /// # Panics
     /// When `n_chunks` is no power of two up to [`MAX_CHUNKS`].
@@ -168,8 +169,8 @@ impl BloomBuilder {
     }
 }
 
-/// Chunks for so many distinct keys at this rate of false positives: a power of two, 64 to 32,768, the largest when none is
-/// enough.
+/// Chunks for so many distinct keys at this rate of false positives: a power of two, 64 to 32,768, the largest when
+/// none is enough.
 pub fn chunks_for(distinct: u64, false_positives: f64) -> u32 {
     let [mut n_chunks, largest] = CHOICE;
     while n_chunks < largest && false_positive_rate(n_chunks, distinct) > false_positives {
@@ -180,8 +181,9 @@ pub fn chunks_for(distinct: u64, false_positives: f64) -> u32 {
 
 /// The share of keys that are not in a filter of so many chunks and distinct keys, and pass all the same.
 ///
-/// Keys fall on chunks by Poisson's law, and a chunk with `i` keys passes a stranger with probability `(1 - (31/32)^i)^8`. The
-/// closed formula that Parquet's writers use leaves the first part out, and promises half of what is true.
+/// Keys fall on chunks by Poisson's law, and a chunk with `i` keys passes a stranger with probability `(1 -
+/// (31/32)^i)^8`. The closed formula that Parquet's writers use leaves the first part out, and promises half of what is
+/// true.
 pub fn false_positive_rate(n_chunks: u32, distinct: u64) -> f64 {
     let mean = distinct as f64 / f64::from(n_chunks);
     if mean > 700.0 {

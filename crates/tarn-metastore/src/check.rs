@@ -1,7 +1,7 @@
 //! Is this commit lawful, and which version does it make? Pure: no IO, no clock, no state; every backend asks here.
 //!
-//! A backend hands over how its table stands, makes what it gets back durable, then visible. Several commits that wait together are
-//! checked one after the other, each against what the one before it would make.
+//! A backend hands over how its table stands, makes what it gets back durable, then visible. Several commits that wait
+//! together are checked one after the other, each against what the one before it would make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -162,7 +162,8 @@ fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
     Ok(())
 }
 
-/// The version after a commit that follows on `base`. Cost: the pieces of files that it touches, and the vectors if it has any.
+/// The version after a commit that follows on `base`. Cost: the pieces of files that it touches, and the vectors if it
+/// has any.
 pub fn advance(base: &TableVersion, commit: &CommitInfo) -> TableVersion {
     let removed: BTreeSet<FileId> = commit.removed.iter().copied().collect();
     let mut deletion_vectors = base.deletion_vectors.clone();

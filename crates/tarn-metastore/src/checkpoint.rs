@@ -1,8 +1,9 @@
 //! How does the whole state come to the disk beside a log whose writers must not wait?
 //!
-//! A checkpoint is a file of one frame (docs/formats/metastore.md). It is made piece by piece: a piece is encoded, written and synced before
-//! the next one, so it needs little memory, and a sync of the log that comes meanwhile waits for one piece at most. The frame's head, whose
-//! length and checksum are known last, is written last; then the file gets its name.
+//! A checkpoint is a file of one frame (docs/formats/metastore.md). It is made piece by piece: a piece is encoded,
+//! written and synced before the next one, so it needs little memory, and a sync of the log that comes meanwhile waits
+//! for one piece at most. The frame's head, whose length and checksum are known last, is written last; then the file
+//! gets its name.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

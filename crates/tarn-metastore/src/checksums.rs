@@ -5,12 +5,12 @@
 //! ├────────┼──────────┼──────────┼─────────────────┼────── … ─────────┼──── footer ────────────┤
 //! ```
 //!
-//! A file is cut into pieces at every multiple of [`PIECE_BYTES`] and where a block ends, and each piece has its CRC32C. So an aligned read of
-//! 64 KiB, or of a multiple, is a run of whole pieces; a damaged block does not make its neighbours unreadable; and a read of any
-//! other range is widened by less than a piece at either end.
+//! A file is cut into pieces at every multiple of [`PIECE_BYTES`] and where a block ends, and each piece has its
+//! CRC32C. So an aligned read of 64 KiB, or of a multiple, is a run of whole pieces; a damaged block does not make its
+//! neighbours unreadable; and a read of any other range is widened by less than a piece at either end.
 //!
-//! Who reads plans first what must be read ([`Checksums::plan`]), reads that, and gets what was wanted out of it ([`Plan::take`]), or the
-//! first piece that is not what was written. Pure: whoever keeps the bytes is asked by others.
+//! Who reads plans first what must be read ([`Checksums::plan`]), reads that, and gets what was wanted out of it
+//! ([`Plan::take`]), or the first piece that is not what was written. Pure: whoever keeps the bytes is asked by others.
 
 use std::error::Error as StdError;
 use std::ops::Range;
@@ -18,11 +18,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use crc32c::crc32c_append;
 
-/// A piece is never longer. 64 bytes of checksums for each MiB of files, and a read of one Parquet page by its address becomes one of a
-/// piece or two.
+/// A piece is never longer. 64 bytes of checksums for each MiB of files, and a read of one Parquet page by its address
+/// becomes one of a piece or two.
 pub const PIECE_BYTES: u64 = 64 << 10;
 
-/// Ranges whose pieces overlap are read as one, unless that becomes longer: so much memory stays as long as any of them is in use.
+/// Ranges whose pieces overlap are read as one, unless that becomes longer: so much memory stays as long as any of them
+/// is in use.
 const MAX_JOINED_BYTES: u64 = 1 << 20;
 
 /// Columns of a block that an error names.
@@ -59,8 +60,8 @@ impl Damage {
         None
     }
 
-    /// Where in a file it lies, as an error says it: the blocks and columns that it touches. `blocks` has the columns of each block in the order
-    /// of the file, each with its name and its bytes; what no column has is the footer's.
+    /// Where in a file it lies, as an error says it: the blocks and columns that it touches. `blocks` has the columns
+    /// of each block in the order of the file, each with its name and its bytes; what no column has is the footer's.
     pub fn place<C>(&self, blocks: impl IntoIterator<Item = C>) -> String
     where
         C: IntoIterator<Item = (String, Range<u64>)>,

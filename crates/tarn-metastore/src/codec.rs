@@ -252,8 +252,8 @@ pub fn put_block_metadata(out: &mut Vec<u8>, block_metadata: &BlockMetadata) {
     }
 }
 
-/// One column of many blocks: the records of those slots that have one, ascending by slot. Answers, beside the bytes, how many of
-/// them are records.
+/// One column of many blocks: the records of those slots that have one, ascending by slot. Answers, beside the bytes,
+/// how many of them are records.
 pub fn encode_slab(n_slots: u32, records: &[(u32, &(ColumnStats, ColumnChunk))]) -> (Vec<u8>, u64) {
     let mut out = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();

@@ -5,10 +5,11 @@
 //!                └──> [Arc<CommitInfo>, …]  shared by all copies of the list
 //! ```
 //!
-//! A checkpoint is made of a copy, while others commit: copying 100,000 commits copies 400 pointers, and the next commit copies the
-//! last piece once.
+//! A checkpoint is made of a copy, while others commit: copying 100,000 commits copies 400 pointers, and the next
+//! commit copies the last piece once.
 //!
-//! Invariants: all pieces but the last are full; none is empty; of the first, `n_forgotten` commits are no longer in the list.
+//! Invariants: all pieces but the last are full; none is empty; of the first, `n_forgotten` commits are no longer in
+//! the list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

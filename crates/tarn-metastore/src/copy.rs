@@ -8,9 +8,9 @@
 //!   commit …  the commits after that version, as they were
 //! ```
 //!
-//! Every step is done once however often it is sent, so a copy that was stopped goes on by being started again; what the source got in
-//! the meantime comes along. Nobody else may write to the target until it is done. What is not copied are ids that the source gave to
-//! tables it no longer has: they are free again, unless a later table is there.
+//! Every step is done once however often it is sent, so a copy that was stopped goes on by being started again; what
+//! the source got in the meantime comes along. Nobody else may write to the target until it is done. What is not copied
+//! are ids that the source gave to tables it no longer has: they are free again, unless a later table is there.
 //!
 //! Invariant: no more block metadata is in memory than that of a batch, or of one file or one commit when that has
 //! more.
@@ -99,8 +99,8 @@ impl Copied {
 /// Copies all tables of `from` with their kept versions, commits and block metadata into `to`, which is empty or what
 /// an earlier copy of the same source left; ids stay. `report` is called after every step.
 ///
-/// Errors: those of both; of kind `Invalid` if the target has something that the source has not, `NotFound` if the source forgot
-/// the version with which the copy was begun: empty the target and begin anew.
+/// Errors: those of both; of kind `Invalid` if the target has something that the source has not, `NotFound` if the
+/// source forgot the version with which the copy was begun: empty the target and begin anew.
 pub async fn copy(from: &dyn Metastore, to: &dyn Metastore, report: &(dyn Fn(&Copied) + Sync)) -> Result<Copied> {
     let tables = from.tables().await?;
     let there = to.tables().await?;

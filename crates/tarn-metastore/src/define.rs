@@ -118,7 +118,8 @@ pub(crate) fn altered(current: &TableSchema, mut to: TableSchema) -> Result<Tabl
     Ok(to)
 }
 
-/// The columns that are dropped: those that the table is said not to have any more, which is all that changes in what was dropped.
+/// The columns that are dropped: those that the table is said not to have any more, which is all that changes in what
+/// was dropped.
 fn gone(current: &TableSchema, to: &TableSchema) -> Result<Vec<ColumnId>> {
     let (before, after) = (&current.options.rules.dropped, &to.options.rules.dropped);
     let names = current.stored_names();

@@ -35,8 +35,8 @@ pub fn is_document(schema: &TableSchema) -> bool {
 pub async fn document(metastore: &dyn Metastore, name: &str) -> Result<Option<Document>> {
     match versions(metastore, name).await?.pop() {
         Some(latest) => Ok(Some(latest)),
-        // A backend may make a list of two questions. If the next version took the place of this one in between, neither
-        // is in it.
+        // A backend may make a list of two questions. If the next version took the place of this one in between,
+        // neither is in it.
         None => Ok(versions(metastore, name).await?.pop()),
     }
 }

@@ -1,8 +1,8 @@
 //! What is known of a file without reading it, and without asking the store?
 //!
-//! Invariants: blocks of a file are in row-group order and cover its rows without a gap. `min`/`max` are bounds: no non-null value
-//! of the block lies outside them. What is large and seldom needed of a block (its bloom, the metadata of its columns) is not here
-//! but in its metadata (`block_metadata.rs`).
+//! Invariants: blocks of a file are in row-group order and cover its rows without a gap. `min`/`max` are bounds: no
+//! non-null value of the block lies outside them. What is large and seldom needed of a block (its bloom, the metadata
+//! of its columns) is not here but in its metadata (`block_metadata.rs`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -43,9 +43,9 @@ pub struct Block {
     pub n_rows: u64,
     /// Compressed bytes.
     pub bytes: u64,
-    /// In table column order: the few columns whose bounds are always in memory. Native tables of at most 32 columns have all
-    /// here, wider ones and archives their key and time columns; of the others the bounds are in the block metadata, if
-    /// anywhere.
+    /// In table column order: the few columns whose bounds are always in memory. Native tables of at most 32 columns
+    /// have all here, wider ones and archives their key and time columns; of the others the bounds are in the block
+    /// metadata, if anywhere.
     pub columns: Vec<ColumnStats>,
 }
 
@@ -70,8 +70,8 @@ pub struct File {
     /// Hours since the Unix epoch: of the rows' time where the table says so, else of delivery. Block metadata is kept
     /// by it.
     pub hour: i64,
-    /// What the store said of the file's content when it was written or listed: who reads asks for exactly that. `None`: the
-    /// store says nothing.
+    /// What the store said of the file's content when it was written or listed: who reads asks for exactly that.
+    /// `None`: the store says nothing.
     pub etag: Option<String>,
     /// Empty: nothing of the file is in the table; then `note` says why.
     pub blocks: Vec<Block>,

@@ -6,11 +6,12 @@
 //!                      └──> [Arc<File>, …]    up to 256 a piece; pieces and groups are shared by all versions that have exactly these
 //! ```
 //!
-//! A commit makes new pieces, and new groups around them, where it adds and removes, and shares the others: the next version of 500,000 files
-//! costs a piece, a group and 31 pointers.
+//! A commit makes new pieces, and new groups around them, where it adds and removes, and shares the others: the next
+//! version of 500,000 files costs a piece, a group and 31 pointers.
 //!
-//! Invariants: files ascend by id through all pieces; no piece and no group is empty; `n_files` is their number. Small neighbours in a group
-//! are put together when one of them is touched, and small groups alike, so there are never many more than files need.
+//! Invariants: files ascend by id through all pieces; no piece and no group is empty; `n_files` is their number. Small
+//! neighbours in a group are put together when one of them is touched, and small groups alike, so there are never many
+//! more than files need.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -76,7 +77,8 @@ impl Files {
         self.pieces().flat_map(files_of)
     }
 
-    /// The same files in the pieces in which versions share them, ascending: what is known of a piece holds wherever it is.
+    /// The same files in the pieces in which versions share them, ascending: what is known of a piece holds wherever it
+    /// is.
     pub fn pieces(&self) -> Pieces<'_> {
         self.groups.iter().flat_map(pieces_of)
     }
@@ -88,7 +90,8 @@ impl Files {
         piece.binary_search_by_key(&id, |file| file.id).ok().map(|idx| &piece[idx])
     }
 
-    /// The files after a change; one that is added takes the place of one with its id. Cost: the pieces and groups that it touches.
+    /// The files after a change; one that is added takes the place of one with its id. Cost: the pieces and groups that
+    /// it touches.
     pub fn changed(&self, add: impl IntoIterator<Item = Arc<File>>, remove: &BTreeSet<FileId>) -> Files {
         let mut add: Vec<_> = add.into_iter().collect();
         add.sort_by_key(|file| file.id);

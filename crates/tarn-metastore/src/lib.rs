@@ -1,10 +1,11 @@
 //! Which blocks can hold the answer, at which version?
 //!
-//! The metastore keeps what object storage cannot answer fast: which files a table has at each version, their blocks with
-//! bounds, their dead rows, the cursor up to which changes are in them, and per block a bloom filter and the metadata of its
-//! columns. A version comes to be by one [`Commit`]: compare-and-set on the version before it (or rebased by the store, when it
-//! only adds files), idempotent by id, durable when answered. A search asks in two steps: [`prune`] by bounds in memory, then
-//! [`Metastore::probe`] by keys where the blooms are. It does not read Parquet and does not know who writes or asks.
+//! The metastore keeps what object storage cannot answer fast: which files a table has at each version, their blocks
+//! with bounds, their dead rows, the cursor up to which changes are in them, and per block a bloom filter and the
+//! metadata of its columns. A version comes to be by one [`Commit`]: compare-and-set on the version before it (or
+//! rebased by the store, when it only adds files), idempotent by id, durable when answered. A search asks in two steps:
+//! [`prune`] by bounds in memory, then [`Metastore::probe`] by keys where the blooms are. It does not read Parquet and
+//! does not know who writes or asks.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

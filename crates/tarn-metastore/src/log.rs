@@ -13,7 +13,8 @@
 //! is part of a write that a crash tore, and the log is cut behind the last whole record. Frames of its own number
 //! prove nothing: the pages of one write reach the disk in any order.
 //!
-//! A log takes its space ahead, so it may end in zeros, which are no frame: a sync then need not change the file's length.
+//! A log takes its space ahead, so it may end in zeros, which are no frame: a sync then need not change the file's
+//! length.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -340,7 +341,8 @@ impl Log {
     pub fn mend(&mut self) -> Result<()> {
         let path = self.path();
         self.out().set_len(self.records_end).and_then(|()| self.out().sync_all()).map_err(io_error("cut", path))?;
-        // After a failed sync the kernel may call pages clean that never came to the disk. Those are not to be read here.
+        // After a failed sync the kernel may call pages clean that never came to the disk. Those are not to be read
+        // here.
         let _ = rustix::fs::fadvise(self.out(), 0, None, rustix::fs::Advice::DontNeed);
         let bytes = fs::read(path).map_err(io_error("read", path))?;
         let format = check_header(path, &bytes, LOG_MAGIC)?;
@@ -371,8 +373,8 @@ impl Drop for Log {
     }
 }
 
-/// Gives the file so many bytes, zero where nothing was written. A file system that cannot do it, or has no room, says so when the bytes
-/// are written.
+/// Gives the file so many bytes, zero where nothing was written. A file system that cannot do it, or has no room, says
+/// so when the bytes are written.
 fn reserve(file: &File, n_bytes: u64) {
     let _ = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, n_bytes);
 }
@@ -415,7 +417,8 @@ pub(crate) fn scan(dir: &Path) -> Result<Found> {
     }
 }
 
-/// Visits the records after `checkpoint_seq`, in order and without a gap. Logs that hold no such record are not looked at.
+/// Visits the records after `checkpoint_seq`, in order and without a gap. Logs that hold no such record are not looked
+/// at.
 pub(crate) fn read(
     logs: &[Arc<LogFile>],
     checkpoint_seq: u64,
@@ -533,8 +536,8 @@ impl Parsed<'_> {
     }
 }
 
-/// The frame at the start of `bytes`. A seal is not synced: when it did not reach the disk and the write behind it did, that
-/// write is taken.
+/// The frame at the start of `bytes`. A seal is not synced: when it did not reach the disk and the write behind it did,
+/// that write is taken.
 fn step(bytes: &[u8], last: u64) -> Option<Parsed<'_>> {
     if let Some(found) = parse(bytes) {
         return Some(found);
@@ -552,8 +555,8 @@ fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
     (checksum(head, payload) == u32_at(4)).then_some(Parsed { seq, kind: head[16], payload, skipped: 0 })
 }
 
-/// Is there anything in these bytes that is only there when the write that a bad frame belongs to was synced: a seal from
-/// `sealed_from` on, or a frame of a write from `written_from` on?
+/// Is there anything in these bytes that is only there when the write that a bad frame belongs to was synced: a seal
+/// from `sealed_from` on, or a frame of a write from `written_from` on?
 fn is_answered(bytes: &[u8], sealed_from: u64, written_from: u64) -> bool {
     let proves = |head: &[u8]| {
         let found = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));

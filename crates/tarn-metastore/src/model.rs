@@ -17,8 +17,8 @@ use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::{BlockMetadata, File, Files};
 
-/// All of a table's lake at one version. Immutable; shared. Versions share what they have in common: cloning costs a pointer for
-/// every 256 files.
+/// All of a table's lake at one version. Immutable; shared. Versions share what they have in common: cloning costs a
+/// pointer for every 256 files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableVersion {
     /// One more with every commit; a new table is at 0.
@@ -64,8 +64,8 @@ pub enum CommitKind {
     Compaction,
     /// Foreign files came, changed or went.
     Attach,
-    /// Files of a version that [`Definition::Restore`] opened: the version does not move, and files that are there already are
-    /// passed over. Is in no history.
+    /// Files of a version that [`Definition::Restore`] opened: the version does not move, and files that are there
+    /// already are passed over. Is in no history.
     Restore,
 }
 
@@ -86,10 +86,11 @@ impl CommitKind {
 pub enum Expected {
     /// Exactly this one, else `Conflict`.
     At(Version),
-    /// This one, which its writer read, or a later one, if all that came between touched other files, rows and tablets: the store rebases, by the rule
-    /// of `rebase.rs`, else `Conflict`. Of deliveries and compactions.
+    /// This one, which its writer read, or a later one, if all that came between touched other files, rows and tablets:
+    /// the store rebases, by the rule of `rebase.rs`, else `Conflict`. Of deliveries and compactions.
     Disjoint(Arc<TableVersion>),
-    /// Whatever is latest when it goes in: the store rebases. Lawful only for commits that add files and do nothing else.
+    /// Whatever is latest when it goes in: the store rebases. Lawful only for commits that add files and do nothing
+    /// else.
     Latest,
 }
 
@@ -102,8 +103,8 @@ pub struct Commit {
     pub expected: Expected,
     /// New files; their ids must have been given out. In any order.
     pub add: Vec<File>,
-    /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata. Durable with
-    /// the commit.
+    /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata.
+    /// Durable with the commit.
     pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     /// Files that the next version does not have. Older versions keep them until they expire.
     pub remove: Vec<FileId>,
@@ -142,23 +143,24 @@ pub struct CommitInfo {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "what is said of each names its fields")]
 pub enum Definition {
-    /// A new table at version 0, without files. The ids of table, columns and tablets are assigned, the given ones only say which
-    /// columns the options mean.
+    /// A new table at version 0, without files. The ids of table, columns and tablets are assigned, the given ones only
+    /// say which columns the options mean.
     Create(Box<TableSchema>),
     /// Forgets the table, its versions and block metadata; its files become orphans, its ids are never used again.
     Drop { name: String },
     /// Columns may come at the end, if they can be NULL and have no default, and types may widen
-    /// ([`tarn_types::DataType::widens_to`]); whether a column may be NULL, its default and what is said of rows may change, what is
-    /// indexed for later blocks, how often an archive is looked at, the query of a view, and the name, if it is free.
-    /// Nothing else may differ. `Conflict` when the table is not at `from`, unless it is at `to` already. The ids of new columns
-    /// are assigned.
+    /// ([`tarn_types::DataType::widens_to`]); whether a column may be NULL, its default and what is said of rows may
+    /// change, what is indexed for later blocks, how often an archive is looked at, the query of a view, and the name,
+    /// if it is free. Nothing else may differ. `Conflict` when the table is not at `from`, unless it is at `to`
+    /// already. The ids of new columns are assigned.
     Alter { from: Arc<TableSchema>, to: Box<TableSchema> },
-    /// Several tables at one moment, all or none: each as [`Definition::Alter`] has it, and names are free that others of them give up. New
-    /// columns have the ids that follow on the last. Answers the first. `Conflict` unless all are at their `from`, or all at their `to` already.
+    /// Several tables at one moment, all or none: each as [`Definition::Alter`] has it, and names are free that others
+    /// of them give up. New columns have the ids that follow on the last. Answers the first. `Conflict` unless all are
+    /// at their `from`, or all at their `to` already.
     AlterAll(Vec<Alteration>),
-    /// A table as another metastore had it, ids and all, at this version, without its files: they come by commits of kind
-    /// [`CommitKind::Restore`], and until [`Definition::Restored`] there are no others. Tables are restored ascending by id. Lawful
-    /// only where the ids are free, or when the same table is being restored already.
+    /// A table as another metastore had it, ids and all, at this version, without its files: they come by commits of
+    /// kind [`CommitKind::Restore`], and until [`Definition::Restored`] there are no others. Tables are restored
+    /// ascending by id. Lawful only where the ids are free, or when the same table is being restored already.
     Restore { schema: Arc<TableSchema>, version: Version, cursor: Cursor, committed_ms: i64 },
     /// The files of the restored version are all in. Nothing happens when the table is not being restored.
     Restored { table: TableId },

@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 use tarn_types::Value;
 
-/// `None` when the two are not of one kind, or one is NULL: then nothing can be concluded. Integers are of one kind, whatever their
-/// width: a column may have been widened since a bound was taken.
+/// `None` when the two are not of one kind, or one is NULL: then nothing can be concluded. Integers are of one kind,
+/// whatever their width: a column may have been widened since a bound was taken.
 pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     Some(match (left, right) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),

@@ -1,8 +1,8 @@
 //! How does the metadata of an hour's blocks lie in one file, so that a search reads little and in one piece?
 //!
-//! Transposed. A search asks thousands of blocks for one chunk of their filters, or for one column of two hundred; so a pack
-//! keeps chunk 0 of all its blocks side by side, then chunk 1 of all, and behind the filters the columns, each with all its
-//! blocks (docs/formats/pack.md):
+//! Transposed. A search asks thousands of blocks for one chunk of their filters, or for one column of two hundred; so a
+//! pack keeps chunk 0 of all its blocks side by side, then chunk 1 of all, and behind the filters the columns, each
+//! with all its blocks (docs/formats/pack.md):
 //!
 //! ```text
 //! head    table, hour, sizes, where the parts are                        one CRC
@@ -12,8 +12,8 @@
 //! dir     column, place, length                                          one CRC
 //! ```
 //!
-//! All filters of a pack have the same number of chunks, 0 for blocks without one; so filters come back bit for bit. A pack never
-//! changes. Every byte that is used was under a checksum.
+//! All filters of a pack have the same number of chunks, 0 for blocks without one; so filters come back bit for bit. A
+//! pack never changes. Every byte that is used was under a checksum.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -101,8 +101,8 @@ pub(crate) struct Written {
     pub column_bytes: u64,
 }
 
-/// Makes a pack of those blocks of the sources that are kept, durable under its name. Of a block in several sources the first
-/// counts.
+/// Makes a pack of those blocks of the sources that are kept, durable under its name. Of a block in several sources the
+/// first counts.
 ///
 /// # Panics
 /// When filters differ in size, or there are more than [`MAX_SLOTS`] blocks.
@@ -395,7 +395,8 @@ impl Pack {
         Ok(rows)
     }
 
-    /// The slots whose filters may hold the clauses' keys, among those that are `asked`. Adds up the bytes read, without checksums.
+    /// The slots whose filters may hold the clauses' keys, among those that are `asked`. Adds up the bytes read,
+    /// without checksums.
     pub fn probe(&self, clauses: &[Vec<AllOf>], asked: Vec<bool>, bytes_read: &mut u64) -> Result<Vec<bool>> {
         let mut alive = asked;
         if self.n_chunks == 0 {
@@ -429,8 +430,8 @@ impl Pack {
         Ok(alive)
     }
 
-    /// Adds to `out` what is wanted of a column, in the order of the slots, for those slots that `place` has a place for. Answers
-    /// the bytes read.
+    /// Adds to `out` what is wanted of a column, in the order of the slots, for those slots that `place` has a place
+    /// for. Answers the bytes read.
     pub fn column(
         &self,
         id: ColumnId,

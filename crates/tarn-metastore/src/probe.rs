@@ -6,7 +6,8 @@
 //!     AllOf   all keys are in the block
 //! ```
 //!
-//! Invariant: a block that has all keys of one alternative of every clause is kept. What is not known of a block keeps it.
+//! Invariant: a block that has all keys of one alternative of every clause is kept. What is not known of a block keeps
+//! it.
 
 use roaring::RoaringBitmap;
 

@@ -1,7 +1,7 @@
 //! May a commit follow on a version that its writer did not see? Pure, as `check.rs`, which asks here.
 //!
-//! A writer that read version *b* makes files of what it found there, and commits when others have made version *l*. It may follow on *l* if what the two
-//! did is *disjoint*, which is told by the versions alone:
+//! A writer that read version *b* makes files of what it found there, and commits when others have made version *l*. It
+//! may follow on *l* if what the two did is *disjoint*, which is told by the versions alone:
 //!
 //! | of the commit | has to be so in *l* | becomes |
 //! |---|---|---|
@@ -10,11 +10,13 @@
 //! | buries rows of a file | the file is there; none of the rows that it buries was buried since *b* | the dead rows of both |
 //! | moves a tablet's cursor | that tablet stands where it stood in *b* | of each tablet, where whoever moved it put it |
 //!
-//! Everything else is a conflict: the writer reads *l* and begins anew. So it does not matter in which order disjoint commits come in, but for the
-//! numbers of their versions: each makes of the rows what it makes of *b*. What comes in is a commit like any other; it has the dead rows and the cursor of *l* in
-//! it, so whoever follows the versions one by one (`tarn-lake`'s `repair`) needs not know that it was rebased.
+//! Everything else is a conflict: the writer reads *l* and begins anew. So it does not matter in which order disjoint
+//! commits come in, but for the numbers of their versions: each makes of the rows what it makes of *b*. What comes in
+//! is a commit like any other; it has the dead rows and the cursor of *l* in it, so whoever follows the versions one by
+//! one (`tarn-lake`'s `repair`) needs not know that it was rebased.
 //!
-//! Deliveries and compactions alone. Files of an archive are told apart by what they are called, which is not looked at here.
+//! Deliveries and compactions alone. Files of an archive are told apart by what they are called, which is not looked at
+//! here.
 
 use roaring::RoaringBitmap;
 use tarn_types::{Cursor, FileId, TableId};
@@ -23,8 +25,9 @@ use crate::{Commit, CommitKind, Error, Result, TableVersion};
 
 /// Makes the commit one that follows on `latest`.
 ///
-/// Errors: `Conflict` where it is not disjoint from what came behind `base`, or `base` is not of this table's past; `InvalidCommit` for one that is neither a
-/// delivery nor a compaction; `CursorBehind` where it goes back behind `base`.
+/// Errors: `Conflict` where it is not disjoint from what came behind `base`, or `base` is not of this table's past;
+/// `InvalidCommit` for one that is neither a delivery nor a compaction; `CursorBehind` where it goes back behind
+/// `base`.
 pub fn rebase(table: TableId, base: &TableVersion, latest: &TableVersion, commit: &mut Commit) -> Result<()> {
     if !matches!(commit.kind, CommitKind::Delivery | CommitKind::Compaction) {
         let reason = "only deliveries and compactions can follow on what is disjoint from them";

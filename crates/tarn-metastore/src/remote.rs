@@ -20,7 +20,8 @@ impl Remote {
         Self { url: url.into(), timeout_ms: 10_000, concurrency: 64, hedge_ms: 0 }
     }
 
-    /// The URL as it may be shown: without a password, wherever it stands. Of a URL that cannot be taken apart the scheme alone.
+    /// The URL as it may be shown: without a password, wherever it stands. Of a URL that cannot be taken apart the
+    /// scheme alone.
     pub fn shown(&self) -> String {
         let Some((scheme, rest)) = self.url.split_once("://") else { return "(not a URL)".to_owned() };
         let (place, parameters) = rest.split_once('?').map_or((rest, None), |(place, after)| (place, Some(after)));

@@ -1,7 +1,7 @@
 //! What does the metastore know? Pure: no IO, no clock; the backends that keep all in memory are built on it.
 //!
-//! A change is first *checked* (`check.rs`, `define.rs`; nothing happens yet) and becomes a [`Record`], then made durable by the
-//! backend, then *applied*. Applying is deterministic: a log of records replayed gives the same state.
+//! A change is first *checked* (`check.rs`, `define.rs`; nothing happens yet) and becomes a [`Record`], then made
+//! durable by the backend, then *applied*. Applying is deterministic: a log of records replayed gives the same state.
 //!
 //! ```text
 //! Table: oldest (a whole version) + commits after it ──> latest (a whole version)
@@ -21,8 +21,8 @@ use crate::define::{altered, number_columns};
 use crate::ids::Ids;
 use crate::{Alteration, At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
 
-/// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the one
-/// before the latest.
+/// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the
+/// one before the latest.
 const RECENT_VERSIONS: usize = 4;
 
 /// One change, as it is logged.
@@ -321,8 +321,8 @@ impl Table {
         Standing { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
     }
 
-    /// Makes the commit the latest. `next` is the version that it makes; `None`: commits are replayed, and `settle` makes one
-    /// version of all of them.
+    /// Makes the commit the latest. `next` is the version that it makes; `None`: commits are replayed, and `settle`
+    /// makes one version of all of them.
     pub fn push(&mut self, commit: Arc<CommitInfo>, next: Option<Arc<TableVersion>>) -> Result<(), String> {
         let is_restore = commit.kind == CommitKind::Restore;
         if is_restore || next.is_some() {

@@ -1,15 +1,16 @@
 //! Which keys of a row go into its block's bloom, and which does a search ask for?
 //!
-//! One definition for those who write filters and those who ask: a token here and another there would lose rows. Tokens are
-//! hashed as their text; whole values behind a byte that is in no UTF-8 text, so that the two never meet.
+//! One definition for those who write filters and those who ask: a token here and another there would lose rows. Tokens
+//! are hashed as their text; whole values behind a byte that is in no UTF-8 text, so that the two never meet.
 //!
 //! ```text
 //! token   its bytes
 //! value   FF | column id u32 LE | kind u8 | canonical bytes
 //! ```
 //!
-//! Canonical bytes are the same for values that SQL calls equal, also after the column's type was widened: integers of every width
-//! are one kind, decimals lose their trailing zeros and are integers where they can be, UUID and JSON are text.
+//! Canonical bytes are the same for values that SQL calls equal, also after the column's type was widened: integers of
+//! every width are one kind, decimals lose their trailing zeros and are integers where they can be, UUID and JSON are
+//! text.
 
 use xxhash_rust::xxh64::Xxh64;
 
@@ -22,8 +23,8 @@ pub const MAX_TOKEN_BYTES: usize = 64;
 
 const VALUE: u8 = 0xff;
 
-/// The tokens of a text in order, repeated as they repeat: maximal runs of alphanumeric characters and `_`, in lower case
-/// (Unicode, character by character), cut after 64 bytes. `scratch` is written over.
+/// The tokens of a text in order, repeated as they repeat: maximal runs of alphanumeric characters and `_`, in lower
+/// case (Unicode, character by character), cut after 64 bytes. `scratch` is written over.
 pub fn tokens<'a>(text: &'a str, scratch: &'a mut String) -> Tokens<'a> {
     Tokens { rest: text, scratch }
 }
@@ -75,9 +76,9 @@ pub fn token_hash(token: &str) -> Hash {
     Hash::of(token.as_bytes())
 }
 
-/// The key of a whole value in a column of this type (a decimal does not know its scale). `None`: the type has no equality that
-/// bytes can stand for (floats, arrays), or the value is NULL. Equal in SQL means equal here, whatever width the column had when the
-/// value was written.
+/// The key of a whole value in a column of this type (a decimal does not know its scale). `None`: the type has no
+/// equality that bytes can stand for (floats, arrays), or the value is NULL. Equal in SQL means equal here, whatever
+/// width the column had when the value was written.
 pub fn value_hash(column: ColumnId, data_type: &DataType, value: &Value) -> Option<Hash> {
     Some(match value {
         Value::Null | Value::Float32(_) | Value::Float64(_) | Value::Array(_) => return None,

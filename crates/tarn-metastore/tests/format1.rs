@@ -1,8 +1,9 @@
 //! Does a metastore that format 1 wrote still open, to exactly what it held?
 //!
-//! `fixtures/format1` is the folder as the first release's code left it: two tables that are there and one that was dropped,
-//! deliveries, compactions and an expiry, deletion vectors, bounds of every kind of value; the first half of it in a
-//! checkpoint, the second in the log behind. `expected.txt` is what that code read back. Neither is ever written again.
+//! `fixtures/format1` is the folder as the first release's code left it: two tables that are there and one that was
+//! dropped, deliveries, compactions and an expiry, deletion vectors, bounds of every kind of value; the first half of
+//! it in a checkpoint, the second in the log behind. `expected.txt` is what that code read back. Neither is ever
+//! written again.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,8 @@
 //! How many files may be open, and for whom are they?
 //!
-//! Connections and the engine take descriptors from one limit. The engine must never miss one: a log segment or a sorted
-//! file that cannot be opened fails the writes of everybody. So connections get at most a half, whatever the settings ask
-//! for, and are refused beyond it.
+//! Connections and the engine take descriptors from one limit. The engine must never miss one: a log segment or a
+//! sorted file that cannot be opened fails the writes of everybody. So connections get at most a half, whatever the
+//! settings ask for, and are refused beyond it.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

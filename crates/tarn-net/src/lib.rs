@@ -1,4 +1,5 @@
-//! How do the bytes of a connection get here? Accepted, counted and, where it was asked for, encrypted; what they mean is not known here.
+//! How do the bytes of a connection get here? Accepted, counted and, where it was asked for, encrypted; what they mean
+//! is not known here.
 //!
 //! - [`places`]: who may come in, and who makes room. [`descriptors`]: how many files may be open, and for whom.
 //! - [`tls`]: how a connection is encrypted. [`stream`]: in clear or encrypted, one type.

@@ -1,9 +1,9 @@
 //! Who has a place?
 //!
 //! A connection *waits* from its first packet until it has proved who it is, then it *sits*. Both are counted, because
-//! each takes a file descriptor. Those who wait longest make room for new ones, so that clients that connect and say nothing,
-//! or begin to log in, keep nobody out; who sits stays. HTTP connections sit while a request is answered and wait between
-//! requests.
+//! each takes a file descriptor. Those who wait longest make room for new ones, so that clients that connect and say
+//! nothing, or begin to log in, keep nobody out; who sits stays. HTTP connections sit while a request is answered and
+//! wait between requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, version};
 
-/// A certificate that cannot be used. The message names the files; the remedy is to set `tls_cert` and `tls_key` to PEM files of a
-/// certificate chain and its key, or `tls = off`.
+/// A certificate that cannot be used. The message names the files; the remedy is to set `tls_cert` and `tls_key` to PEM
+/// files of a certificate chain and its key, or `tls = off`.
 #[derive(Debug, thiserror::Error)]
 #[error("TLS: {0}")]
 pub struct Error(String);

@@ -4,12 +4,14 @@
 //! worker ends ─> writers are kept out ─> [rows are delivered, and looked at] ─> metastore ─> rows, catalog ─> writers, worker
 //! ```
 //!
-//! The metastore's change is the moment: before it, whatever dies, the table is as it was, and behind it as it is to be. Readers go on all the
-//! time, with what was there when they began. Writers that were planned for the old definition are refused (`Conflict`), and planned anew.
+//! The metastore's change is the moment: before it, whatever dies, the table is as it was, and behind it as it is to
+//! be. Readers go on all the time, with what was there when they began. Writers that were planned for the old
+//! definition are refused (`Conflict`), and planned anew.
 //!
-//! Where rows have other columns, or other columns may be NULL, all of them are in the lake first: recent rows, and entries of the log that
-//! a restart would replay, are as they were written. No row is written anew: who reads rows and files that were stored before gives each column
-//! that came since its value in them ([`TableSchema::missing`]), and passes over those that went.
+//! Where rows have other columns, or other columns may be NULL, all of them are in the lake first: recent rows, and
+//! entries of the log that a restart would replay, are as they were written. No row is written anew: who reads rows and
+//! files that were stored before gives each column that came since its value in them ([`TableSchema::missing`]), and
+//! passes over those that went.
 
 use std::sync::Arc;
 
@@ -46,7 +48,8 @@ pub struct Altering {
 }
 
 impl Node {
-    /// Keeps writers out of a table; those that write it now are waited for. To be called where it is not given up half-way.
+    /// Keeps writers out of a table; those that write it now are waited for. To be called where it is not given up
+    /// half-way.
     ///
     /// Errors: `NoTable`, `ReadOnly` for an archive, `WrongObject` for a view, `Corrupt` for a table that lost rows.
     pub async fn begin_alter(self: &Arc<Self>, table: &str) -> Result<Altering> {
@@ -80,8 +83,8 @@ impl Node {
         }
     }
 
-    /// Before columns are called otherwise, or go: what goes with them knows them by their ids from then on, and is gone with those that go from the
-    /// same moment on.
+    /// Before columns are called otherwise, or go: what goes with them knows them by their ids from then on, and is
+    /// gone with those that go from the same moment on.
     pub(crate) async fn know_columns(&self, before: &TableSchema, after: &TableSchema) -> Result<()> {
         let known: Vec<ColumnId> = match names_change(before, after) {
             true => before.columns.iter().map(|column| column.id).collect(),
@@ -165,11 +168,11 @@ impl Altering {
         self.node.deliver_all(&self.handle).await
     }
 
-    /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have other texts from the
-    /// same moment on, which `rewrites` makes.
+    /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have
+    /// other texts from the same moment on, which `rewrites` makes.
     ///
-    /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore did, the table takes
-    /// no writes until the server starts again. Those of `rewrites`.
+    /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore
+    /// did, the table takes no writes until the server starts again. Those of `rewrites`.
     pub async fn finish(mut self, to: TableSchema, rewrites: Rewrites) -> Result<()> {
         let from = Arc::clone(self.schema());
         if to == *from {

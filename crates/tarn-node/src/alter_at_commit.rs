@@ -1,14 +1,16 @@
-//! How does a transaction define tables otherwise when it commits, so that its rows and its definitions are there together or not at all?
+//! How does a transaction define tables otherwise when it commits, so that its rows and its definitions are there
+//! together or not at all?
 //!
 //! ```text
 //! writers of the altered tables are kept out ─> [rows are delivered] ─> writers of all its tables wait ─> would its rows get in?
 //!    ─> COMMITTING has the rows ─> metastore ─> catalog ─> log ─> COMMITTING is gone ─> writers go on
 //! ```
 //!
-//! The metastore's change is the moment, for all tables and the views that read them. Before it, whatever dies or is refused, nothing happened:
-//! that rows conflict is found out first, while nobody can write them. Behind it the rows get in: nothing can refuse them any more, and if the
-//! process dies, the next start writes them from the file (`committing.rs`). Rows first and definitions behind would be the other order; then
-//! a crash left rows in the log with cells of columns that no definition has.
+//! The metastore's change is the moment, for all tables and the views that read them. Before it, whatever dies or is
+//! refused, nothing happened: that rows conflict is found out first, while nobody can write them. Behind it the rows
+//! get in: nothing can refuse them any more, and if the process dies, the next start writes them from the file
+//! (`committing.rs`). Rows first and definitions behind would be the other order; then a crash left rows in the log
+//! with cells of columns that no definition has.
 //!
 //! | dies | the next start finds |
 //! |---|---|
@@ -16,8 +18,9 @@
 //! | behind the metastore's change | the new definitions, and the file: the rows are written, unless they are in the log |
 //! | when the file is gone | what was committed |
 //!
-//! Writers that were planned for an old definition are refused (`Conflict`) and planned anew; those of other tables wait for as long as the
-//! metastore and the log take. Readers go on: for the time of one write of the log they may see the new definitions without the rows.
+//! Writers that were planned for an old definition are refused (`Conflict`) and planned anew; those of other tables
+//! wait for as long as the metastore and the log take. Readers go on: for the time of one write of the log they may see
+//! the new definitions without the rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,13 +90,14 @@ enum Ended {
 }
 
 impl Node {
-    /// Commits a transaction that altered tables: all of its writes and definitions, or nothing. Answers how many rows were written and deleted. Waits
-    /// for room first. To be called where it is not given up half-way.
+    /// Commits a transaction that altered tables: all of its writes and definitions, or nothing. Answers how many rows
+    /// were written and deleted. Waits for room first. To be called where it is not given up half-way.
     ///
-    /// Errors: as of [`TableService::commit_together`](crate::tables::TableService::commit_together); `Conflict` where somebody else altered one of
-    /// the tables, or wrote one whose rows were looked at; `TableExists` for a name that is taken by now; `WrongState` for writes of append-only
-    /// tables, of which a restart could not tell whether they are there. `Indeterminate`: what became of it is known when the node starts again;
-    /// its tables take no writes until then.
+    /// Errors: as of [`TableService::commit_together`](crate::tables::TableService::commit_together); `Conflict` where
+    /// somebody else altered one of the tables, or wrote one whose rows were looked at; `TableExists` for a name that
+    /// is taken by now; `WrongState` for writes of append-only tables, of which a restart could not tell whether they
+    /// are there. `Indeterminate`: what became of it is known when the node starts again; its tables take no writes
+    /// until then.
     pub async fn commit_altering(
         self: &Arc<Self>,
         who: &Principal,
@@ -207,7 +211,8 @@ impl Shut {
         Ok(())
     }
 
-    /// Nobody writes the parents of foreign keys that come, whose rows were looked at: else one of them may be gone by now.
+    /// Nobody writes the parents of foreign keys that come, whose rows were looked at: else one of them may be gone by
+    /// now.
     fn check_parents(&self) -> Result<()> {
         for (_, Altered { from, to, .. }) in &self.tables {
             let come =
@@ -344,7 +349,8 @@ impl Moment {
         )
     }
 
-    /// Whether the keys stay that others refer to: a foreign key may have come since the transaction looked, whose parent it altered.
+    /// Whether the keys stay that others refer to: a foreign key may have come since the transaction looked, whose
+    /// parent it altered.
     ///
     /// Errors: `Conflict`.
     fn check_references(&self, edges: &Edges) -> Result<()> {

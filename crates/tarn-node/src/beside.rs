@@ -1,4 +1,5 @@
-//! What is a table called that is made beside another, to take its place, or to have the entries of an index? By a name that nobody can give.
+//! What is a table called that is made beside another, to take its place, or to have the entries of an index? By a name
+//! that nobody can give.
 
 use tarn_types::TableId;
 use uuid::Uuid;

@@ -6,7 +6,8 @@
 //!              └─ PageStore ──── queries read through it
 //! ```
 //!
-//! A folder of this machine gets neither listings nor pages: the system keeps it near already (`cache_local` = on: it does all the same).
+//! A folder of this machine gets neither listings nor pages: the system keeps it near already (`cache_local` = on: it
+//! does all the same).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -170,7 +171,8 @@ pub struct Standing {
 }
 
 impl Caches {
-    /// Opens the layers. A folder that cannot be used is no reason not to start: pages are kept in memory then, and it is said.
+    /// Opens the layers. A folder that cannot be used is no reason not to start: pages are kept in memory then, and it
+    /// is said.
     ///
     /// Cost: lists the folder.
     pub async fn open(settings: &Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Caches> {
@@ -419,8 +421,8 @@ impl Caches {
         evicted + stats.dropped + stats.refused
     }
 
-    /// Gives back what others need of the disk. Tries again, once a minute, to write to disk what had stopped being written, if there is
-    /// room. Blocks on the disk.
+    /// Gives back what others need of the disk. Tries again, once a minute, to write to disk what had stopped being
+    /// written, if there is room. Blocks on the disk.
     pub fn maintain(&self) {
         let (pages, fragments) = (self.pages.options(), self.fragments.options());
         let stopped = [

@@ -1,8 +1,8 @@
 //! Which tables are open on this node?
 //!
-//! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write; a view is its definition.
-//! The entries of an index are a table that only this crate finds.
-//! The [`Catalog`] finds all three by name; its generation moves whenever one is made, dropped or changes its columns or its query, so that
+//! A [`TableHandle`] is one table's store, replicas and worker; an [`ExternalTable`] is a table that others write; a
+//! view is its definition. The entries of an index are a table that only this crate finds. The [`Catalog`] finds all
+//! three by name; its generation moves whenever one is made, dropped or changes its columns or its query, so that
 //! prepared statements know when to be planned anew.
 
 use std::collections::BTreeMap;
@@ -88,16 +88,17 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Whether there is room for a writer, of a table whose delivery fails or of another. The former have half of the limit between
-    /// them, however many they are; what they took before they began to fail counts no more than that against the others.
+    /// Whether there is room for a writer, of a table whose delivery fails or of another. The former have half of the
+    /// limit between them, however many they are; what they took before they began to fail counts no more than that
+    /// against the others.
     pub fn has_room(self, limit_bytes: u64, is_stuck: bool) -> bool {
         let share_bytes = limit_bytes / 2;
         let has_room = self.bytes + self.stuck_bytes.min(share_bytes) < limit_bytes;
         if is_stuck { has_room && self.stuck_bytes < share_bytes } else { has_room }
     }
 
-    /// Whether a table should be delivered before its time: half of the room is taken. What others cannot get rid of is no reason to
-    /// write small files.
+    /// Whether a table should be delivered before its time: half of the room is taken. What others cannot get rid of is
+    /// no reason to write small files.
     pub fn is_pressed(self, limit_bytes: u64, is_stuck: bool) -> bool {
         if is_stuck {
             return (self.bytes + self.stuck_bytes) * 2 > limit_bytes;
@@ -138,8 +139,8 @@ impl TableHandle {
         self.damage.as_deref()
     }
 
-    /// The same table for a transaction that sees it otherwise: with another definition, and without a worker. Its rows are written by whoever
-    /// commits the transaction.
+    /// The same table for a transaction that sees it otherwise: with another definition, and without a worker. Its rows
+    /// are written by whoever commits the transaction.
     ///
     /// Errors: `WrongState` for a temporary table.
     pub fn seen_as(&self, schema: Arc<TableSchema>) -> Result<Arc<TableHandle>> {
@@ -165,7 +166,8 @@ impl TableHandle {
 
     /// Before a write, which goes on while what this answers is held.
     ///
-    /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered, or an index that was dropped; `Corrupt`.
+    /// Errors: `NoTable` for one that was dropped; `Conflict` for one that was altered, or an index that was dropped;
+    /// `Corrupt`.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>> {
         let gate = self.gate.read();
         match *gate {
@@ -175,7 +177,8 @@ impl TableHandle {
         }
     }
 
-    /// What to say to who comes for it behind its end. Whoever writes the entries of an index was planned when his table had it, which has others now.
+    /// What to say to who comes for it behind its end. Whoever writes the entries of an index was planned when his
+    /// table had it, which has others now.
     pub(crate) fn dropped(&self) -> Error {
         match self.schema.options.is_index {
             true => Error::new(ErrorKind::Conflict, "an index of the table was dropped meanwhile")
@@ -260,7 +263,8 @@ impl Catalog {
         }
     }
 
-    /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it, `WrongObject` for a view.
+    /// A table to write to or work on; `NoTable` when there is none, `ReadOnly` when others write it, `WrongObject` for
+    /// a view.
     pub fn require(&self, name: &str) -> Result<Arc<TableHandle>> {
         self.entry(name).ok_or_else(|| Error::no_table(name))?.require()
     }

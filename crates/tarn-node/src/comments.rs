@@ -1,7 +1,8 @@
-//! What do people say of tables, views and columns? `COMMENT ON`, kept as a document of the metastore (`docs/formats/comments.md`).
+//! What do people say of tables, views and columns? `COMMENT ON`, kept as a document of the metastore
+//! (`docs/formats/comments.md`).
 //!
-//! Comments hang on the ids of tables and columns: a table that is dropped takes them along, and the next of its name begins without any.
-//! They are read once, when the node opens: a table is of one node, and so is what is said of it.
+//! Comments hang on the ids of tables and columns: a table that is dropped takes them along, and the next of its name
+//! begins without any. They are read once, when the node opens: a table is of one node, and so is what is said of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

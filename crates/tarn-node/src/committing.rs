@@ -1,9 +1,10 @@
-//! Which rows belong to a definition that is about to change? The file `COMMITTING`, while a transaction that altered tables commits.
+//! Which rows belong to a definition that is about to change? The file `COMMITTING`, while a transaction that altered
+//! tables commits.
 //!
-//! The metastore's change is the moment at which such a transaction is committed; its rows are written into the log behind that. A process that
-//! dies between the two finds them here when it starts again: if the metastore has the definition, they are written if they are not there
-//! yet, else they never were. Whether they are there is told by what each of them expects ([`check`]): nobody has written the tables since,
-//! as the file is gone before others may.
+//! The metastore's change is the moment at which such a transaction is committed; its rows are written into the log
+//! behind that. A process that dies between the two finds them here when it starts again: if the metastore has the
+//! definition, they are written if they are not there yet, else they never were. Whether they are there is told by what
+//! each of them expects ([`check`]): nobody has written the tables since, as the file is gone before others may.
 //!
 //! Its bytes are described in `docs/formats/committing.md`.
 //!

@@ -6,9 +6,9 @@
 //!                                                     nobody reads it any more ─> files ─> ledger: nothing
 //! ```
 //!
-//! A table works until the metastore has dropped it: its worker runs, its rows can be read and written. From then on it is gone, whoever
-//! dies: what the ledger has as dropped is removed, now or at the next start. Readers that began before read to their end: rows are
-//! theirs by a snapshot of the engine, files stay until the last of them has ended.
+//! A table works until the metastore has dropped it: its worker runs, its rows can be read and written. From then on it
+//! is gone, whoever dies: what the ledger has as dropped is removed, now or at the next start. Readers that began
+//! before read to their end: rows are theirs by a snapshot of the engine, files stay until the last of them has ended.
 
 use std::sync::Arc;
 
@@ -120,8 +120,9 @@ impl Node {
 
     /// Forgets a table, its rows, its log and its files; or a view. False: there was none and `if_exists` was said.
     ///
-    /// Errors: `Depended` while a view reads it, or another table refers to it. Before the metastore has dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and
-    /// dropping it again finds out.
+    /// Errors: `Depended` while a view reads it, or another table refers to it. Before the metastore has dropped it,
+    /// the table is as it was. `Indeterminate`: whether it did is not known; the table works, and dropping it again
+    /// finds out.
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
@@ -158,7 +159,8 @@ impl Node {
         Ok(true)
     }
 
-    /// A table that has rows, or the entries of an index. The caller holds the catalog. `handle`: unless it is not served.
+    /// A table that has rows, or the entries of an index. The caller holds the catalog. `handle`: unless it is not
+    /// served.
     pub(crate) async fn drop_rows(&self, handle: Option<&Arc<TableHandle>>, schema: &Arc<TableSchema>) -> Result<()> {
         let name = &schema.name;
         self.drop_in_metastore(schema).await?;

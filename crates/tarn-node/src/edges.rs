@@ -1,6 +1,7 @@
 //! Which foreign keys are there, and what does it take to look after each?
 //!
-//! Of all tables at once: a definition says what its table refers to, and not by whom it is referred to. The answer is kept until the catalog moves.
+//! Of all tables at once: a definition says what its table refers to, and not by whom it is referred to. The answer is
+//! kept until the catalog moves.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,7 +52,8 @@ impl Edge {
         types(&self.parent, &self.key.parent_columns)
     }
 
-    /// The values of a parent's key, in the order of the foreign key's columns. `keys` is the table of [`Referenced::keys`].
+    /// The values of a parent's key, in the order of the foreign key's columns. `keys` is the table of
+    /// [`Referenced::keys`].
     ///
     /// Errors: bytes that are no key.
     pub fn values_of_parent(&self, keys: &TableSchema, key: &[u8]) -> Result<Vec<Value>> {

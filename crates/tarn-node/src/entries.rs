@@ -5,13 +5,14 @@
 //!                                               entries that go, then that come ┘
 //! ```
 //!
-//! An entry is written if, and only if, its row is: in one batch of the log, in which every row that is there already is guarded by the
-//! change that it was read at. So the entry of a row is always that of its values, and an entry that goes needs no guard of its own. One that
-//! comes may not be there: that is what the constraint is. Entries that go are before those that come, so rows may exchange their values.
-//! Where values may repeat each row has an entry of its own, which nobody else writes: it is put without a look at what is there.
+//! An entry is written if, and only if, its row is: in one batch of the log, in which every row that is there already
+//! is guarded by the change that it was read at. So the entry of a row is always that of its values, and an entry that
+//! goes needs no guard of its own. One that comes may not be there: that is what the constraint is. Entries that go are
+//! before those that come, so rows may exchange their values. Where values may repeat each row has an entry of its own,
+//! which nobody else writes: it is put without a look at what is there.
 //!
-//! Whoever commits asks this: the door for what commits at once (`write.rs`), a session for what it holds until COMMIT, which sees rows and
-//! entries of its own.
+//! Whoever commits asks this: the door for what commits at once (`write.rs`), a session for what it holds until COMMIT,
+//! which sees rows and entries of its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -80,8 +81,8 @@ impl WithEntries {
 impl TableService {
     /// The constraints of a table beside its primary key, and its other indexes.
     ///
-    /// Errors: `Conflict` for a definition that is older than the table's; `Corrupt` where the entries of an index are not here: rows that nobody
-    /// holds to it are not written.
+    /// Errors: `Conflict` for a definition that is older than the table's; `Corrupt` where the entries of an index are
+    /// not here: rows that nobody holds to it are not written.
     pub fn indexes(&self, table: &TableSchema) -> Result<Vec<Index>> {
         let of = |unique: &Unique| match self.parts.catalog.index(unique.index) {
             Some(entries) => Ok(Index { unique: unique.clone(), entries }),

@@ -1,7 +1,8 @@
 //! What went wrong below SQL, and what can be done about it?
 //!
-//! Every failure of a node becomes one [`Error`]: a kind that says what a caller can do, a message that names the thing, and where there is
-//! one a detail and the remedy. It knows no protocol: whoever speaks one says what a kind is called there.
+//! Every failure of a node becomes one [`Error`]: a kind that says what a caller can do, a message that names the
+//! thing, and where there is one a detail and the remedy. It knows no protocol: whoever speaks one says what a kind is
+//! called there.
 
 use std::fmt;
 use std::sync::Arc;

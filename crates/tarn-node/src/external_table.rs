@@ -1,4 +1,5 @@
-//! What is known of a table that others write? Its definition as queries see it, where its files are, and how its passes went.
+//! What is known of a table that others write? Its definition as queries see it, where its files are, and how its
+//! passes went.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,8 @@ pub struct ExternalTable {
     pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A definition, and the latest version for which it was right: another definition is another `Seen`, so that a statement that was
-/// planned with this one reads what goes with it.
+/// A definition, and the latest version for which it was right: another definition is another `Seen`, so that a
+/// statement that was planned with this one reads what goes with it.
 pub struct Seen {
     /// Its columns, types and options.
     pub schema: Arc<TableSchema>,
@@ -64,7 +65,8 @@ pub struct Standing {
     pub last_error: Option<String>,
 }
 
-/// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there were.
+/// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there
+/// were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Files that came.
@@ -162,7 +164,8 @@ impl ExternalTable {
         self.standing.lock().clone()
     }
 
-    /// In one word: `running`, `failed`, `interrupted` (the first pass did not come to its end, and nobody is at it) or `attached`.
+    /// In one word: `running`, `failed`, `interrupted` (the first pass did not come to its end, and nobody is at it) or
+    /// `attached`.
     pub fn state(&self) -> &'static str {
         let standing = self.standing.lock();
         let is_attached = self.seen().schema.options.archive.as_ref().is_some_and(|archive| archive.attached);

@@ -1,7 +1,7 @@
 //! How does an archive become a table of this node, and when does it stop to be one?
 //!
-//! `ATTACH` surveys the archive, makes the table and runs the first pass (`pass.rs`); `CALL tarn.attach('t')` and the table's worker
-//! (`follow`) run others. A server that starts goes on with a first pass.
+//! `ATTACH` surveys the archive, makes the table and runs the first pass (`pass.rs`); `CALL tarn.attach('t')` and the
+//! table's worker (`follow`) run others. A server that starts goes on with a first pass.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::pass::{explain, reader};
 use crate::stores::StoreLocation;
 
 impl Node {
-    /// Makes a table of an archive and runs the first pass. Cancelled or failed during the pass, the table is there with what was
-    /// committed.
+    /// Makes a table of an archive and runs the first pass. Cancelled or failed during the pass, the table is there
+    /// with what was committed.
     pub async fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<Progress> {
         self.check_open()?;
         self.check_free(&request.name)?;

@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Of the data folder: nobody else sees what is in it.
 const PRIVATE: u32 = 0o700;
 
-/// Makes the data folder, for this user alone. One that is there and open to others is narrowed: rows, log and Parquet could be read
-/// past the server.
+/// Makes the data folder, for this user alone. One that is there and open to others is narrowed: rows, log and Parquet
+/// could be read past the server.
 fn keep_private(dir: &Path) -> Result<()> {
     let making = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir);
     making.map_err(|error| io_error("make", dir, &error))?;

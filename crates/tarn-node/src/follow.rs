@@ -14,8 +14,9 @@ use crate::tables::TableService;
 use crate::threads::blocking;
 
 impl TableService {
-    /// Effects that are visible after `after`, ascending and without a gap per tablet; between tablets there is no order. About `max_bytes` of them,
-    /// at least one change if there is one: an empty answer means that `after` is where the table is.
+    /// Effects that are visible after `after`, ascending and without a gap per tablet; between tablets there is no
+    /// order. About `max_bytes` of them, at least one change if there is one: an empty answer means that `after` is
+    /// where the table is.
     ///
     /// Cost: recent entries come from memory, others from the log's files.
     /// Errors: `Denied`; `WrongState` when the log does not go back that far.

@@ -1,19 +1,21 @@
 //! Is every row's parent there, and is no row's parent gone?
 //!
-//! A row needs its parent if it has an entry without NULL in the index that serves its foreign key, and a key of a parent is gone if it was deleted among the
-//! parent's rows or the entries of its unique constraint. So what a commit owes to foreign keys is told by the keys that it writes, whoever wrote them and
-//! wherever the rows lie (`Owed`): "this key is there" and "no entry of these values is there".
+//! A row needs its parent if it has an entry without NULL in the index that serves its foreign key, and a key of a
+//! parent is gone if it was deleted among the parent's rows or the entries of its unique constraint. So what a commit
+//! owes to foreign keys is told by the keys that it writes, whoever wrote them and wherever the rows lie (`Owed`):
+//! "this key is there" and "no entry of these values is there".
 //!
 //! ```text
 //! commit ─> gates of its tables ─> latches of the keys that it owes something ─> what is owed is looked at ─> one write of the log ─> all is let go
 //! ```
 //!
-//! Who needs a parent holds the latch of its key shared, who takes the key away holds it alone (`latches.rs`). Both look at what is committed and in effect, and
-//! let go behind that: so of two that meet the second sees the first. Nobody holds a latch but while he commits. A table with foreign keys is written through
+//! Who needs a parent holds the latch of its key shared, who takes the key away holds it alone (`latches.rs`). Both
+//! look at what is committed and in effect, and let go behind that: so of two that meet the second sees the first.
+//! Nobody holds a latch but while he commits. A table with foreign keys is written through
 //! [`TableService::commit_together`] alone; all others ask one flag.
 //!
-//! A definition that names a parent comes while nobody writes the parent, whose writers then have another handle: who has entered the gates of
-//! its tables knows all foreign keys that they have.
+//! A definition that names a parent comes while nobody writes the parent, whose writers then have another handle: who
+//! has entered the gates of its tables knows all foreign keys that they have.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -123,7 +125,8 @@ impl Owed {
         self.there.is_empty() && self.gone.is_empty() && self.broken.is_none()
     }
 
-    /// Cost: one read of the row engine for each foreign key whose parents are needed, a short scan for each key that is gone.
+    /// Cost: one read of the row engine for each foreign key whose parents are needed, a short scan for each key that
+    /// is gone.
     fn violation(&self, catalog: &Catalog, edges: &Edges, wrote: &Wrote) -> Result<Option<Violation>> {
         if self.broken.is_some() {
             return Ok(self.broken.clone());
@@ -227,8 +230,8 @@ impl Owed {
     }
 }
 
-/// As [`settle`], by the foreign keys that everybody sees. A definition that came between the look at these and the latches may have put another index in the place
-/// of the one that was looked into: then all of it begins anew.
+/// As [`settle`], by the foreign keys that everybody sees. A definition that came between the look at these and the
+/// latches may have put another index in the place of the one that was looked into: then all of it begins anew.
 ///
 /// Errors: as of [`settle`]; `Conflict` while tables are defined otherwise again and again.
 pub(crate) fn settle_now<'a>(parts: &'a Parts, wrote: &Wrote) -> Result<Vec<Held<'a>>> {
@@ -243,7 +246,8 @@ pub(crate) fn settle_now<'a>(parts: &'a Parts, wrote: &Wrote) -> Result<Vec<Held
     Err(Error::new(ErrorKind::Conflict, "tables were defined otherwise again and again").with_hint("try again"))
 }
 
-/// Before a commit that has entered the gates of its tables: holds the keys that it owes something until what this answers goes.
+/// Before a commit that has entered the gates of its tables: holds the keys that it owes something until what this
+/// answers goes.
 ///
 /// Errors: `ForeignKey`; `Conflict` for children that came while their parent's others were taken along.
 pub(crate) fn settle<'a>(parts: &'a Parts, edges: &Edges, wrote: &Wrote) -> Result<Vec<Held<'a>>> {
@@ -305,14 +309,16 @@ impl TableService {
         are_there(&index.entries, keys).await
     }
 
-    /// Rows of engine keys, in their order, for whoever follows their parents: what becomes of them the table's definition says, not a user.
+    /// Rows of engine keys, in their order, for whoever follows their parents: what becomes of them the table's
+    /// definition says, not a user.
     ///
     /// Cost: as of [`TableService::multi_get`].
     pub async fn rows_to_follow(&self, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         self.parts.rows(table, keys).await
     }
 
-    /// The first foreign key that does not hold, of those that `which` names by their places, for children and for parents that are gone: by what somebody wrote, and what is committed now.
+    /// The first foreign key that does not hold, of those that `which` names by their places, for children and for
+    /// parents that are gone: by what somebody wrote, and what is committed now.
     ///
     /// Cost: as of a commit, without its write.
     pub async fn violation(
@@ -332,7 +338,8 @@ impl TableService {
         .await
     }
 
-    /// The rows that refer to keys that are gone, by what somebody wrote and what is committed now. `max_rows` at most, or `ProgramLimit`.
+    /// The rows that refer to keys that are gone, by what somebody wrote and what is committed now. `max_rows` at most,
+    /// or `ProgramLimit`.
     pub async fn orphans(&self, edges: Arc<Edges>, wrote: Wrote, max_rows: usize) -> Result<Vec<Orphans>> {
         let catalog = Arc::clone(&self.parts.catalog);
         blocking(move || {

@@ -5,7 +5,8 @@ use crate::functions::{FunctionId, Known, UserFunction, Written, taken};
 use crate::node::Node;
 
 impl Node {
-    /// Keeps a function. Durable when it returns; its number. With `replaces` that one becomes it, and keeps its number and maker.
+    /// Keeps a function. Durable when it returns; its number. With `replaces` that one becomes it, and keeps its number
+    /// and maker.
     ///
     /// Errors: `ObjectExists` for one that takes the same types; `NoObject` when what it replaces is gone; `NoSchema`.
     pub async fn create_function(
@@ -37,8 +38,8 @@ impl Node {
 
     /// Changes what is said around a function: its name, whose it is, its comment. Durable when it returns.
     ///
-    /// Errors: `NoObject`; `ObjectExists` for a name under which another takes the same types; `NoSchema`; those of `change`, which may be called several
-    /// times.
+    /// Errors: `NoObject`; `ObjectExists` for a name under which another takes the same types; `NoSchema`; those of
+    /// `change`, which may be called several times.
     pub async fn alter_function(
         &self,
         id: FunctionId,

@@ -1,7 +1,8 @@
-//! Which functions did users write? Their texts, kept as a document of the metastore (`docs/formats/functions.md`), and in memory for whoever plans.
+//! Which functions did users write? Their texts, kept as a document of the metastore (`docs/formats/functions.md`), and
+//! in memory for whoever plans.
 //!
-//! Nothing is computed here: a function is what it is called, what it takes and gives, and the text that says how. Each change is one write of the
-//! document: whoever dies, a function is what it was or what it is to be.
+//! Nothing is computed here: a function is what it is called, what it takes and gives, and the text that says how. Each
+//! change is one write of the document: whoever dies, a function is what it was or what it is to be.
 //!
 //! The document is read once, when the node opens: a function is of one node, as its tables are.
 

@@ -8,8 +8,9 @@ use crate::catalog::TableHandle;
 use crate::error::{ErrorKind, Result};
 use crate::threads::blocking;
 
-/// Splits the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its middle; answers how many.
-/// To be called after a delivery: what a tablet came with is in the lake then, and it has the fewest recent rows to look at.
+/// Splits the tablets of a table whose rows take more than `max_bytes` of the row engine's files, each in about its
+/// middle; answers how many. To be called after a delivery: what a tablet came with is in the lake then, and it has the
+/// fewest recent rows to look at.
 pub(crate) async fn split(table: &Arc<TableHandle>, max_bytes: u64) -> Result<u64> {
     let table = Arc::clone(table);
     blocking(move || {

@@ -1,4 +1,5 @@
-//! What does not do its work on this node? The words, and what is remembered from turn to turn; `heal.rs` asks the parts.
+//! What does not do its work on this node? The words, and what is remembered from turn to turn; `heal.rs` asks the
+//! parts.
 
 use std::collections::BTreeMap;
 

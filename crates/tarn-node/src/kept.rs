@@ -1,5 +1,6 @@
-//! How is kept what one document of the metastore says whole: types, schemas, functions? It is read when the node opens, and is in memory for whoever asks from then on.
-//! Each change is one write of the document: whoever dies, it is what it was or what it is to be.
+//! How is kept what one document of the metastore says whole: types, schemas, functions? It is read when the node
+//! opens, and is in memory for whoever asks from then on. Each change is one write of the document: whoever dies, it is
+//! what it was or what it is to be.
 //!
 //! A document that is not understood is never written over.
 
@@ -96,7 +97,8 @@ impl<F: Form, S> Kept<F, S> {
         Arc::clone(&self.known.read())
     }
 
-    /// Changes it. Durable when it returns. `change` may be called several times, and of what it leaves as it is nothing is written.
+    /// Changes it. Durable when it returns. `change` may be called several times, and of what it leaves as it is
+    /// nothing is written.
     ///
     /// Errors: those of `change`; as of [`write`]; `Conflict` when others change it again and again.
     pub async fn change<T>(&self, change: impl Fn(&mut F) -> Result<T>) -> Result<T> {

@@ -1,7 +1,8 @@
 //! Where do the lake's files live, and whose are they?
 //!
-//! A folder or a bucket. One that the settings name has an owner: the object `_tarn/owner` holds the id of the data folder that writes
-//! there. Two servers that wrote to one place would each take the other's files for orphans, and remove them.
+//! A folder or a bucket. One that the settings name has an owner: the object `_tarn/owner` holds the id of the data
+//! folder that writes there. Two servers that wrote to one place would each take the other's files for orphans, and
+//! remove them.
 
 use std::fs;
 use std::path::Path as FilePath;
@@ -31,8 +32,8 @@ const OWN_FOLDER: &str = "data folder";
 ///
 /// `folder` is the data folder's id: as that it owns the lake, unless it has another name there already.
 ///
-/// Errors: `Unavailable` when it cannot be reached or written, `InUse` when it is another data folder's, `WrongState` when there are tables whose
-/// files are elsewhere.
+/// Errors: `Unavailable` when it cannot be reached or written, `InUse` when it is another data folder's, `WrongState`
+/// when there are tables whose files are elsewhere.
 pub async fn open(
     settings: &Settings,
     has_tables: bool,
@@ -67,7 +68,8 @@ async fn own(location: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_
         Err(StoreError::NotFound { .. }) => {
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             match store.put_opts(&path, own.to_string().into_bytes().into(), options).await {
-                // Read again: a store may ignore the condition. Two that start in the same moment on such a store are not told apart.
+                // Read again: a store may ignore the condition. Two that start in the same moment on such a store are
+                // not told apart.
                 Ok(_) | Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {}
                 Err(error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
                     return Err(location.unavailable(&chain(&error)).with_hint(
@@ -90,8 +92,8 @@ async fn own(location: &StoreLocation, store: &dyn ObjectStore, own: Uuid, data_
     )))
 }
 
-/// The id of this data folder as the owner of a lake; made when there is none. The mark also says which place it was: files of tables are
-/// there and nowhere else.
+/// The id of this data folder as the owner of a lake; made when there is none. The mark also says which place it was:
+/// files of tables are there and nowhere else.
 ///
 /// Errors: `WrongState`, if there are tables and it is another place now.
 fn mine(mark: &FilePath, location: &str, has_tables: bool, folder: Uuid) -> Result<Uuid> {

@@ -1,7 +1,7 @@
 //! Who holds a key of a parent while he commits? (`foreign.rs`)
 //!
-//! Held for the time of a commit, never while a client is waited for: behind the gates of its tables, and by everybody in the same order, so that
-//! nobody waits for himself. After a crash nobody commits, and none is held.
+//! Held for the time of a commit, never while a client is waited for: behind the gates of its tables, and by everybody
+//! in the same order, so that nobody waits for himself. After a crash nobody commits, and none is held.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

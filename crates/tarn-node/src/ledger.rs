@@ -1,17 +1,17 @@
 //! Which tables have their rows in this data folder, and which of them are being dropped?
 //!
-//! The metastore says which tables there are, but which of its tables this folder has, and whether it is the metastore that goes with
-//! the folder, it cannot say: it may be cut short, an older copy, or another one. So the folder keeps a list of its own, in the file
-//! `LEDGER`. At start the two are held against each other (`together.rs`), and nothing of a table is ever deleted but what the ledger says
-//! was dropped (`drops.rs`).
+//! The metastore says which tables there are, but which of its tables this folder has, and whether it is the metastore
+//! that goes with the folder, it cannot say: it may be cut short, an older copy, or another one. So the folder keeps a
+//! list of its own, in the file `LEDGER`. At start the two are held against each other (`together.rs`), and nothing of
+//! a table is ever deleted but what the ledger says was dropped (`drops.rs`).
 //!
 //! ```text
 //! CREATE   creating + name ─> metastore ─> tables + entry
 //! DROP     dropping + id   ─> metastore ─> dropped + entry ─> rows, log, files deleted ─> nothing
 //! ```
 //!
-//! The file is written as a whole beside the old one, synced, and put in its place: after a crash it is the one before or the one
-//! after. Its bytes are described in `docs/formats/ledger.md`.
+//! The file is written as a whole beside the old one, synced, and put in its place: after a crash it is the one before
+//! or the one after. Its bytes are described in `docs/formats/ledger.md`.
 
 use std::fs;
 use std::io;
@@ -87,8 +87,8 @@ pub struct Kept {
 impl Kept {
     /// A table was made or found.
     ///
-    /// A metastore that is a copy of another gives out again what the other gave to tables that were dropped: from then on these ids
-    /// mean the new table, and nothing more is removed under them.
+    /// A metastore that is a copy of another gives out again what the other gave to tables that were dropped: from then
+    /// on these ids mean the new table, and nothing more is removed under them.
     pub fn add(&mut self, entry: Entry) {
         self.creating.retain(|name| *name != entry.name);
         self.tables.retain(|known| known.id != entry.id);

@@ -1,13 +1,27 @@
-//! What can be done with the tables of this node? The one door to them: rows in and out by key, the work behind, and who may.
+//! What can be done with the tables of this node? The one door to them: rows in and out by key, the work behind, and
+//! who may.
 //!
 //! It knows no statement and no protocol; its errors are kinds ([`error`]). From below:
 //!
-//! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`, `ledger`, `small_file`;
-//! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`] (users, and who may do what), [`sequences`] (numbers that are given once);
-//! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before anything is deleted,
-//!   `replay` brings a table back from its log;
+//! - where things are: [`settings`], `folder`, [`stores`], [`metastores`], `lake_store`, [`caches`], `reserve`,
+//!   `ledger`, `small_file`;
+//! - what there is: [`catalog`] (the tables), [`external_table`] (tables whose files others write), [`jobs`], [`auth`]
+//!   (users, and who may do what), [`sequences`] (numbers that are given once);
+//! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before
+//!   anything is deleted, `replay` brings a table back from its log;
 //! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
-//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is what several statements write together and see ([`own`]), [`requests`] are known when they are made again (`being_made` says which are), `follow` tells what happened, [`entries`] are what constraints are kept by, [`foreign`] looks after foreign keys, which are [`edges`], with `latches`), `drops` makes and drops tables, [`parents`] says what of them others refer to, `unique` the tables of these entries, `temporary` those of one session, which are `unlogged` and have a `temporary_room`, [`renames`] calls them otherwise, [`alter`] defines tables otherwise, [`alter_at_commit`] does with what a transaction writes (`committing` is what a crash finds of that, [`view_readers`] what views say then), [`rekey`] gives them a key (`beside` names what is made for that), [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`] makes and drops views, [`comments`] keeps what people say of tables, [`types`] what types they made, [`functions`] which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`].
+//! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when
+//!   there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is
+//!   what several statements write together and see ([`own`]), [`requests`] are known when they are made again
+//!   (`being_made` says which are), `follow` tells what happened, [`entries`] are what constraints are kept by,
+//!   [`foreign`] looks after foreign keys, which are [`edges`], with `latches`), `drops` makes and drops tables,
+//!   [`parents`] says what of them others refer to, `unique` the tables of these entries, `temporary` those of one
+//!   session, which are `unlogged` and have a `temporary_room`, [`renames`] calls them otherwise, [`alter`] defines
+//!   tables otherwise, [`alter_at_commit`] does with what a transaction writes (`committing` is what a crash finds of
+//!   that, [`view_readers`] what views say then), [`rekey`] gives them a key (`beside` names what is made for that),
+//!   [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`]
+//!   makes and drops views, [`comments`] keeps what people say of tables, [`types`] what types they made, [`functions`]
+//!   which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`].
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

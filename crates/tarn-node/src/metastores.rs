@@ -1,11 +1,11 @@
 //! Where is the metastore, and how is it reached?
 //!
-//! The setting `metastore` is `embedded`, or the URL of a database; the command line also takes folders. Here a place becomes a store;
-//! each backend is one arm of [`open`].
+//! The setting `metastore` is `embedded`, or the URL of a database; the command line also takes folders. Here a place
+//! becomes a store; each backend is one arm of [`open`].
 //!
-//! A data folder and its metastore belong together (`together.rs`). The folder remembers where its metastore is, so that a start with
-//! another one can say what it was before. A start without the folder `meta` (not mounted, forgotten when the rest was restored) is
-//! refused, too: an empty one is made only in a new data folder.
+//! A data folder and its metastore belong together (`together.rs`). The folder remembers where its metastore is, so
+//! that a start with another one can say what it was before. A start without the folder `meta` (not mounted, forgotten
+//! when the rest was restored) is refused, too: an empty one is made only in a new data folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,8 +86,8 @@ pub fn shown(value: &str) -> String {
 
 /// Opens or makes the metastore there. `runtime` drives connections for as long as the store lives.
 ///
-/// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no backend has such
-/// URLs.
+/// Errors: the folder is damaged or held by another process; the server is away, or its layout is another one; no
+/// backend has such URLs.
 pub fn open<'a>(
     location: &'a MetastoreLocation,
     clock: Arc<dyn Clock>,
@@ -117,7 +117,8 @@ async fn connect(
     }
 }
 
-/// Brings the tables of a server to the layout of this build, step by step while others use them; `report` hears of each step.
+/// Brings the tables of a server to the layout of this build, step by step while others use them; `report` hears of
+/// each step.
 ///
 /// Errors: as for [`open`]. What is done stays done: it goes on when it is called again.
 pub fn migrate<'a>(
@@ -161,7 +162,8 @@ fn no_backend(remote: &Remote) -> tarn_metastore::Error {
     tarn_metastore::Error::Address { reason: format!("`{}`: no backend has such URLs; {WANT}", remote.shown()) }
 }
 
-/// Whether an embedded metastore would be made now that is not there. To be asked before anything is made in the data folder.
+/// Whether an embedded metastore would be made now that is not there. To be asked before anything is made in the data
+/// folder.
 ///
 /// Errors: `WrongState` when the folder was served with one, and has a log or rows.
 pub fn begins(settings: &Settings) -> Result<bool> {

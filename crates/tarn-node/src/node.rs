@@ -1,9 +1,10 @@
 //! How is a node put together?
 //!
-//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other (`together.rs`) before
-//! anything is deleted; then the lake, then each table (replay the log, repair what a crash left between commit and install, serve), then
-//! the workers. Closing goes the other way: no more statements, workers stop, the row engine is flushed, the log is closed. Everything
-//! a client was told is durable is in the log before it is told, so a node may also just die.
+//! Opens, in this order: the folder's lock, the log, the row engine, the metastore; holds these against each other
+//! (`together.rs`) before anything is deleted; then the lake, then each table (replay the log, repair what a crash left
+//! between commit and install, serve), then the workers. Closing goes the other way: no more statements, workers stop,
+//! the row engine is flushed, the log is closed. Everything a client was told is durable is in the log before it is
+//! told, so a node may also just die.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -65,7 +66,8 @@ const OPENED_AT_ONCE: usize = 16;
 /// However late it is, closing the log and flushing the row engine get so long.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next start.
+/// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next
+/// start.
 pub struct Node {
     parts: Arc<Parts>,
     tables: TableService,
@@ -169,8 +171,8 @@ impl Node {
         Ok(())
     }
 
-    /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all the
-    /// same. Such a table can only be dropped.
+    /// Opens a table. None: the log lost so much that nothing of it can be shown, and the operator chose to start all
+    /// the same. Such a table can only be dropped.
     pub(crate) async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
         let (parts, opened) = (Arc::clone(&self.parts), Arc::clone(&schema));
         let replayed = blocking(move || parts.replay(opened)).await?;

@@ -1,7 +1,8 @@
 //! What did a transaction write into one table, that nobody else sees before COMMIT?
 //!
-//! By key, what came of all its writes: a whole row, or that it is gone; and what was there when the transaction first wrote the key, which has
-//! to be there still when it commits. Rows of append-only tables have no keys of their own and are kept as they came.
+//! By key, what came of all its writes: a whole row, or that it is gone; and what was there when the transaction first
+//! wrote the key, which has to be there still when it commits. Rows of append-only tables have no keys of their own and
+//! are kept as they came.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,7 +13,8 @@ use tarn_types::{BatchBuilder, MutationBatch, Op, SeqNo, TableSchema};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The change number of a row that is not committed: later than all others. What builds on such a row is guarded by what was there before it.
+/// The change number of a row that is not committed: later than all others. What builds on such a row is guarded by
+/// what was there before it.
 pub const OWN_SEQNO: SeqNo = SeqNo(i64::MAX as u64);
 
 /// See the module. Cheap to clone where little was written.
@@ -57,8 +59,8 @@ impl OwnWrites {
         &self.schema
     }
 
-    /// Takes whole rows and deletions, in order. A guard counts where the transaction did not write the key before. `Create` is of a key that was
-    /// not there when somebody looked.
+    /// Takes whole rows and deletions, in order. A guard counts where the transaction did not write the key before.
+    /// `Create` is of a key that was not there when somebody looked.
     ///
     /// # Errors
     /// `Internal` for an operation that depends on what is there: who asks for it has to look first.

@@ -1,11 +1,12 @@
-//! What does a table hold for a transaction that wrote into it? The snapshot of a statement, with the transaction's own rows instead of those of the
-//! same keys.
+//! What does a table hold for a transaction that wrote into it? The snapshot of a statement, with the transaction's own
+//! rows instead of those of the same keys.
 //!
-//! Its own rows count as recent ones: they are hidden in files and among the recent rows of others, and given out beside them. A range of keys is
-//! read piece by piece, between the keys that the transaction wrote.
+//! Its own rows count as recent ones: they are hidden in files and among the recent rows of others, and given out
+//! beside them. A range of keys is read piece by piece, between the keys that the transaction wrote.
 //!
-//! A transaction that altered the table sees other columns than the snapshot has. Cells go by the ids of columns, so rows of either definition are
-//! read by the other; batches are put together anew, of the columns that both have and of what a column has in rows that were there before it.
+//! A transaction that altered the table sees other columns than the snapshot has. Cells go by the ids of columns, so
+//! rows of either definition are read by the other; batches are put together anew, of the columns that both have and of
+//! what a column has in rows that were there before it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +25,8 @@ use crate::catalog::altered;
 use crate::error::Result;
 use crate::own::{OWN_SEQNO, OwnWrites};
 
-/// So many keys are looked up to know which recent rows they can be; of more, the keys of all recent rows are looked at.
+/// So many keys are looked up to know which recent rows they can be; of more, the keys of all recent rows are looked
+/// at.
 const LOOKED_UP: usize = 1024;
 
 /// One moment of a table for one transaction.

@@ -1,7 +1,8 @@
 //! How does a table come to be referred to, and how does it end?
 //!
-//! A definition that names a parent comes while nobody writes that: who writes it later has another handle than before, and knows the foreign key. So
-//! no row goes that was looked at, and no write that began before is still on its way. What is referred to is not dropped.
+//! A definition that names a parent comes while nobody writes that: who writes it later has another handle than before,
+//! and knows the foreign key. So no row goes that was looked at, and no write that began before is still on its way.
+//! What is referred to is not dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,8 +63,8 @@ impl Node {
         check_unreferenced(&edges, &[table.id].into(), table)
     }
 
-    /// Before tables go: ends the foreign keys by which other tables refer to them, also those that go, too. One child after the other: a crash between leaves
-    /// the tables, some of them without foreign keys.
+    /// Before tables go: ends the foreign keys by which other tables refer to them, also those that go, too. One child
+    /// after the other: a crash between leaves the tables, some of them without foreign keys.
     ///
     /// Errors: as of ALTER TABLE.
     pub async fn end_references(self: &Arc<Self>, going: &BTreeSet<TableId>, rewrites: Rewrites) -> Result<()> {

@@ -1,7 +1,7 @@
 //! How does an archive stay a table as it changes?
 //!
-//! A pass (`tarn-lake`'s `attach`) lists the archive and commits what is new; queries see each commit as soon as it is made. What is
-//! committed is the progress: a pass that was cancelled, failed or died is gone on with by the next one.
+//! A pass (`tarn-lake`'s `attach`) lists the archive and commits what is new; queries see each commit as soon as it is
+//! made. What is committed is the progress: a pass that was cancelled, failed or died is gone on with by the next one.
 //!
 //! Invariant: nothing here writes to an archive, or deletes from it (`stores.rs` opens it to be read).
 
@@ -32,8 +32,8 @@ const RETRY: Duration = Duration::from_secs(60);
 const TRIES: usize = 3;
 
 impl ExternalTable {
-    /// Lists the archive and takes in what is new, changed or gone; waits for a pass that runs. Dropped half-way, what is committed
-    /// stays.
+    /// Lists the archive and takes in what is new, changed or gone; waits for a pass that runs. Dropped half-way, what
+    /// is committed stays.
     ///
     /// Errors: what was in the way, with what to do; what is committed stays.
     pub async fn pass(&self, parts: &Parts) -> Result<Progress> {
@@ -89,7 +89,8 @@ impl ExternalTable {
         Ok(progress)
     }
 
-    /// A folder that is not mounted looks like an empty one: then all would be taken for gone, and read again when it is back.
+    /// A folder that is not mounted looks like an empty one: then all would be taken for gone, and read again when it
+    /// is back.
     async fn check_not_away(&self, store: &dyn ObjectStore, parts: &Parts) -> Result<()> {
         let n_files = parts.metastore.snapshot(self.id, tarn_metastore::At::Latest).await?.files.len();
         if n_files == 0 || store.list(None).next().await.is_some() {
@@ -137,7 +138,8 @@ impl ExternalTable {
         }
     }
 
-    /// Everything that happens by itself: a first pass that was cut short (`goes_on`), one each `follow`, and old versions forgotten.
+    /// Everything that happens by itself: a first pass that was cut short (`goes_on`), one each `follow`, and old
+    /// versions forgotten.
     pub(crate) async fn live(self: Arc<Self>, parts: Arc<Parts>, goes_on: bool) {
         let kept_ms = parts.settings.versions_kept_ms;
         let tidy_every = Duration::from_millis((kept_ms / 4).max(10_000));

@@ -1,11 +1,13 @@
-//! How does a table get another key, or rows of another shape? They are written into another table, which takes its place.
+//! How does a table get another key, or rows of another shape? They are written into another table, which takes its
+//! place.
 //!
 //! ```text
 //! writers are kept out ─> a table beside it ─> rows are copied ─> metastore: both names, and what views read, at one moment ─> the old one is dropped
 //! ```
 //!
-//! The table beside has a name that no user can give. After a crash it is either not in place yet, or it is the old one that has this name:
-//! what is called so when a node starts is dropped. Rights and comments are said of the new table before it takes the place.
+//! The table beside has a name that no user can give. After a crash it is either not in place yet, or it is the old one
+//! that has this name: what is called so when a node starts is dropped. Rights and comments are said of the new table
+//! before it takes the place.
 
 use std::sync::Arc;
 
@@ -20,8 +22,8 @@ use crate::node::Node;
 use crate::renames::end_worker;
 
 impl Altering {
-    /// Makes an empty table beside this one, with the same rights. Answers its name. Dropped with what it is beside of, unless it
-    /// takes its place.
+    /// Makes an empty table beside this one, with the same rights. Answers its name. Dropped with what it is beside of,
+    /// unless it takes its place.
     ///
     /// Errors: as of CREATE TABLE.
     pub async fn make_beside(&mut self, to: TableSchema) -> Result<String> {
@@ -37,8 +39,8 @@ impl Altering {
         Ok(name)
     }
 
-    /// The table beside takes the place, with the rules of `to`, after which it was made; the old one is dropped. What is said of columns of the
-    /// old one is said of those that have their ids in `to`.
+    /// The table beside takes the place, with the rules of `to`, after which it was made; the old one is dropped. What
+    /// is said of columns of the old one is said of those that have their ids in `to`.
     ///
     /// Errors: the metastore's; the old table is as it was then.
     pub async fn take_place(mut self, to: &TableSchema) -> Result<()> {

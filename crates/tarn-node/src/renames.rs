@@ -1,12 +1,13 @@
-//! How is a table or view called otherwise, so that whatever depends on it goes on, and a crash leaves the old names or the new ones?
+//! How is a table or view called otherwise, so that whatever depends on it goes on, and a crash leaves the old names or
+//! the new ones?
 //!
 //! ```text
 //! sequences of its columns know it by its id ─> metastore: names, and the queries of views, at one moment ─> catalog
 //! ```
 //!
-//! Rights, comments, rows and the log go by ids, lake files by the name that the table was made with ([`TableSchema::made_as`]). Views name
-//! what they read in their texts, which are written anew by whoever reads SQL. Several renames are one change: a table that takes the place
-//! of another does so for everybody at one moment.
+//! Rights, comments, rows and the log go by ids, lake files by the name that the table was made with
+//! ([`TableSchema::made_as`]). Views name what they read in their texts, which are written anew by whoever reads SQL.
+//! Several renames are one change: a table that takes the place of another does so for everybody at one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ const TRIES: usize = 5;
 impl Node {
     /// Calls tables and views otherwise, all at one moment or none.
     ///
-    /// Errors: `NoTable`; `TableExists` for a name that is taken by then; `ReadOnly` for an archive; those of `rewrite`.
+    /// Errors: `NoTable`; `TableExists` for a name that is taken by then; `ReadOnly` for an archive; those of
+    /// `rewrite`.
     pub async fn rename(&self, renames: &[Rename], rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;

@@ -1,7 +1,8 @@
 //! Is this request being made, was it made before, and what came of it then?
 //!
-//! A client that does not know whether its write happened makes the request again, by the same name ([`RequestId`]). The name goes into the log with
-//! what the request writes, and its outcome is kept with the table that its first statement names ([`tarn_rows::KEPT_ENTRIES`]). Who makes a request
+//! A client that does not know whether its write happened makes the request again, by the same name ([`RequestId`]).
+//! The name goes into the log with what the request writes, and its outcome is kept with the table that its first
+//! statement names ([`tarn_rows::KEPT_ENTRIES`]). Who makes a request
 //!
 //! 1. begins it: one that is being made by the same name, by a session whose client is gone perhaps, is waited for;
 //! 2. asks whether it was made before, once all that is under way in that table is in effect;
@@ -33,7 +34,8 @@ impl TableService {
         self.being_made.turn(id).await
     }
 
-    /// What a request came to that was made before; `None`: it was not, or is forgotten. Who asks has begun it ([`TableService::begin_request`]).
+    /// What a request came to that was made before; `None`: it was not, or is forgotten. Who asks has begun it
+    /// ([`TableService::begin_request`]).
     ///
     /// Cost: one short scan of the row engine; the wait for what is under way in the table.
     /// Errors: `WrongState` for a table of a session's own; as of a commit, if what is under way cannot be finished.

@@ -7,11 +7,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parts::Parts;
 
 impl Parts {
-    /// Waits until recent rows of all tables take less than the limit, and those of tables whose delivery fails less than half of it.
-    /// Before each write.
+    /// Waits until recent rows of all tables take less than the limit, and those of tables whose delivery fails less
+    /// than half of it. Before each write.
     ///
-    /// Errors: `Limit` when delivery does not make room in `write_wait_ms`, with what is in its way; for a temporary table, which nobody delivers,
-    /// at once.
+    /// Errors: `Limit` when delivery does not make room in `write_wait_ms`, with what is in its way; for a temporary
+    /// table, which nobody delivers, at once.
     pub(crate) async fn wait_for_room(&self, handle: &TableHandle) -> Result<()> {
         if handle.schema().id.is_temporary() {
             return self.temporary.check(self.settings.temporary_bytes);

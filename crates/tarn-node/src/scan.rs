@@ -64,8 +64,8 @@ impl TableService {
     /// response with few rows, or none, need not be the last.
     ///
     /// Cost: a run of the row engine; where rows were evicted, all columns of theirs from the lake's files, too.
-    /// Errors: `Denied`; `NoColumn`; `Invalid` for a limit of 0 or a filter that does not fit its column; `WrongObject` for
-    /// append-only tables, whose rows have no keys of their own.
+    /// Errors: `Denied`; `NoColumn`; `Invalid` for a limit of 0 or a filter that does not fit its column; `WrongObject`
+    /// for append-only tables, whose rows have no keys of their own.
     pub async fn scan(&self, who: &Principal, table: &TableHandle, request: &ScanRequest) -> Result<ScanResponse> {
         let schema = table.schema();
         self.may(who, schema, Privilege::Select)?;

@@ -6,8 +6,9 @@
 //! DROP SCHEMA … CASCADE    views ─> tables, with their sequences ─> sequences ─> functions ─> types ─> document
 //! ```
 //!
-//! Whoever makes something in a schema holds the catalog, as who drops the schema does: nothing comes into one that goes. A crash while one is dropped leaves
-//! it with what is still in it, and DROP SCHEMA goes on. One that cuts a renaming off leaves both schemas, one of them with all of it.
+//! Whoever makes something in a schema holds the catalog, as who drops the schema does: nothing comes into one that
+//! goes. A crash while one is dropped leaves it with what is still in it, and DROP SCHEMA goes on. One that cuts a
+//! renaming off leaves both schemas, one of them with all of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,8 +68,8 @@ impl Node {
 
     /// Calls a schema otherwise, with the tables and views that are in it. Durable when it returns.
     ///
-    /// Errors: `NoSchema`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences, types or functions, whose names are in definitions; those of
-    /// [`Node::rename`].
+    /// Errors: `NoSchema`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences, types or functions,
+    /// whose names are in definitions; those of [`Node::rename`].
     pub async fn rename_schema(&self, name: &str, to: &str, rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;

@@ -1,7 +1,9 @@
-//! Which schemas did users make? Kept as a document of the metastore (`docs/formats/schemas.md`), and in memory for whoever plans.
+//! Which schemas did users make? Kept as a document of the metastore (`docs/formats/schemas.md`), and in memory for
+//! whoever plans.
 //!
-//! What is in a schema has the schema in its name ([`full_name`]): the document says only which there are, and whose. It is
-//! read once, when the node opens: a schema is of one node, as its tables are. How schemas come and go is in `schema_changes`.
+//! What is in a schema has the schema in its name ([`full_name`]): the document says only which there are, and whose.
+//! It is read once, when the node opens: a schema is of one node, as its tables are. How schemas come and go is in
+//! `schema_changes`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,8 @@
 //! When does the server read its lake to see whether it is still what was written?
 //!
-//! One round reads every file once, at the pace of `scrub_bytes_per_s`; the next begins `scrub_interval_ms` after the one before began. Damage is
-//! logged once, counted, and shown in `tarn.files`; who reads a damaged block is told in any case.
+//! One round reads every file once, at the pace of `scrub_bytes_per_s`; the next begins `scrub_interval_ms` after the
+//! one before began. Damage is logged once, counted, and shown in `tarn.files`; who reads a damaged block is told in
+//! any case.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! How is a small file of the data folder kept? Written whole in the place of the one before, with its format and a checksum at its head.
+//! How is a small file of the data folder kept? Written whole in the place of the one before, with its format and a
+//! checksum at its head.
 //!
 //! ```text
 //! format u8 | crc32c u32 LE of the rest | the rest

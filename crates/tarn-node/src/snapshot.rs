@@ -49,8 +49,9 @@ impl TableService {
         }
     }
 
-    /// Tables to be read, all at one moment, in the order of `tables`: who sees a change of one of them sees all changes of the others
-    /// that were acknowledged before it. One that a view reads comes with the id of the view, whose owner must be allowed to.
+    /// Tables to be read, all at one moment, in the order of `tables`: who sees a change of one of them sees all
+    /// changes of the others that were acknowledged before it. One that a view reads comes with the id of the view,
+    /// whose owner must be allowed to.
     ///
     /// Cost: a few references a table; no IO. A snapshot holds back what it stands on (files, old rows) while it lives.
     /// Errors: `Denied`; `NoTable` for one that was dropped; `Unavailable` for an archive whose place cannot be opened.
@@ -79,7 +80,8 @@ impl TableService {
     }
 }
 
-/// One position of one table: everything that it answers is true there, and it names the lake version that completes it. Cheap to clone.
+/// One position of one table: everything that it answers is true there, and it names the lake version that completes
+/// it. Cheap to clone.
 #[derive(Clone)]
 pub struct TableSnapshot(Of);
 
@@ -108,8 +110,8 @@ impl TableSnapshot {
         TableSnapshot(Of::Files { version, position: Cursor::default() })
     }
 
-    /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of those of their keys. The table
-    /// has the columns of `seen`, which the transaction may have altered.
+    /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of
+    /// those of their keys. The table has the columns of `seen`, which the transaction may have altered.
     #[must_use]
     pub fn with_own(self, own: Arc<OwnWrites>, seen: &Arc<TableSchema>) -> TableSnapshot {
         let view = |rows| TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own, Arc::clone(seen)))));
@@ -135,7 +137,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Whether every row of this position has the entries in an index that are its own: the table was defined with it then.
+    /// Whether every row of this position has the entries in an index that are its own: the table was defined with it
+    /// then.
     pub fn has_index(&self, index: TableId) -> bool {
         let rows = match &self.0 {
             Of::Rows(rows) => rows,
@@ -163,7 +166,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Live rows changed after what [`TableSnapshot::version`] holds. Of a transaction that wrote rows it reads keys when it is first asked.
+    /// Live rows changed after what [`TableSnapshot::version`] holds. Of a transaction that wrote rows it reads keys
+    /// when it is first asked.
     pub fn recent_rows(&self) -> Result<u64> {
         match &self.0 {
             Of::Rows(rows) => Ok(rows.recent_rows()),
@@ -172,7 +176,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. In no order.
+    /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. In no
+    /// order.
     pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
         match &self.0 {
             Of::Rows(rows) => Ok(rows.recent(projection, with_seqno)?),
@@ -199,7 +204,8 @@ impl TableSnapshot {
         }
     }
 
-    /// The rows of a range of keys; of those that were evicted where they lie in [`TableSnapshot::version`]. Not for append-only tables.
+    /// The rows of a range of keys; of those that were evicted where they lie in [`TableSnapshot::version`]. Not for
+    /// append-only tables.
     pub fn scan(&self, wanted: &RangeOfRows) -> RowBatches {
         match &self.0 {
             Of::Rows(rows) => match rows.scan(wanted) {

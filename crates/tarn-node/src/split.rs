@@ -20,11 +20,11 @@ pub enum SplitAt {
 }
 
 impl Node {
-    /// Splits the tablet that has `at` there; answers the new one. Writers of that tablet wait for one look at its recent rows, readers for nothing.
-    /// Durable when it returns.
+    /// Splits the tablet that has `at` there; answers the new one. Writers of that tablet wait for one look at its
+    /// recent rows, readers for nothing. Durable when it returns.
     ///
-    /// Errors: `Definition` for a place that no tablet of the table can be split at; `Conflict` while what a tablet had before it was split off
-    /// is not delivered.
+    /// Errors: `Definition` for a place that no tablet of the table can be split at; `Conflict` while what a tablet had
+    /// before it was split off is not delivered.
     pub async fn split(&self, table: &Arc<TableHandle>, at: SplitAt) -> Result<TabletId> {
         table.check_whole()?;
         self.parts().check_writable()?;

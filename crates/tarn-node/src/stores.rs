@@ -264,7 +264,8 @@ impl<S: ObjectStore> ObjectStore for ReadOnly<S> {
 /// What a walk says of links to a folder above, and to themselves.
 const LOOPS: [&str; 2] = ["File system loop found", "Too many levels of symbolic links"];
 
-/// A folder's files. A link that leads back to where it is, is said in the server's log and not followed; any other error is an error.
+/// A folder's files. A link that leads back to where it is, is said in the server's log and not followed; any other
+/// error is an error.
 fn without_loops<S: ObjectStore>(
     store: &S,
     prefix: Option<&Path>,

@@ -1,4 +1,5 @@
-//! How does what is left of dropped tables go? Rows and logs at once, files when nobody reads them any more, and then the note of it.
+//! How does what is left of dropped tables go? Rows and logs at once, files when nobody reads them any more, and then
+//! the note of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ impl Parts {
         blocking(move || ledger.change(change)).await
     }
 
-    /// At start: removes rows and log of what the ledger has as dropped, and of tablets that the operator gave up. Files are left to
-    /// [`Parts::sweep_dropped`]: the lake may be far away.
+    /// At start: removes rows and log of what the ledger has as dropped, and of tablets that the operator gave up.
+    /// Files are left to [`Parts::sweep_dropped`]: the lake may be far away.
     pub(crate) fn finish_drops(&self, abandoned: &Abandoned) -> Result<()> {
         if !abandoned.tablets.is_empty() {
             tarn_rows::remove_tables(&*self.engine, &abandoned.tables)?;
@@ -43,7 +44,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Removes rows and logs of dropped tables, durably. To do it twice is no error. Cost: one flush of the row engine, however many.
+    /// Removes rows and logs of dropped tables, durably. To do it twice is no error. Cost: one flush of the row engine,
+    /// however many.
     fn purge(&self, entries: &[Entry]) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -68,8 +70,9 @@ impl Parts {
         Ok(self.log.commit(batch)?)
     }
 
-    /// Removes what is left of dropped tables that nobody reads any more: rows and log if they are still there, files, and then the
-    /// note in the ledger. What fails stays, is said in the server's log, and is tried again by a later call.
+    /// Removes what is left of dropped tables that nobody reads any more: rows and log if they are still there, files,
+    /// and then the note in the ledger. What fails stays, is said in the server's log, and is tried again by a later
+    /// call.
     pub async fn sweep_dropped(self: &Arc<Self>) {
         let _one = self.drops.sweeping.lock().await;
         let now_ms = self.clock.now_ms();

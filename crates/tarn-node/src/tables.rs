@@ -1,7 +1,8 @@
 //! What may be done with the rows of this node's tables, and by whom? The one door to them.
 //!
-//! Every call says who asks ([`Principal`]), and [`authorize()`] is asked here before anything is looked at. What needs the lake does so
-//! behind this door: a row that was evicted is read from its file, and a change of cells of such a row is written whole.
+//! Every call says who asks ([`Principal`]), and [`authorize()`] is asked here before anything is looked at. What needs
+//! the lake does so behind this door: a row that was evicted is read from its file, and a change of cells of such a row
+//! is written whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,15 +52,15 @@ impl TableService {
 
     /// The rows of engine keys, in the order of `keys`, each as of some moment of the call.
     ///
-    /// Cost: one read of the row engine for all; of rows that were evicted, the footer of each file that has some, and their pages.
-    /// Errors: as [`TableService::get`].
+    /// Cost: one read of the row engine for all; of rows that were evicted, the footer of each file that has some, and
+    /// their pages. Errors: as [`TableService::get`].
     pub async fn multi_get(&self, who: &Principal, table: &TableHandle, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         self.may(who, table.schema(), Privilege::Select)?;
         self.parts.rows(table, keys).await
     }
 
-    /// `Denied` unless `who` was granted it, or owns the table. Entries of an index cannot be named: whoever comes to them was allowed to read or
-    /// write the table.
+    /// `Denied` unless `who` was granted it, or owns the table. Entries of an index cannot be named: whoever comes to
+    /// them was allowed to read or write the table.
     pub(crate) fn may(&self, who: &Principal, table: &TableSchema, privilege: Privilege) -> Result<()> {
         if table.options.is_index {
             return Ok(());
@@ -73,7 +74,8 @@ impl TableService {
     }
 }
 
-/// Whether rows that were just read have all columns of the handle: those that were stored since a column was dropped lack it.
+/// Whether rows that were just read have all columns of the handle: those that were stored since a column was dropped
+/// lack it.
 ///
 /// Errors: `Conflict` for a column that was dropped since the handle was taken.
 fn check_columns(table: &TableHandle) -> Result<()> {

@@ -1,11 +1,12 @@
 //! How is a table made that one session has to itself, and that is gone with it?
 //!
-//! It is in memory alone: in no metastore, no log, no lake and no catalog of the node, and nothing of it is left when the last handle is
-//! dropped, whoever dies. So making and dropping one costs no IO. It has the same store as any other table, over an engine in memory, and
-//! what reads or writes tables by a handle does so with it; ids of its own kind tell the two apart ([`TableId::is_temporary`]).
+//! It is in memory alone: in no metastore, no log, no lake and no catalog of the node, and nothing of it is left when
+//! the last handle is dropped, whoever dies. So making and dropping one costs no IO. It has the same store as any other
+//! table, over an engine in memory, and what reads or writes tables by a handle does so with it; ids of its own kind
+//! tell the two apart ([`TableId::is_temporary`]).
 //!
-//! Rows that are changed or deleted stay among the recent rows, as they would until a delivery: what they take is bounded for all sessions
-//! together (`temporary_room.rs`).
+//! Rows that are changed or deleted stay among the recent rows, as they would until a delivery: what they take is
+//! bounded for all sessions together (`temporary_room.rs`).
 //!
 //! [`TableId::is_temporary`]: tarn_types::TableId::is_temporary
 
@@ -22,8 +23,8 @@ use crate::node::Node;
 use crate::unlogged::Unlogged;
 
 impl Node {
-    /// Makes a temporary table, empty. It is there as long as somebody holds the handle. Its id is given here; options that are about the
-    /// log or the lake mean nothing.
+    /// Makes a temporary table, empty. It is there as long as somebody holds the handle. Its id is given here; options
+    /// that are about the log or the lake mean nothing.
     ///
     /// Errors: the definition does not hold together. Cost: no IO.
     pub fn temporary_table(&self, mut schema: TableSchema) -> Result<Arc<TableHandle>> {

@@ -1,4 +1,5 @@
-//! Which work has threads of its own? A group of them ends when it is dropped, without waiting for what still runs on it.
+//! Which work has threads of its own? A group of them ends when it is dropped, without waiting for what still runs on
+//! it.
 
 use tokio::runtime::{Builder, Handle, Runtime};
 

@@ -1,8 +1,9 @@
 //! Do the log, the rows and the metastore of a data folder belong together, and are they of one time?
 //!
-//! Asked at start, before the first delete, and before the first write that could not be taken back. A metastore that is cut short,
-//! emptied, an older copy or another folder's lists other tables than the folder has, or older versions than are installed in the
-//! rows. Then the start is refused: which of the two is right only the operator can say, and both are as they were.
+//! Asked at start, before the first delete, and before the first write that could not be taken back. A metastore that
+//! is cut short, emptied, an older copy or another folder's lists other tables than the folder has, or older versions
+//! than are installed in the rows. Then the start is refused: which of the two is right only the operator can say, and
+//! both are as they were.
 //!
 //! | held against each other | what is told |
 //! |---|---|

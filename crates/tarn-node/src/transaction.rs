@@ -1,7 +1,8 @@
 //! What do several statements write together, and what do they see meanwhile?
 //!
-//! What they wrote waits with whoever runs them ([`OwnWrites`]). [`TableService::commit_together`] takes the writes of all tables in, all or none: one
-//! write of the log, and visible at one moment. A [`Moment`] is what a transaction keeps that wants to see the same rows in all its statements.
+//! What they wrote waits with whoever runs them ([`OwnWrites`]). [`TableService::commit_together`] takes the writes of
+//! all tables in, all or none: one write of the log, and visible at one moment. A [`Moment`] is what a transaction
+//! keeps that wants to see the same rows in all its statements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,18 +42,19 @@ pub struct TableWrites {
 pub struct Moment(HashMap<TableId, TableSnapshot>);
 
 impl TableService {
-    /// Commits writes of different tables, all or none: durable together, and seen together by everybody. Answers how many rows were written and
-    /// deleted. Waits for room first. Those of temporary tables follow, which nobody else reads or writes.
+    /// Commits writes of different tables, all or none: durable together, and seen together by everybody. Answers how
+    /// many rows were written and deleted. Waits for room first. Those of temporary tables follow, which nobody else
+    /// reads or writes.
     ///
-    /// Cost: one durable write, whatever the number of tables.
-    /// Errors: as of [`TableService::write`]; `Conflict` when a row is not any more what the transaction read, `KeyExists` when somebody else
-    /// inserted its key, `ForeignKey` for a row without its parent: nothing was written then. `Indeterminate` is about all of them.
+    /// Cost: one durable write, whatever the number of tables. Errors: as of [`TableService::write`]; `Conflict` when a
+    /// row is not any more what the transaction read, `KeyExists` when somebody else inserted its key, `ForeignKey` for
+    /// a row without its parent: nothing was written then. `Indeterminate` is about all of them.
     pub async fn commit_together(&self, who: &Principal, writes: Vec<TableWrites>, waiter: &dyn Waiter) -> Result<u64> {
         self.commit_as_one(who, writes, None, waiter).await
     }
 
-    /// As [`TableService::commit_together`], by a request, whose outcome is there with the writes or not at all. It may write nothing. Who commits
-    /// it has begun it ([`TableService::begin_request`]).
+    /// As [`TableService::commit_together`], by a request, whose outcome is there with the writes or not at all. It may
+    /// write nothing. Who commits it has begun it ([`TableService::begin_request`]).
     ///
     /// Errors: as of [`TableService::commit_together`]; `WrongState` for a request whose table is temporary.
     pub async fn commit_request(
@@ -128,7 +130,8 @@ impl TableService {
         Ok(rows)
     }
 
-    /// Whether rows with these engine keys are there, in the order of `keys`: now, wherever they lie. For whoever is about to insert them.
+    /// Whether rows with these engine keys are there, in the order of `keys`: now, wherever they lie. For whoever is
+    /// about to insert them.
     ///
     /// Cost: one read of the row engine for all.
     /// Errors: `Denied`. Not for append-only tables, whose keys are not unique.
@@ -218,7 +221,8 @@ impl Moment {
     }
 }
 
-/// Commits on the calling thread, which waits for the disk. The tables ascend by their ids: temporary ones are the last.
+/// Commits on the calling thread, which waits for the disk. The tables ascend by their ids: temporary ones are the
+/// last.
 ///
 /// Errors: `ForeignKey`, before anything is written.
 fn propose(

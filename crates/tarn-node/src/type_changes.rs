@@ -32,7 +32,8 @@ impl Node {
 
     /// Changes a type, and the columns that are of it. Durable when it returns.
     ///
-    /// Errors: `NoObject`; `ObjectExists` for another name that is taken; those of `change`, which may be called several times.
+    /// Errors: `NoObject`; `ObjectExists` for another name that is taken; those of `change`, which may be called
+    /// several times.
     pub async fn alter_type(
         self: &Arc<Self>,
         name: &str,

@@ -1,13 +1,15 @@
-//! Which types did users make? Enumerations and rows, kept as a document of the metastore (`docs/formats/types.md`), and in memory for whoever plans.
+//! Which types did users make? Enumerations and rows, kept as a document of the metastore (`docs/formats/types.md`),
+//! and in memory for whoever plans.
 //!
-//! Tables have the labels of their enumerated columns in their own definitions, by which rows are checked. Labels that come are in the document
-//! first and in the tables then:
+//! Tables have the labels of their enumerated columns in their own definitions, by which rows are checked. Labels that
+//! come are in the document first and in the tables then:
 //!
 //! ```text
 //! document ─> each table that has a column of the type
 //! ```
 //!
-//! A crash between leaves tables that refuse the new label. They are told of it when the node opens, and by the next change of the type.
+//! A crash between leaves tables that refuse the new label. They are told of it when the node opens, and by the next
+//! change of the type.
 //!
 //! The document is read once, when the node opens: a type is of one node, as its tables are.
 

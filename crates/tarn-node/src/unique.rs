@@ -6,8 +6,8 @@
 //! DROP     table, or its definition ─> the indexes that it named    the same
 //! ```
 //!
-//! An index that no table names is nobody's: it goes when the node starts. A table that names one which is not here is not written
-//! (`entries.rs`).
+//! An index that no table names is nobody's: it goes when the node starts. A table that names one which is not here is
+//! not written (`entries.rs`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 
 impl Node {
-    /// Makes a table and the indexes of its constraints. The caller holds the catalog, and knows that the table's name is free.
+    /// Makes a table and the indexes of its constraints. The caller holds the catalog, and knows that the table's name
+    /// is free.
     pub(crate) async fn create_with_indexes(&self, mut schema: TableSchema) -> Result<()> {
         if !schema.has_indexes() {
             return self.create_alone(schema).await;
@@ -108,8 +109,8 @@ impl Node {
         Ok(tables.iter().flat_map(|table| &table.options.rules.uniques).map(|unique| unique.index).collect())
     }
 
-    /// Drops the indexes of a table that is no more, or is defined without them. The caller holds the catalog. What is left of them goes when the
-    /// node starts.
+    /// Drops the indexes of a table that is no more, or is defined without them. The caller holds the catalog. What is
+    /// left of them goes when the node starts.
     pub(crate) async fn drop_indexes_of(&self, before: &TableSchema, now: Option<&TableSchema>) {
         let is_kept = |index: TableId| {
             now.is_some_and(|now| now.options.rules.uniques.iter().any(|unique| unique.index == index))

@@ -1,7 +1,8 @@
-//! How does a batch get into a table that has no log? It is decided and applied where it is asked for, one after another.
+//! How does a batch get into a table that has no log? It is decided and applied where it is asked for, one after
+//! another.
 //!
-//! There are no replicas, so an entry is agreed when it is decided; and nothing is durable, so nobody waits. The table is one tablet and
-//! stays so.
+//! There are no replicas, so an entry is agreed when it is decided; and nothing is durable, so nobody waits. The table
+//! is one tablet and stays so.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ impl Unlogged {
 
     /// Decides batches and applies them, each whole; visible when it returns.
     ///
-    /// Errors: the memory engine's, which has none that a caller could cause. Batches before the one that failed are in effect.
+    /// Errors: the memory engine's, which has none that a caller could cause. Batches before the one that failed are in
+    /// effect.
     pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
         let map = self.table.tablet_map();
         let Some(tablet) = map.ids().next().filter(|_| map.len() == 1) else {

@@ -1,7 +1,7 @@
 //! What is the definition of a view when tables that it reads are called otherwise, or their columns are?
 //!
-//! First its text is written for the columns, by the name that the table had, then for the names of tables. What a text says is known to whoever
-//! reads SQL.
+//! First its text is written for the columns, by the name that the table had, then for the names of tables. What a text
+//! says is known to whoever reads SQL.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct Rewrites {
     pub columns: ColumnRewrite,
 }
 
-/// The query of a view when the table that it reads (before, after) has other names for its columns; `None`: it stays as it is.
+/// The query of a view when the table that it reads (before, after) has other names for its columns; `None`: it stays
+/// as it is.
 pub type ColumnRewrite = fn(&TableSchema, &TableSchema, &TableSchema) -> Result<Option<String>>;
 
 /// Whether columns are called otherwise.

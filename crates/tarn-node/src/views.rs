@@ -1,11 +1,11 @@
 //! How is a view made, changed and dropped, and who keeps what it reads from going away?
 //!
-//! A view is a table of the metastore that has a query in the place of rows: no tablets, no log, no files. So it has an id like any
-//! table, on which rights and comments hang, and whoever copies or backs up the metastore has it, too. What its query means is not known
-//! here.
+//! A view is a table of the metastore that has a query in the place of rows: no tablets, no log, no files. So it has an
+//! id like any table, on which rights and comments hang, and whoever copies or backs up the metastore has it, too. What
+//! its query means is not known here.
 //!
-//! A view names the tables and views that it reads. While there is one that names a table, that table is not dropped: whoever makes or
-//! drops either holds the catalog.
+//! A view names the tables and views that it reads. While there is one that names a table, that table is not dropped:
+//! whoever makes or drops either holds the catalog.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub fn no_view(name: &str) -> Error {
 impl Node {
     /// Makes a view, or with `or_replace` gives the one of its name another query. True: there was none before.
     ///
-    /// Errors: `TableExists` without `or_replace`, `WrongObject` when a table has the name; `Definition` for a change that takes columns
-    /// away, or gives them other names or types; `NoTable` when something that it reads is gone.
+    /// Errors: `TableExists` without `or_replace`, `WrongObject` when a table has the name; `Definition` for a change
+    /// that takes columns away, or gives them other names or types; `NoTable` when something that it reads is gone.
     pub async fn create_view(&self, schema: TableSchema, or_replace: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
@@ -107,7 +107,8 @@ pub fn check_unread(going: &[Arc<TableSchema>], views: &[Arc<TableSchema>]) -> R
         .with_hint("use DROP … CASCADE to drop the dependent objects too"))
 }
 
-/// The views, beside `ids`, that read one of `ids` or a view that does: each before what it reads, so that they can be dropped in this order.
+/// The views, beside `ids`, that read one of `ids` or a view that does: each before what it reads, so that they can be
+/// dropped in this order.
 pub fn readers(ids: &BTreeSet<TableId>, views: &[Arc<TableSchema>]) -> Vec<Arc<TableSchema>> {
     let mut left: Vec<Arc<TableSchema>> = vec![];
     let mut reached = ids.clone();

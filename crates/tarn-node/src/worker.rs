@@ -1,7 +1,8 @@
 //! What happens in the background of a table? Delivery, compaction, eviction, log trimming: one after another.
 //!
-//! One task a table, so that deliveries and compactions of a table are serial, as the seam to the lake demands. Statements
-//! such as `DELIVER TABLE t` are jobs of the same task. A failed step is logged, counted and tried again at the next turn.
+//! One task a table, so that deliveries and compactions of a table are serial, as the seam to the lake demands.
+//! Statements such as `DELIVER TABLE t` are jobs of the same task. A failed step is logged, counted and tried again at
+//! the next turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,8 @@ pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
     answer.await.map_err(|_| gone())?
 }
 
-/// Runs `work` to its end, or until [`LAST_STEPS`] after `closing`: what is short is done then, and nothing of it runs on.
+/// Runs `work` to its end, or until [`LAST_STEPS`] after `closing`: what is short is done then, and nothing of it runs
+/// on.
 async fn until<T>(closing: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     tokio::select! {
@@ -130,8 +132,8 @@ impl Worker {
         Ok(report)
     }
 
-    /// One turn, left when the node closes: whatever it began is taken up again by the next start. A table that is dropped
-    /// waits for its end.
+    /// One turn, left when the node closes: whatever it began is taken up again by the next start. A table that is
+    /// dropped waits for its end.
     async fn turn_until(&mut self, closing: &CancellationToken) {
         until(closing, self.turn()).await;
     }
@@ -217,7 +219,8 @@ impl Worker {
         Ok(compacted.map(|compacted| self.compacted(&compacted)).is_some())
     }
 
-    /// All small files and all dead rows. Damaged files stay as they are; the others are done, and then the damage is the answer.
+    /// All small files and all dead rows. Damaged files stay as they are; the others are done, and then the damage is
+    /// the answer.
     async fn compact_all(&mut self) -> Result<Report> {
         let mut total = Report::default();
         let lake = &self.parts.lake;
@@ -349,8 +352,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Rarely: forgets lake versions nobody may ask for any more, tombstones of keys the lake has forgotten, and objects no
-    /// version names.
+    /// Rarely: forgets lake versions nobody may ask for any more, tombstones of keys the lake has forgotten, and
+    /// objects no version names.
     async fn maintain(&mut self) -> Result<()> {
         let now_ms = self.parts.clock.now_ms();
         let kept_ms = self.parts.settings.versions_kept_ms as i64;

@@ -1,8 +1,8 @@
 //! How does a mutation get in? Room first, then the log, then the rows; the answer when it is durable and visible.
 //!
-//! All batches of one call are submitted before the first is waited for: one group commit. Where rows are held to constraints, each batch is one
-//! commit with the entries of its rows (`entries.rs`), whatever tablets they are in. The commit runs on a blocking
-//! thread and is not stopped half-way: a caller that goes away leaves it to finish.
+//! All batches of one call are submitted before the first is waited for: one group commit. Where rows are held to
+//! constraints, each batch is one commit with the entries of its rows (`entries.rs`), whatever tablets they are in. The
+//! commit runs on a blocking thread and is not stopped half-way: a caller that goes away leaves it to finish.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,10 +58,12 @@ enum Settled {
 }
 
 impl TableService {
-    /// Commits batches, each by itself and whole in each tablet that its keys are in, and answers what became of each, in order. Waits for room first. A change of cells of
-    /// a row that lies in the lake alone is read there and written whole.
+    /// Commits batches, each by itself and whole in each tablet that its keys are in, and answers what became of each,
+    /// in order. Waits for room first. A change of cells of a row that lies in the lake alone is read there and written
+    /// whole.
     ///
-    /// Errors: `Denied`; `Limit` when deliveries do not make room; `Canceled` when `waiter` went away; `Indeterminate`: some may be there.
+    /// Errors: `Denied`; `Limit` when deliveries do not make room; `Canceled` when `waiter` went away; `Indeterminate`:
+    /// some may be there.
     pub async fn write(
         &self,
         who: &Principal,
@@ -86,8 +88,8 @@ impl TableService {
         Ok(written)
     }
 
-    /// Whether what is written to a table may commit by itself: a table with foreign keys, or that others refer to, is written with
-    /// [`TableService::commit_together`] alone.
+    /// Whether what is written to a table may commit by itself: a table with foreign keys, or that others refer to, is
+    /// written with [`TableService::commit_together`] alone.
     ///
     /// Errors: `Conflict`: it got one since the statement was planned.
     fn check_alone(&self, table: &TableHandle) -> Result<()> {
@@ -117,8 +119,8 @@ impl TableService {
         Ok(written)
     }
 
-    /// Encodes rows (storage schema, all columns) and commits them whole, as [`TableService::write_whole`] does. Answers how many were written;
-    /// with `Op::Insert`, how many did not exist. Waits for room first.
+    /// Encodes rows (storage schema, all columns) and commits them whole, as [`TableService::write_whole`] does.
+    /// Answers how many were written; with `Op::Insert`, how many did not exist. Waits for room first.
     ///
     /// Errors: as [`TableService::write`]; `Conflict`; with `Op::Create`, `KeyExists`.
     pub async fn write_rows(
@@ -146,10 +148,11 @@ impl TableService {
         }
     }
 
-    /// As [`TableService::write`] of one batch, which is committed whole, whatever tablets its keys are in: for statements of SQL. A load does better
-    /// tablet by tablet.
+    /// As [`TableService::write`] of one batch, which is committed whole, whatever tablets its keys are in: for
+    /// statements of SQL. A load does better tablet by tablet.
     ///
-    /// Errors: as [`TableService::write`]; `Internal` for a change of cells, which may need a row that lies in the lake alone.
+    /// Errors: as [`TableService::write`]; `Internal` for a change of cells, which may need a row that lies in the lake
+    /// alone.
     pub async fn write_whole(
         &self,
         who: &Principal,
@@ -179,7 +182,8 @@ impl TableService {
         Ok(written)
     }
 
-    /// One batch and the entries of its rows, as one commit. Where rows are not any more what was read of them, all is read anew.
+    /// One batch and the entries of its rows, as one commit. Where rows are not any more what was read of them, all is
+    /// read anew.
     async fn write_with_entries(
         &self,
         table: &Arc<TableHandle>,
@@ -252,8 +256,9 @@ impl TableService {
                 let decided = self.commit(table, waiter, vec![asked]).await?;
                 match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
                     Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
-                    // The guard is not the caller's: the row changed after it was read here, so it is no longer in the lake alone, and
-                    // what was asked can be decided as it is. Reading it again could go on as long as others write it.
+                    // The guard is not the caller's: the row changed after it was read here, so it is no longer in the
+                    // lake alone, and what was asked can be decided as it is. Reading it again could go on as long as
+                    // others write it.
                     Some(Outcome::Conflict { key }) if read.contains(&key) => {}
                     Some(Outcome::Conflict { .. }) => return Ok(Written::Conflict),
                     Some(Outcome::Exists { key }) => return Ok(Written::Exists { key }),
@@ -290,7 +295,8 @@ impl Drop for Submitted<'_> {
 }
 
 impl Parts {
-    /// The batch with whole rows for changes of cells, each guarded by the change it was read at; and the keys that got such a guard.
+    /// The batch with whole rows for changes of cells, each guarded by the change it was read at; and the keys that got
+    /// such a guard.
     async fn with_bases(
         &self,
         table: &TableHandle,

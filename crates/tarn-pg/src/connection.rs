@@ -520,7 +520,8 @@ impl StartupHandler for Connection {
 }
 
 impl Connection {
-    /// The settings of the startup message: those of `options` first, as in Postgres. What SET would refuse refuses the connection.
+    /// The settings of the startup message: those of `options` first, as in Postgres. What SET would refuse refuses the
+    /// connection.
     fn take_parameters(&self, given: &BTreeMap<String, String>) -> Result<()> {
         if let Some(user) = given.get("user") {
             self.session.call_me(user);
@@ -1027,7 +1028,8 @@ impl CopyHandler for Connection {
             Err(reason) => return Err(on_wire(copy.abort(reason).await)),
         };
         self.session.end_copy().await.map_err(on_wire)?;
-        // Behind other statements of a simple query it is the last of one transaction; by the extended protocol Sync ends that.
+        // Behind other statements of a simple query it is the last of one transaction; by the extended protocol Sync
+        // ends that.
         if !matches!(client.state(), PgWireConnectionState::CopyInProgress(true)) {
             self.session.end_implicit().await.map_err(on_wire)?;
         }

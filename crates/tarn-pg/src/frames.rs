@@ -1,15 +1,15 @@
 //! Is this a message?
 //!
-//! [`Frames`] cuts a client's bytes into messages and checks each one before the protocol library decodes it: the type, the
-//! length, every count and length inside, the ends of texts and that they are UTF-8. The library's decoder trusts all of
-//! these; behind this check it cannot fail. What is wrong is answered as Postgres answers it:
+//! [`Frames`] cuts a client's bytes into messages and checks each one before the protocol library decodes it: the type,
+//! the length, every count and length inside, the ends of texts and that they are UTF-8. The library's decoder trusts
+//! all of these; behind this check it cannot fail. What is wrong is answered as Postgres answers it:
 //!
 //! - a type that there is not, or a length that cannot be: FATAL, since nobody knows where the next message begins;
 //! - a body that is wrong inside its length: an error of that message, and the stream goes on behind it.
 //!
 //! Memory follows the bytes that came, never the length that was announced. A message beyond `message_bytes` is thrown
-//! away as it comes and answered with an error; the data of a COPY is handed on in pieces, however long its messages are;
-//! and the unfinished messages of all clients together have a [`Budget`].
+//! away as it comes and answered with an error; the data of a COPY is handed on in pieces, however long its messages
+//! are; and the unfinished messages of all clients together have a [`Budget`].
 
 use bytes::{Buf, Bytes, BytesMut};
 use pgwire::messages::cancel::CancelRequest;
@@ -106,7 +106,8 @@ impl Frames {
         }
     }
 
-    /// The next packet of a connection that has not begun; `None` when the client is gone. May be dropped and asked again.
+    /// The next packet of a connection that has not begun; `None` when the client is gone. May be dropped and asked
+    /// again.
     ///
     /// Errors: fatal ones.
     pub async fn opening(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Result<Option<Opening>> {
@@ -144,7 +145,8 @@ impl Frames {
         self.buffer.first().copied()
     }
 
-    /// As [`Frames::kind_behind`], as soon as it is there; `None` when the client is gone. May be dropped and asked again.
+    /// As [`Frames::kind_behind`], as soon as it is there; `None` when the client is gone. May be dropped and asked
+    /// again.
     pub async fn next_kind(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Option<u8> {
         while self.buffer.is_empty() {
             if !self.read(io).await {

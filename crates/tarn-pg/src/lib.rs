@@ -1,10 +1,10 @@
 //! How does a Postgres client talk to Tarn?
 //!
 //! One task a connection: [`serve_connection`] reads messages and hands them to `connection::Connection`, which turns
-//! them into statements of a [`tarn_sql::session::Session`] and answers into messages. While a statement runs, the socket is
-//! read ahead, so that a client that vanishes does not leave its statement running. Reading order: `frames` (what is a message), `params`
-//! (values in), `send` (answers out), `startup`, `login`, `connection`, `errors`. How values are written is `tarn-sql`'s, which COPY and
-//! HTTP share.
+//! them into statements of a [`tarn_sql::session::Session`] and answers into messages. While a statement runs, the
+//! socket is read ahead, so that a client that vanishes does not leave its statement running. Reading order: `frames`
+//! (what is a message), `params` (values in), `send` (answers out), `startup`, `login`, `connection`, `errors`. How
+//! values are written is `tarn-sql`'s, which COPY and HTTP share.
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -215,8 +215,8 @@ fn encrypted_only() -> SqlError {
         .with_hint("connect with sslmode=require")
 }
 
-/// Says why, and waits until the client has heard it: what was not read when a socket is closed would take the answer with
-/// it.
+/// Says why, and waits until the client has heard it: what was not read when a socket is closed would take the answer
+/// with it.
 async fn refuse(mut stream: Stream, error: &SqlError) -> io::Result<()> {
     stream.write_all(&errors::encoded(&error.clone().fatal())).await?;
     stream.shutdown().await?;

@@ -28,10 +28,11 @@ pub struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    /// The elements of an array whose elements are of `element`, as a column of `want`, else of the type they were sent in;
-    /// `None` is a NULL. A `uuid` is kept as its text.
+    /// The elements of an array whose elements are of `element`, as a column of `want`, else of the type they were sent
+    /// in; `None` is a NULL. A `uuid` is kept as its text.
     ///
-    /// Errors: 22P02 and 22P03 for what is no array, 0A000 for one of several dimensions, and those of [`Bound::value`].
+    /// Errors: 22P02 and 22P03 for what is no array, 0A000 for one of several dimensions, and those of
+    /// [`Bound::value`].
     pub fn elements(&self, element: &Type, want: Option<&DataType>, style: &Style) -> Result<Option<ArrayRef>> {
         let Some(bytes) = self.bytes else { return Ok(None) };
         let named = |error: SqlError| error.with_context(format!("parameter ${}", self.number));
@@ -131,7 +132,8 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
     }
 }
 
-/// Whether a type is one that somebody made: of those, parameters are of enumerations, and a label is its text in both forms.
+/// Whether a type is one that somebody made: of those, parameters are of enumerations, and a label is its text in both
+/// forms.
 fn is_label(pg_type: &Type) -> bool {
     pg_type.oid() >= FIRST_OF_USERS
 }

@@ -93,7 +93,8 @@ where
     Ok(())
 }
 
-/// Sends up to `max_rows` rows (0: all). The tag, which is still to be sent, where the result is used up; else PortalSuspended is sent.
+/// Sends up to `max_rows` rows (0: all). The tag, which is still to be sent, where the result is used up; else
+/// PortalSuspended is sent.
 pub async fn rows<C: Client>(
     client: &mut C,
     response: &mut QueryResponse,

@@ -1,4 +1,5 @@
-//! Which settings does a client bring along? Those of `options` in the startup message, which libpq fills from PGOPTIONS.
+//! Which settings does a client bring along? Those of `options` in the startup message, which libpq fills from
+//! PGOPTIONS.
 //!
 //! ```text
 //! -c name=value    -cname=value    --name=value    words are parted by blanks; a backslash keeps what is behind it

@@ -40,8 +40,8 @@ impl Addresses {
         (before + self.0.get(&address.file).map_or(0, |rows| rows.rank(address.row)) - 1) as usize
     }
 
-    /// What gives these rows of the version of a scan, in one partition: by file, and within it from its beginning. `full` is
-    /// the SQL schema of all columns of the scan.
+    /// What gives these rows of the version of a scan, in one partition: by file, and within it from its beginning.
+    /// `full` is the SQL schema of all columns of the scan.
     ///
     /// Errors: `Corrupt` for a row that the version does not have.
     pub(crate) async fn reader(

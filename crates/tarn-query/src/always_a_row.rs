@@ -1,6 +1,7 @@
-//! May a filter go below an aggregate? `SELECT count(*) FROM t` has a row where `t` has none, so what is asked of that row may not be asked
-//! of the rows of `t`: `HAVING (SELECT …) > 100` would give 0 where it gives no row. DataFusion leaves filters above such an aggregate for
-//! the columns that they name, and pushes those that name none. Filters whose value changes (`random()`) ask each group once, too.
+//! May a filter go below an aggregate? `SELECT count(*) FROM t` has a row where `t` has none, so what is asked of that
+//! row may not be asked of the rows of `t`: `HAVING (SELECT …) > 100` would give 0 where it gives no row. DataFusion
+//! leaves filters above such an aggregate for the columns that they name, and pushes those that name none. Filters
+//! whose value changes (`random()`) ask each group once, too.
 //!
 //! So while filters are pushed a limit of no rows stands above such aggregates: filters do not pass limits.
 

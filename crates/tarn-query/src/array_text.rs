@@ -1,9 +1,10 @@
-//! How is a text read as an array? `'{a,"b,c",NULL}'::text[]` has three items, as in Postgres. DataFusion's cast makes an array of the one text.
+//! How is a text read as an array? `'{a,"b,c",NULL}'::text[]` has three items, as in Postgres. DataFusion's cast makes
+//! an array of the one text.
 //!
 //! And `ARRAY[['a'], ['b']]::text[]` has two dimensions, as before the cast; DataFusion makes texts of the rows.
 //!
-//! Texts that are written out are read here, before types are known; others are refused. An array of several dimensions is one of arrays, and a cast
-//! says of how many.
+//! Texts that are written out are read here, before types are known; others are refused. An array of several dimensions
+//! is one of arrays, and a cast says of how many.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Which way is a range read? The row engine gives a range in either direction: where a sort wants the opposite of what it gives, the range
-//! is read backwards, and the sort goes. With a limit above it (the latest of a key) no more is read than is given.
+//! Which way is a range read? The row engine gives a range in either direction: where a sort wants the opposite of what
+//! it gives, the range is read backwards, and the sort goes. With a limit above it (the latest of a key) no more is
+//! read than is given.
 
 use std::sync::Arc;
 
@@ -69,8 +70,9 @@ enum Way {
     Back,
 }
 
-/// The rows of a range as one run, if nothing between depends on their order. Dealt out to several partitions, each of which fills up before
-/// the first row is given, they stay unless there is a limit: then the work above them is next to nothing.
+/// The rows of a range as one run, if nothing between depends on their order. Dealt out to several partitions, each of
+/// which fills up before the first row is given, they stay unless there is a limit: then the work above them is next to
+/// nothing.
 fn one_run(plan: &Arc<dyn ExecutionPlan>, way: Way, is_limited: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(rows) = plan.downcast_ref::<RowsExec>() {
         return Ok(match way {

@@ -4,8 +4,8 @@
 //! The functions whose values may be longer than their arguments are called through [`Bounded`]. Before a call it knows
 //! from the arguments how long each row's value can be. A value above the limit is refused, also when the planner
 //! computes it. The rows of a batch are computed in slices that fit the limit, each reserved in the memory of queries
-//! before it is computed; what came of it stays reserved for as long as somebody holds it. Between slices the call ends if nobody
-//! waits for the query any more; for that, functions that take long for each byte are called so, too.
+//! before it is computed; what came of it stays reserved for as long as somebody holds it. Between slices the call ends
+//! if nobody waits for the query any more; for that, functions that take long for each byte are called so, too.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -245,7 +245,8 @@ impl Bounded {
         Ok(ColumnarValue::Array(held(&concat(&parts)?, whole)?))
     }
 
-    /// The value of several rows whose arguments are the same, as those of `CASE WHEN true …`: whoever gets it makes a column of it.
+    /// The value of several rows whose arguments are the same, as those of `CASE WHEN true …`: whoever gets it makes a
+    /// column of it.
     fn for_each_row(&self, value: ColumnarValue, n_rows: usize) -> Result<ColumnarValue> {
         match value {
             ColumnarValue::Scalar(value) if value.size().saturating_mul(n_rows) > FREE_BYTES && n_rows > 1 => {

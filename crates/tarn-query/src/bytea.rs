@@ -1,7 +1,9 @@
-//! Is `'\xff'` one byte or four characters? Where text becomes `BYTEA`, it is read as Postgres reads it; back, it is written so.
+//! Is `'\xff'` one byte or four characters? Where text becomes `BYTEA`, it is read as Postgres reads it; back, it is
+//! written so.
 //!
-//! DataFusion's casts take the characters as they are. So that a planned statement finds what a keyed one wrote, every cast from text to
-//! bytes, written or added by type coercion, becomes [`TextToBytes`]; casts that somebody wrote from bytes to text become [`BytesToText`].
+//! DataFusion's casts take the characters as they are. So that a planned statement finds what a keyed one wrote, every
+//! cast from text to bytes, written or added by type coercion, becomes [`TextToBytes`]; casts that somebody wrote from
+//! bytes to text become [`BytesToText`].
 
 use std::sync::Arc;
 
@@ -24,7 +26,8 @@ use tarn_types::{DataType, Value};
 use crate::rewrite::each_expression;
 use crate::style;
 
-/// Rewrites casts between text and bytes. [`Written`](Bytea::Written) runs before type coercion, [`Coerced`](Bytea::Coerced) after.
+/// Rewrites casts between text and bytes. [`Written`](Bytea::Written) runs before type coercion,
+/// [`Coerced`](Bytea::Coerced) after.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bytea {
     /// Casts from bytes to text. Those that coercion adds stay: `LIKE` on bytes compares characters.

@@ -1,8 +1,9 @@
-//! By which name is a function called? Some have several: `row(x)` is `struct(x)`. The planner gives what is called by another
-//! name an alias, so that its column is called as it is written, and of each alias it asks twice what is below, for its type
-//! and for its metadata: twenty calls in each other are a million, thirty are hours and gigabytes.
+//! By which name is a function called? Some have several: `row(x)` is `struct(x)`. The planner gives what is called by
+//! another name an alias, so that its column is called as it is written, and of each alias it asks twice what is below,
+//! for its type and for its metadata: twenty calls in each other are a million, thirty are hours and gigabytes.
 //!
-//! So calls that are deep in such calls are called by the functions' own names, and the columns of those are named after them.
+//! So calls that are deep in such calls are called by the functions' own names, and the columns of those are named
+//! after them.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! How does a configuration carry what is no setting? As an extension of it without entries: rules and functions know the configuration that they
-//! are called with, and nobody can set what is in it by name.
+//! How does a configuration carry what is no setting? As an extension of it without entries: rules and functions know
+//! the configuration that they are called with, and nobody can set what is in it by name.
 
 /// Makes a type, which is `Default` and cloned with the configuration, an extension of this prefix.
 macro_rules! carried {

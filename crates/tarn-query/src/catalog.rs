@@ -1,6 +1,8 @@
-//! Which names does SQL find? Schema `public` has the tables of the hot side and views, schema `tarn` the system tables.
+//! Which names does SQL find? Schema `public` has the tables of the hot side and views, schema `tarn` the system
+//! tables.
 //!
-//! A table `t` is also found as `t$seqno`, with the column `__seqno`; that name is in no listing. [`dml`](crate::dml) reads it.
+//! A table `t` is also found as `t$seqno`, with the column `__seqno`; that name is in no listing. [`dml`](crate::dml)
+//! reads it.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -5,8 +5,8 @@
 //!   ──> [[connection, refused]], [[trace_id=a], [trace_id=b]]     every clause, one of its ways, all of its keys
 //! ```
 //!
-//! Invariant: a row for which the filters are true has, in its block's bloom, all keys of one way of every clause. A filter of which
-//! that cannot be said says nothing; the filter itself is always applied to the rows later.
+//! Invariant: a row for which the filters are true has, in its block's bloom, all keys of one way of every clause. A
+//! filter of which that cannot be said says nothing; the filter itself is always applied to the rows later.
 
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -84,7 +84,8 @@ fn equal(left: &Expr, right: &Expr, table: &TableSchema) -> Option<AllOf> {
     words_of(column, literal(right)?.try_as_str()??, indexing)
 }
 
-/// Whether filters know all values of the column: they are silent about what older files have in one that was added with a value.
+/// Whether filters know all values of the column: they are silent about what older files have in one that was added
+/// with a value.
 fn is_in_filters(table: &TableSchema, column: &Column) -> bool {
     table.missing(column.id).is_none()
 }

@@ -1,8 +1,8 @@
-//! How large are the values of an aggregate over a window? `string_agg(v, ',') OVER (ORDER BY id)` is a longer text in each row: 9,000 rows of
-//! twenty bytes are half a gigabyte; `max(v) OVER ()` is one text in all rows.
+//! How large are the values of an aggregate over a window? `string_agg(v, ',') OVER (ORDER BY id)` is a longer text in
+//! each row: 9,000 rows of twenty bytes are half a gigabyte; `max(v) OVER ()` is one text in all rows.
 //!
-//! So what an aggregate whose values have no fixed size gives to the rows of a window is counted as in that window (`in_windows.rs`). Aggregates
-//! of groups give one value each, which whoever asks for it counts.
+//! So what an aggregate whose values have no fixed size gives to the rows of a window is counted as in that window
+//! (`in_windows.rs`). Aggregates of groups give one value each, which whoever asks for it counts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Where in the files do the columns of this scan lie? The metastore says it, many files at a time, so that no footer is read.
+//! Where in the files do the columns of this scan lie? The metastore says it, many files at a time, so that no footer
+//! is read.
 //!
 //! ```text
 //! ColumnChunkLoader   the columns of one scan
@@ -6,12 +7,11 @@
 //!        └─ File ──> Leaves::metadata ──> a Parquet reader, and the cache
 //! ```
 //!
-//! Invariants: of one file, a scan sees either metadata from here or the file's footer, never both: pieces of a file must agree on its
-//! columns. A file of which the metastore keeps no block metadata is read by its footer. A file that has block metadata
-//! has it of every column that it holds of the table's: a column without any is not in the file (`missing.rs` says what its rows
-//! have).
-//! The change of a row is in every file, but not in the block metadata of older ones: whoever reads it reads their
-//! footers.
+//! Invariants: of one file, a scan sees either metadata from here or the file's footer, never both: pieces of a file
+//! must agree on its columns. A file of which the metastore keeps no block metadata is read by its footer. A file that
+//! has block metadata has it of every column that it holds of the table's: a column without any is not in the file
+//! (`missing.rs` says what its rows have). The change of a row is in every file, but not in the block metadata of older
+//! ones: whoever reads it reads their footers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -155,9 +155,8 @@ impl ColumnChunkLoader {
         self.cached_files.load(Ordering::Relaxed)
     }
 
-    /// What a reader needs to know of a file; `None`: read its footer. Cost: the first file of a batch asks the metastore for all of
-    /// it that the cache does not have.
-    /// `reader` is of this file, for its page index.
+    /// What a reader needs to know of a file; `None`: read its footer. Cost: the first file of a batch asks the
+    /// metastore for all of it that the cache does not have. `reader` is of this file, for its page index.
     pub(crate) async fn metadata(
         &self,
         file: FileId,
@@ -211,7 +210,8 @@ impl ColumnChunkLoader {
         // It is never closed; and were it, nothing would go wrong.
         let _turn = self.gate.acquire().await;
         let block_metadata = match self.metastore.block_metadata(self.table.id, wanted).await {
-            // The table was dropped since the statement began. Its files are there until it ends, and footers say the same.
+            // The table was dropped since the statement began. Its files are there until it ends, and footers say the
+            // same.
             Err(error) if error.kind() == Kind::NotFound => return Ok(loaded),
             block_metadata => block_metadata.map_err(failed)?,
         };

@@ -1,8 +1,9 @@
-//! What are these expressions of rows that no query reads? COPY has its rows in its hands, and asks for their defaults; every writer asks
-//! whether its rows may be.
+//! What are these expressions of rows that no query reads? COPY has its rows in its hands, and asks for their defaults;
+//! every writer asks whether its rows may be.
 //!
-//! The list of columns of a `SELECT` becomes expressions that are computed batch by batch, where the caller is. What the optimizer computes
-//! once for a statement, as `now()`, is computed once when it is compiled: compile for each statement.
+//! The list of columns of a `SELECT` becomes expressions that are computed batch by batch, where the caller is. What
+//! the optimizer computes once for a statement, as `now()`, is computed once when it is compiled: compile for each
+//! statement.
 
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ struct List {
 }
 
 impl Compiled {
-    /// A column for each expression, as long as the batch. Columns of the batch are found by name, and may have storage types.
+    /// A column for each expression, as long as the batch. Columns of the batch are found by name, and may have storage
+    /// types.
     ///
     /// Errors: what the expressions say of a row. Cost: that of the expressions, on the caller's thread.
     pub fn evaluate(&self, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
@@ -113,8 +115,8 @@ fn compiled(expr: &Expr, reads: &DFSchema, state: &SessionState) -> Result<Arc<d
     create_physical_expr(expr, reads, state.execution_props(), &PhysicalPlanningContext::default())
 }
 
-/// What a batch holds is held to its schema, and a column that the planner has proved to be never NULL may be where the writer has not
-/// looked yet.
+/// What a batch holds is held to its schema, and a column that the planner has proved to be never NULL may be where the
+/// writer has not looked yet.
 fn unnamed(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))

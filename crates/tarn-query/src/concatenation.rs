@@ -1,5 +1,5 @@
-//! What does `a || b` allocate? An operator is called by nobody that could be asked before: thirty names of WITH, each of
-//! which is the last one twice, are 400 bytes of a statement and a text of gigabytes. So the operator becomes a
+//! What does `a || b` allocate? An operator is called by nobody that could be asked before: thirty names of WITH, each
+//! of which is the last one twice, are 400 bytes of a statement and a text of gigabytes. So the operator becomes a
 //! function, and is bounded as functions are (`bounded.rs`).
 
 use std::sync::Arc;

@@ -24,10 +24,11 @@ const KEY_SUFFIX: &str = "_pkey";
 pub enum OnKey {
     /// The statement is refused: a plain `INSERT`.
     Refuse,
-    /// It replaces the one that is there: `UPSERT`. So it is written, too, where keys are not unique, and where no row has another's.
+    /// It replaces the one that is there: `UPSERT`. So it is written, too, where keys are not unique, and where no row
+    /// has another's.
     Replace,
-    /// As [`OnKey::Replace`], but of two rows of one key in one statement the statement is refused: `ON CONFLICT (key) DO UPDATE` of all
-    /// other columns to what was to be inserted.
+    /// As [`OnKey::Replace`], but of two rows of one key in one statement the statement is refused: `ON CONFLICT (key)
+    /// DO UPDATE` of all other columns to what was to be inserted.
     ReplaceOnce,
     /// It is left out: `ON CONFLICT DO NOTHING`.
     Keep,
@@ -48,8 +49,8 @@ pub enum Arbiter {
 
 /// What an `INSERT` into `table` does about keys that are there.
 ///
-/// Errors: [`Error::ConflictTarget`] and [`Error::NoConstraint`] for what is not the key; `Sql` for `DO UPDATE` without a target;
-/// `Unsupported` where keys are not unique.
+/// Errors: [`Error::ConflictTarget`] and [`Error::NoConstraint`] for what is not the key; `Sql` for `DO UPDATE` without
+/// a target; `Unsupported` where keys are not unique.
 pub(crate) fn on_key(insert: &Insert, table: &TableSchema) -> Result<OnKey> {
     let has_keys = !table.is_keyless() && !table.options.append_only;
     let on = match &insert.on {
@@ -110,7 +111,8 @@ pub(crate) fn called(insert: &Insert, table: &TableSchema) -> String {
     insert.table_alias.as_ref().map_or_else(alone, |alias| fold(&alias.alias))
 }
 
-/// Whether an assignment sets a column to what was to be inserted there, or to itself: of a key column both are the same.
+/// Whether an assignment sets a column to what was to be inserted there, or to itself: of a key column both are the
+/// same.
 pub(crate) fn is_its_own(assignment: &Assignment, of_row: &str) -> Option<String> {
     let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
     let [name] = &name.0[..] else { return None };

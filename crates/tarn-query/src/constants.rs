@@ -11,7 +11,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 use datafusion::logical_expr::ColumnarValue;
 use parking_lot::Mutex;
 
-/// Bytes of each statement's computed constants that are not reserved, so that short ones are never refused because others fill the memory.
+/// Bytes of each statement's computed constants that are not reserved, so that short ones are never refused because
+/// others fill the memory.
 const FREE_BYTES: usize = 1 << 20;
 
 /// Memory of the constants that the planner has computed; it is given back with the last copy of the statement's

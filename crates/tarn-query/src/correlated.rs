@@ -1,7 +1,9 @@
-//! Which column does a correlated subquery mean? `EXISTS (SELECT … FROM b JOIN c … WHERE c.n = a.n)` becomes a join with the subquery, and
-//! what was `c.n` is there the column `n` of the subquery: where `b` has a column `n`, too, DataFusion took that.
+//! Which column does a correlated subquery mean? `EXISTS (SELECT … FROM b JOIN c … WHERE c.n = a.n)` becomes a join
+//! with the subquery, and what was `c.n` is there the column `n` of the subquery: where `b` has a column `n`, too,
+//! DataFusion took that.
 //!
-//! So before subqueries become joins, columns that such a condition names get names of their own, if others have the same.
+//! So before subqueries become joins, columns that such a condition names get names of their own, if others have the
+//! same.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,11 +3,12 @@
 //! and through the columns of all tables for each. A hundred tables take it a third of a second, two hundred five
 //! seconds, a thousand most of an hour.
 //!
-//! More than [`MAX_JOINS`] stay in the order in which they are written. Conditions are pushed down to their joins all the
-//! same, by other rules.
+//! More than [`MAX_JOINS`] stay in the order in which they are written. Conditions are pushed down to their joins all
+//! the same, by other rules.
 //!
-//! Two more kinds of joins stay as they are written, for DataFusion joins others than these: those where NULL is NULL (`IS NOT DISTINCT
-//! FROM`), which it then has for all joins or for none, and those with a key of several tables (`a.id = b.id + c.id`), which it forgets.
+//! Two more kinds of joins stay as they are written, for DataFusion joins others than these: those where NULL is NULL
+//! (`IS NOT DISTINCT FROM`), which it then has for all joins or for none, and those with a key of several tables (`a.id
+//! = b.id + c.id`), which it forgets.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! What has a row that is inserted without a value for a column, if that is computed?
 //!
-//! Constants are DataFusion's business, which asks the table for them. An expression is the front end's: it plans it, and here it takes
-//! the place of the NULL that DataFusion has put there. It is computed for each row, in the list of columns above the rows' source.
+//! Constants are DataFusion's business, which asks the table for them. An expression is the front end's: it plans it,
+//! and here it takes the place of the NULL that DataFusion has put there. It is computed for each row, in the list of
+//! columns above the rows' source.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ impl Dml {
         list.expr.iter().enumerate().filter_map(is_constant).collect()
     }
 
-    /// As it is, with these expressions in the place of columns that were left out. They name no columns, and are cast to the column's
-    /// type.
+    /// As it is, with these expressions in the place of columns that were left out. They name no columns, and are cast
+    /// to the column's type.
     ///
     /// Errors: an expression that can never be of that type.
     pub fn with_defaults(self, defaults: Vec<(usize, Expr)>) -> Result<Dml> {
@@ -56,7 +57,8 @@ pub fn only_expression(plan: LogicalPlan) -> Option<Expr> {
     Some(expr.unalias())
 }
 
-/// A query of one row and one column: an expression that names no columns, as a value of `field`'s type, as an INSERT would put it there.
+/// A query of one row and one column: an expression that names no columns, as a value of `field`'s type, as an INSERT
+/// would put it there.
 ///
 /// Errors: an expression that can never be of that type.
 pub fn computing(expr: Expr, field: &arrow::datatypes::Field) -> Result<LogicalPlan> {

@@ -1,16 +1,18 @@
-//! What is a subquery's value if it depends on the row around it by more than equality? `SELECT (SELECT count(*) FROM b WHERE b.x < a.x) FROM a`:
-//! the planner makes joins of subqueries whose conditions are `inner = outer`, and knows no others.
+//! What is a subquery's value if it depends on the row around it by more than equality? `SELECT (SELECT count(*) FROM b
+//! WHERE b.x < a.x) FROM a`: the planner makes joins of subqueries whose conditions are `inner = outer`, and knows no
+//! others.
 //!
-//! The others become joins here. What the subquery asks of the row around it, its *keys*, are taken once each (the domain), the subquery is
-//! computed for all of them together ([`push`]), and its values are joined to the rows:
+//! The others become joins here. What the subquery asks of the row around it, its *keys*, are taken once each (the
+//! domain), the subquery is computed for all of them together ([`push`]), and its values are joined to the rows:
 //!
 //! ```text
 //! FROM a                       FROM a LEFT JOIN (SELECT d.k, count(*) AS v FROM (SELECT DISTINCT x AS k FROM a) d, b WHERE b.x < d.k GROUP BY d.k) s
 //!                                ON s.k IS NOT DISTINCT FROM a.x
 //! ```
 //!
-//! (T. Neumann, A. Kemper, *Unnesting arbitrary queries*, BTW 2015.) What an aggregate gives where there are no rows is put in beside it. A subquery that
-//! cannot be computed so stays, and is refused as it was: with grouping sets, or below a value that changes from row to row.
+//! (T. Neumann, A. Kemper, *Unnesting arbitrary queries*, BTW 2015.) What an aggregate gives where there are no rows is
+//! put in beside it. A subquery that cannot be computed so stays, and is refused as it was: with grouping sets, or
+//! below a value that changes from row to row.
 //!
 //! What stands in FROM and depends on what is beside it is computed in the same way ([`lateral`]).
 
@@ -178,11 +180,13 @@ impl Joined {
     }
 }
 
-/// A subquery's values by the keys of the domain, under the names of [`Domain::again`], and what its value is beside a row that they are joined to.
+/// A subquery's values by the keys of the domain, under the names of [`Domain::again`], and what its value is beside a
+/// row that they are joined to.
 fn computed(subquery: &LogicalPlan, domain: &Domain) -> Result<Option<(LogicalPlan, Expr)>> {
     let mut value = Expr::Column(Column::from(subquery.schema().qualified_field(0)));
     let mut plan = subquery;
-    // What is computed of an aggregate's only row is computed beside the row around it, which also knows what it is of no rows.
+    // What is computed of an aggregate's only row is computed beside the row around it, which also knows what it is of
+    // no rows.
     loop {
         match plan {
             LogicalPlan::Projection(projection) => {

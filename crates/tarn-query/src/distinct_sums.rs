@@ -1,7 +1,9 @@
-//! Is a sum of sums of the type of the sum? Beside one `count(DISTINCT x)`, DataFusion groups by `x` first, and sums up the sums of these
-//! groups. Where `sum(int)` is a `bigint` and `sum(bigint)` a `numeric`, the plan would have other columns than it said, and fails.
+//! Is a sum of sums of the type of the sum? Beside one `count(DISTINCT x)`, DataFusion groups by `x` first, and sums up
+//! the sums of these groups. Where `sum(int)` is a `bigint` and `sum(bigint)` a `numeric`, the plan would have other
+//! columns than it said, and fails.
 //!
-//! So where it is another type, the rule leaves the aggregate as it is: distinct values are then collected beside the sum.
+//! So where it is another type, the rule leaves the aggregate as it is: distinct values are then collected beside the
+//! sum.
 
 use std::mem::discriminant;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Which rows does this `UPDATE`, `DELETE` or `INSERT` write? A query answers it; the caller turns the rows into mutations.
+//! Which rows does this `UPDATE`, `DELETE` or `INSERT` write? A query answers it; the caller turns the rows into
+//! mutations.
 //!
 //! | statement | the source's columns |
 //! |---|---|
@@ -7,16 +8,18 @@
 //! | `DELETE` | the key columns in key order, of storage types, then `__seqno` |
 //! | `DELETE … RETURNING` | the table's columns, of storage types, then `__seqno` |
 //!
-//! Generated columns ([`tarn_types::Generated`]) have any value in the rows of an `INSERT` or `UPDATE`: the caller computes them.
+//! Generated columns ([`tarn_types::Generated`]) have any value in the rows of an `INSERT` or `UPDATE`: the caller
+//! computes them.
 //!
-//! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that somebody else changed
-//! meanwhile is not overwritten.
+//! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that
+//! somebody else changed meanwhile is not overwritten.
 //!
-//! `ON CONFLICT (key) DO UPDATE` has a second plan, which is an `UPDATE` of the table beside the rows that were to be inserted
-//! (`excluded`). The caller finds the rows that are there by their keys, and [`Session::changed`] answers what becomes of them.
+//! `ON CONFLICT (key) DO UPDATE` has a second plan, which is an `UPDATE` of the table beside the rows that were to be
+//! inserted (`excluded`). The caller finds the rows that are there by their keys, and [`Session::changed`] answers what
+//! becomes of them.
 //!
-//! `UPDATE … FROM` and `DELETE … USING` read their table beside others. A row of it that is met several times is there several times:
-//! the caller takes the first.
+//! `UPDATE … FROM` and `DELETE … USING` read their table beside others. A row of it that is met several times is there
+//! several times: the caller takes the first.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -90,8 +93,9 @@ pub struct Dml {
 impl Session {
     /// Plans an `INSERT`, `UPDATE` or `DELETE` on `table`. What it returns is the caller's.
     ///
-    /// Errors: what DataFusion says of its parts; `Unsupported` for clauses that Tarn does not have, for a changed key column, and for
-    /// anything but `INSERT` on an append-only table; `ConflictTarget` and `NoConstraint` for a conflict with what is not the key.
+    /// Errors: what DataFusion says of its parts; `Unsupported` for clauses that Tarn does not have, for a changed key
+    /// column, and for anything but `INSERT` on an append-only table; `ConflictTarget` and `NoConstraint` for a
+    /// conflict with what is not the key.
     pub fn dml<'a>(&'a self, statement: &'a Statement, table: &'a Arc<TableSchema>) -> BoxFuture<'a, Result<Dml>> {
         // On the heap: who awaits it stands on a deep stack.
         self.planned_dml(statement, table).boxed()
@@ -148,8 +152,9 @@ impl Session {
         }
     }
 
-    /// What `DO UPDATE` makes of rows that are there. `there` has them (the table's columns and `__seqno`, of storage types), `given` the
-    /// rows that were to be inserted in their place, one each. Answers those that are changed, as an `UPDATE` does, in any order.
+    /// What `DO UPDATE` makes of rows that are there. `there` has them (the table's columns and `__seqno`, of storage
+    /// types), `given` the rows that were to be inserted in their place, one each. Answers those that are changed, as
+    /// an `UPDATE` does, in any order.
     ///
     /// Errors: as [`Session::stream`]; of a statement that has no such clause there is nothing.
     pub async fn changed(
@@ -187,7 +192,8 @@ impl Session {
         self.dml_input(Statement::Insert(plain)).await
     }
 
-    /// `DO UPDATE`: an `UPDATE` of the table beside the rows that were to be inserted, which are called `excluded` and have its columns.
+    /// `DO UPDATE`: an `UPDATE` of the table beside the rows that were to be inserted, which are called `excluded` and
+    /// have its columns.
     async fn conflict(
         &self,
         insert: &Insert,
@@ -268,9 +274,10 @@ impl Session {
     }
 }
 
-/// `VALUES` are planned with the table's columns, of which a NULL that is written out is not one where none may be: so that it is told with
-/// the rows, as of any other query. And an array that is written out is of texts, not of `uuid`s: the batch that is made of such
-/// values does not tell that, and whoever stores them reads them as what their column has.
+/// `VALUES` are planned with the table's columns, of which a NULL that is written out is not one where none may be: so
+/// that it is told with the rows, as of any other query. And an array that is written out is of texts, not of `uuid`s:
+/// the batch that is made of such values does not tell that, and whoever stores them reads them as what their column
+/// has.
 fn values_may_be_null(rows: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let told = rows.transform_up(|node| match node {
         LogicalPlan::Values(mut values)
@@ -315,7 +322,8 @@ fn of_plain_items(field: &Field) -> Option<ArrowType> {
     }
 }
 
-/// The rows of an `INSERT`, and what is planned like one, as the table keeps them but for generated columns, which the caller computes.
+/// The rows of an `INSERT`, and what is planned like one, as the table keeps them but for generated columns, which the
+/// caller computes.
 pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
     let table = table.before_generated();
     let schema = table.arrow();
@@ -326,7 +334,8 @@ pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSch
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// The rows of an `UPDATE`, and what is planned like one, as the table keeps them but for generated columns, which the caller computes.
+/// The rows of an `UPDATE`, and what is planned like one, as the table keeps them but for generated columns, which the
+/// caller computes.
 pub(crate) fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
     let table = table.before_generated();
     let schema = table.arrow_with_seqno();
@@ -336,8 +345,8 @@ pub(crate) fn stored_rows(rows: SendableRecordBatchStream, table: Arc<TableSchem
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// The plan of a `DO UPDATE`, or of a clause of MERGE, which reads these columns instead of the two tables that it joins: `columns` is asked for
-/// those of the join.
+/// The plan of a `DO UPDATE`, or of a clause of MERGE, which reads these columns instead of the two tables that it
+/// joins: `columns` is asked for those of the join.
 pub(crate) fn beside(
     change: LogicalPlan,
     columns: impl FnOnce(&DFSchema) -> Result<Vec<ArrayRef>, DataFusionError>,
@@ -383,7 +392,8 @@ pub(crate) fn beside_it(table: TableWithJoins) -> Join {
     Join { relation, global: false, join_operator: JoinOperator::CrossJoin(JoinConstraint::None) }
 }
 
-/// What is LATERAL sees the tables before it, but not the one that is changed: a name of its columns is there that of another table, or of none.
+/// What is LATERAL sees the tables before it, but not the one that is changed: a name of its columns is there that of
+/// another table, or of none.
 ///
 /// Errors: there is such a name.
 fn check_lateral(tables: &[TableWithJoins], target: &TableWithJoins, table: &TableSchema) -> Result<()> {
@@ -451,8 +461,8 @@ pub(crate) fn plain_update() -> Update {
     }
 }
 
-/// `SET`, with one column in each assignment and defaults written out. A key column may be set to what `own_name`s have there, which is
-/// what it is: that is left out.
+/// `SET`, with one column in each assignment and defaults written out. A key column may be set to what `own_name`s have
+/// there, which is what it is: that is left out.
 pub(crate) fn assignments(given: &[Assignment], table: &TableSchema, own_names: &[&str]) -> Result<Vec<Assignment>> {
     let mut plain = Vec::with_capacity(given.len());
     for assignment in given.iter().map(single).collect::<Result<Vec<_>>>()?.into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! Who runs a query? The [`Engine`] holds what all connections share; a [`Session`] is one connection with its settings.
+//! Who runs a query? The [`Engine`] holds what all connections share; a [`Session`] is one connection with its
+//! settings.
 //!
 //! Memory of all queries together is bounded: sorts, joins and aggregates spill to disk when their share is used up.
 
@@ -115,8 +116,8 @@ pub struct Options {
     pub catalog: String,
     /// Where queries are planned and computed. `None`: where they are asked for.
     pub threads: Option<Handle>,
-    /// A file of which a scan reads fewer bytes than this is read without its page index: asking which pages to read would cost as
-    /// much as reading them.
+    /// A file of which a scan reads fewer bytes than this is read without its page index: asking which pages to read
+    /// would cost as much as reading them.
     pub page_index_bytes: u64,
     /// The metadata of files, put together from what the metastore says of their columns, for later scans.
     pub metadata: Arc<ProjectedCache>,
@@ -129,7 +130,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB, 64 MiB of metadata, no fragments.
+    /// 1 GiB, 2 partitions, no spilling, catalog `tarn`, the caller's threads, page indexes from 1 MiB, 64 MiB of
+    /// metadata, no fragments.
     fn default() -> Self {
         Options {
             memory_bytes: 1 << 30,
@@ -208,8 +210,9 @@ impl Engine {
         self.session_over(reader, public, Arc::new(MemoryCatalogProvider::new()), PUBLIC)
     }
 
-    /// As [`Engine::session`], beside tables that are the session's own: they hide those of their names, and are in the schemas `pg_temp`
-    /// and `schema`. `public` is what the session sees of everybody's. Both may have others at any time.
+    /// As [`Engine::session`], beside tables that are the session's own: they hide those of their names, and are in the
+    /// schemas `pg_temp` and `schema`. `public` is what the session sees of everybody's. Both may have others at any
+    /// time.
     pub fn session_beside(
         &self,
         reader: Arc<dyn HotReader>,
@@ -294,7 +297,8 @@ impl Engine {
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
         let Meaning { functions: own, aggregates, windows, .. } = &self.meaning;
         for function in own {
-            // With its other names: a state that is made of this one registers functions in any order, by all of their names.
+            // With its other names: a state that is made of this one registers functions in any order, by all of their
+            // names.
             context.deregister_udf(function.name());
             context.register_udf(function.as_ref().clone());
         }
@@ -324,8 +328,8 @@ impl Engine {
     }
 }
 
-/// Functions of DataFusion's about the file that a row is from. Rows that are not delivered yet are from none, and a table's scans do not
-/// answer them.
+/// Functions of DataFusion's about the file that a row is from. Rows that are not delivered yet are from none, and a
+/// table's scans do not answer them.
 const OF_FILES: [&str; 2] = ["file_row_index", "input_file_name"];
 
 /// Of the memory of all queries, what a merge of sorted scans reads ahead of each.
@@ -343,7 +347,8 @@ fn config(options: &Options) -> SessionConfig {
     set.execution.time_zone = Some("UTC".to_owned());
     // As in Postgres: 12.34 is exact, so that it meets a DECIMAL column without a detour through floating point.
     set.sql_parser.parse_float_as_decimal = true;
-    // It fails where the planner has proved of a column that it is never NULL, and its own physical expression is more careful.
+    // It fails where the planner has proved of a column that it is never NULL, and its own physical expression is more
+    // careful.
     set.execution.skip_physical_aggregate_schema_check = true;
     // Each scan decides (late_materialization.rs); switched on, every scan materializes late.
     set.execution.parquet.pushdown_filters = false;
@@ -394,8 +399,8 @@ impl Session {
         (state, statement_us)
     }
 
-    /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it directly takes
-    /// no snapshot, and reads no table: use [`Session::stream`].
+    /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it
+    /// directly takes no snapshot, and reads no table: use [`Session::stream`].
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -445,7 +450,8 @@ impl Session {
         .await
     }
 
-    /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of parameters' types.
+    /// As [`Session::plan`], whatever the statement does: for the plans below a change of rows, and for those of
+    /// parameters' types.
     pub async fn plan_unchecked(&self, statement: ast::Statement) -> Result<LogicalPlan> {
         let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
         let (public, hides, functions) = (Arc::clone(&self.public), self.hides(), self.user_functions.clone());
@@ -489,7 +495,8 @@ impl Session {
         }
     }
 
-    /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it still does.
+    /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it
+    /// still does.
     pub async fn compute<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -497,7 +504,8 @@ impl Session {
         self.threads.run(work).await
     }
 
-    /// Runs a plan at the newest position (or the session's `AS OF`), all its tables at one snapshot each. A plan may run many times.
+    /// Runs a plan at the newest position (or the session's `AS OF`), all its tables at one snapshot each. A plan may
+    /// run many times.
     ///
     /// Dropping the stream cancels the query. Settings (`SET`) take effect when this returns.
     pub async fn stream(

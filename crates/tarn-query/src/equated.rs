@@ -1,9 +1,9 @@
-//! May the equality of a filter stand for an order? `WHERE abs(a) = a` makes both one for the planner: what has to be sorted by
-//! `a`, as a window with `PARTITION BY a` wants it, is sorted by `abs(a)`, and then perhaps no order by `a` is found: the window
-//! fails with an assertion.
+//! May the equality of a filter stand for an order? `WHERE abs(a) = a` makes both one for the planner: what has to be
+//! sorted by `a`, as a window with `PARTITION BY a` wants it, is sorted by `abs(a)`, and then perhaps no order by `a`
+//! is found: the window fails with an assertion.
 //!
-//! So where a column is compared with something computed, the planner gets another condition that says the same. Columns that
-//! are equal to columns or to constants are what it should know.
+//! So where a column is compared with something computed, the planner gets another condition that says the same.
+//! Columns that are equal to columns or to constants are what it should know.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 
 use crate::balance::conjunction;
 
-/// The rule: behind the choice of joins' sides, which estimates what a filter leaves by its equalities, and before orders are asked for.
+/// The rule: behind the choice of joins' sides, which estimates what a filter leaves by its equalities, and before
+/// orders are asked for.
 #[derive(Debug)]
 pub(crate) struct Equated;
 

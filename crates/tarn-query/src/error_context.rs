@@ -1,12 +1,14 @@
 //! Error context: of which file is the error of a scan, and what is wrong with it? The scan's [`FileSource`], which
 //! adds table and path to every error.
 //!
-//! A reader of Parquet says what it met, not where. Errors of a file get its path and its table here; of a file of an archive it is
-//! looked up once whether it is still the one that was attached: what was written anew is not damaged, and what is gone is neither.
+//! A reader of Parquet says what it met, not where. Errors of a file get its path and its table here; of a file of an
+//! archive it is looked up once whether it is still the one that was attached: what was written anew is not damaged,
+//! and what is gone is neither.
 //!
 //! A source is planned without readers, and gets them when its scan is opened.
 //!
-//! Invariant: errors of the statement itself (a division by zero in a filter) and of the metastore are no file's, and stay as they are.
+//! Invariant: errors of the statement itself (a division by zero in a filter) and of the metastore are no file's, and
+//! stay as they are.
 
 use std::fmt;
 use std::sync::Arc;

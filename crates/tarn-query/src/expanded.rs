@@ -1,6 +1,7 @@
-//! How large does an expression become when the planner writes it out? `coalesce(x, y)` is to it `CASE WHEN x IS NOT NULL THEN x ELSE y
-//! END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts. A subquery in there is planned twice,
-//! and one of `IN`, `ANY` or `ALL` up to five times where NULL is something else than false (`quantified.rs`).
+//! How large does an expression become when the planner writes it out? `coalesce(x, y)` is to it `CASE WHEN x IS NOT
+//! NULL THEN x ELSE y END`, with `x` twice: nested thirty times, 400 bytes of a statement are a thousand million parts.
+//! A subquery in there is planned twice, and one of `IN`, `ANY` or `ALL` up to five times where NULL is something else
+//! than false (`quantified.rs`).
 //!
 //! What is written out is counted before the planner begins, and refused beyond [`MAX_REPEATED`].
 

@@ -4,8 +4,9 @@
 //! [{"Plan": {"Node Type": "Sort", "Details": "SortExec: …", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "t", …}]}, "Planning Time": 0.9}]
 //! ```
 //!
-//! Nodes are called as PostgreSQL calls what does the same; what each is here stands in `Details`. With ANALYZE a node says how many rows it gave, and
-//! `Actual Total Time`: milliseconds of computing, its own and what is below it, of all threads together. There are no costs.
+//! Nodes are called as PostgreSQL calls what does the same; what each is here stands in `Details`. With ANALYZE a node
+//! says how many rows it gave, and `Actual Total Time`: milliseconds of computing, its own and what is below it, of all
+//! threads together. There are no costs.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

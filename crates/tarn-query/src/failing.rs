@@ -1,5 +1,6 @@
-//! Which conditions may be asked inside of a file? Those that cannot fail. `WHERE a > 0 AND 10 / a = 2` must not divide in rows that the first condition
-//! leaves out, and of an error in there the reader of files keeps the text alone: a division by zero came out as a fault of the disk.
+//! Which conditions may be asked inside of a file? Those that cannot fail. `WHERE a > 0 AND 10 / a = 2` must not divide
+//! in rows that the first condition leaves out, and of an error in there the reader of files keeps the text alone: a
+//! division by zero came out as a fault of the disk.
 
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 //! pruned blocks ──minus deletion vectors, hidden rows──> Piece … ──> FileGroup per partition
 //! ```
 //!
-//! A piece is a run of blocks of one file, small enough that partitions can share the work of one large file. Every piece carries the
-//! bounds of its own blocks, so that a top-k skips pieces as its threshold rises; of the columns that are read, and only in tables that
-//! are not wide: DataFusion wants room for every column in each piece.
+//! A piece is a run of blocks of one file, small enough that partitions can share the work of one large file. Every
+//! piece carries the bounds of its own blocks, so that a top-k skips pieces as its threshold rises; of the columns that
+//! are read, and only in tables that are not wide: DataFusion wants room for every column in each piece.
 //!
 //! Invariant: a row is in exactly one piece, unless pruned or dead.
 
@@ -34,7 +34,8 @@ use crate::reader::{OfFile, Sums};
 use crate::totals::Known;
 use crate::{Error, Result};
 
-/// A piece is split off only when it has this many rows: opening a file again costs as much as reading some thousand rows.
+/// A piece is split off only when it has this many rows: opening a file again costs as much as reading some thousand
+/// rows.
 const MIN_PIECE_ROWS: u64 = 100_000;
 
 /// Pieces per partition of a scan: enough that the last ones end together.

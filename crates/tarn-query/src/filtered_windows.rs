@@ -1,8 +1,8 @@
-//! To how many rows does a window give a value? Where its frame is the whole partition, an aggregate is asked once, and told of the rows that its
-//! FILTER leaves: one of a million, it may be, and the million get the value.
+//! To how many rows does a window give a value? Where its frame is the whole partition, an aggregate is asked once, and
+//! told of the rows that its FILTER leaves: one of a million, it may be, and the million get the value.
 //!
-//! `collected.rs` counts what it is told of. So such a frame becomes one that ends so many rows on that no partition has them: the value is
-//! asked for row by row.
+//! `collected.rs` counts what it is told of. So such a frame becomes one that ends so many rows on that no partition
+//! has them: the value is asked for row by row.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};

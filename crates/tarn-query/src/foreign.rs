@@ -1,8 +1,9 @@
-//! What of a footer that somebody else wrote is a table's? The columns that attaching the file took, and nothing of the others.
+//! What of a footer that somebody else wrote is a table's? The columns that attaching the file took, and nothing of the
+//! others.
 //!
-//! Invariants: which columns those are is decided by [`ForeignNames`], as it was when the file was attached; their types are what is
-//! stored, whatever hints the writer left. So it does not matter to an answer whether a file is read by its footer or
-//! by the block metadata that the metastore keeps.
+//! Invariants: which columns those are is decided by [`ForeignNames`], as it was when the file was attached; their
+//! types are what is stored, whatever hints the writer left. So it does not matter to an answer whether a file is read
+//! by its footer or by the block metadata that the metastore keeps.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataBuil
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
 use tarn_types::ForeignNames;
 
-/// The footer without columns that no table has. Cost: nothing much, unless there are such columns or the file has hints.
+/// The footer without columns that no table has. Cost: nothing much, unless there are such columns or the file has
+/// hints.
 pub(crate) fn usable(footer: ParquetMetaData) -> Result<ParquetMetaData> {
     let about = footer.file_metadata();
     let descriptor = about.schema_descr();

@@ -1,9 +1,9 @@
-//! What does the planner know of rows that are not there? An outer join fills up with NULLs what has no match, and grouping sets put NULL
-//! for the columns that a set leaves out. DataFusion goes on to take such a column for the constant, or for the equal of another column, that
-//! it is below: it was not sorted by, and groups of it were several.
+//! What does the planner know of rows that are not there? An outer join fills up with NULLs what has no match, and
+//! grouping sets put NULL for the columns that a set leaves out. DataFusion goes on to take such a column for the
+//! constant, or for the equal of another column, that it is below: it was not sorted by, and groups of it were several.
 //!
-//! A [`ForgetsExec`] stands below the side of an outer join that may be filled up, and above grouping sets. It gives its input's rows, and
-//! says neither what is constant in them nor what is equal or in order.
+//! A [`ForgetsExec`] stands below the side of an outer join that may be filled up, and above grouping sets. It gives
+//! its input's rows, and says neither what is constant in them nor what is equal or in order.
 
 use std::fmt;
 use std::sync::Arc;

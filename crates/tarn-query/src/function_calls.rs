@@ -1,5 +1,5 @@
-//! Where does a statement call functions that users wrote? Before it is planned, their calls become those of functions that the planner knows
-//! ([`Called`]), which hold their places until the query of each stands there (`inlined.rs`):
+//! Where does a statement call functions that users wrote? Before it is planned, their calls become those of functions
+//! that the planner knows ([`Called`]), which hold their places until the query of each stands there (`inlined.rs`):
 //!
 //! ```text
 //! SELECT f(a, n => 1)       SELECT f(a, 1)
@@ -91,7 +91,8 @@ impl ScalarUDFImpl for Called {
         exec_err!("what {} gives depends on its arguments", self.function)
     }
 
-    /// What is known of the arguments here may not be all: literals get their types later. So a wrong guess is no error here.
+    /// What is known of the arguments here may not be all: literals get their types later. So a wrong guess is no error
+    /// here.
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> PlanResult<FieldRef> {
         if self.gives_rows {
             return Ok(Arc::new(Field::new(&self.called, ArrowType::Boolean, true)));

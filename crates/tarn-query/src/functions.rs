@@ -1,7 +1,9 @@
-//! What are the words of a text, and are these among them? The SQL functions `tarn_tokens(text)` and `matches(column, 'words')`.
+//! What are the words of a text, and are these among them? The SQL functions `tarn_tokens(text)` and `matches(column,
+//! 'words')`.
 //!
-//! Both take words as the metastore's blooms do ([`tarn_metastore::tokens`]): runs of letters, digits and `_`, in lower case. So
-//! `matches` is what the blooms can answer for a block, and the rows that are left are tested by the same definition.
+//! Both take words as the metastore's blooms do ([`tarn_metastore::tokens`]): runs of letters, digits and `_`, in lower
+//! case. So `matches` is what the blooms can answer for a block, and the rows that are left are tested by the same
+//! definition.
 
 use std::sync::Arc;
 
@@ -80,7 +82,8 @@ impl ScalarUDFImpl for TarnTokens {
     }
 }
 
-/// `matches(text, words)`: is every word of `words` a word of `text`? NULL when one of them is; true of any text when there is no word.
+/// `matches(text, words)`: is every word of `words` a word of `text`? NULL when one of them is; true of any text when
+/// there is no word.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Matches {
     signature: Signature,

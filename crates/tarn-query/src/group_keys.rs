@@ -1,12 +1,14 @@
-//! Which columns may be named beside a `GROUP BY` of a table's primary key? All of that table: each group has one row of it.
+//! Which columns may be named beside a `GROUP BY` of a table's primary key? All of that table: each group has one row
+//! of it.
 //!
 //! ```sql
 //! SELECT s.id, s.name, count(v.id) FROM shops s LEFT JOIN visits v ON v.shop = s.id GROUP BY s.id
 //! ```
 //!
-//! So PostgreSQL has it, and so ORMs count what belongs to a row. The planner would have it from a table's constraints, but takes more from
-//! those: it drops a `DISTINCT` above a key whose rows `unnest` has made several of. So the columns that are named are written into the
-//! GROUP BY here, which changes no group: of one key there is one row, and what an outer join adds is NULL in all columns.
+//! So PostgreSQL has it, and so ORMs count what belongs to a row. The planner would have it from a table's constraints,
+//! but takes more from those: it drops a `DISTINCT` above a key whose rows `unnest` has made several of. So the columns
+//! that are named are written into the GROUP BY here, which changes no group: of one key there is one row, and what an
+//! outer join adds is NULL in all columns.
 //!
 //! A key is one that rows are held to: those of append-only tables are not.
 

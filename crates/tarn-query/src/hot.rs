@@ -1,7 +1,7 @@
 //! What does a query need to know of hot rows?
 //!
-//! The binary fills these traits from the row store. A [`HotView`] is one position of one table: everything it answers is true at
-//! that position, and it names the lake version that completes it.
+//! The binary fills these traits from the row store. A [`HotView`] is one position of one table: everything it answers
+//! is true at that position, and it names the lake version that completes it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -24,7 +24,8 @@ pub trait HotCatalog: Send + Sync {
     fn tables(&self) -> Vec<Arc<TableSchema>>;
     /// A table by its exact name.
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>>;
-    /// The schemas that some of them may be in, beside `public`: those have it in their names ([`tarn_types::full_name`]). By default there are none.
+    /// The schemas that some of them may be in, beside `public`: those have it in their names
+    /// ([`tarn_types::full_name`]). By default there are none.
     fn schemas(&self) -> Vec<String> {
         vec![]
     }
@@ -36,7 +37,8 @@ pub trait HotCatalog: Send + Sync {
 
 /// Who reads: one for each session.
 pub trait HotReader: Send + Sync {
-    /// The tables of one statement, all at one moment, in the order of `sources`, which are of this reader's catalog. No IO worth naming.
+    /// The tables of one statement, all at one moment, in the order of `sources`, which are of this reader's catalog.
+    /// No IO worth naming.
     ///
     /// Errors: a table may not be read by whom the session is for, or was dropped.
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>>;
@@ -50,7 +52,8 @@ pub trait HotSource: Any + Send + Sync {
     fn files(&self) -> FileStore {
         FileStore::Lake
     }
-    /// The same table, read because this view reads it: with the rights of the view's owner. `None`: rights are nobody's business here.
+    /// The same table, read because this view reads it: with the rights of the view's owner. `None`: rights are
+    /// nobody's business here.
     fn through(&self, _view: TableId) -> Option<Arc<dyn HotSource>> {
         None
     }
@@ -78,20 +81,21 @@ pub trait HotView: Send + Sync {
     fn position(&self) -> &Cursor;
     /// Live rows changed after `version`'s cursor.
     fn recent_rows(&self) -> Result<u64>;
-    /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. No order.
+    /// Those rows: storage schema, projected by column position in the order given; `__seqno` last if asked for. No
+    /// order.
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>>;
     /// Rows of `version`'s files that recent changes supersede, by file.
     fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>>;
     /// The rows of engine keys, in the order of `keys`. Not for append-only tables, whose keys are not unique. Waits
     /// for the disk.
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>>;
-    /// The rows of a range of keys; of those that were evicted, where they lie in the files of `version`. Not for append-only
-    /// tables.
+    /// The rows of a range of keys; of those that were evicted, where they lie in the files of `version`. Not for
+    /// append-only tables.
     fn scan(&self, scan: &RangeScan) -> RowBatches;
     /// Whether the row engine has every row of the table: nothing was evicted, and the table is not append-only.
     fn rows_complete(&self) -> bool;
-    /// The rows whose entries in an index of the table lie in these ranges, which do not overlap: the entries of the view's position.
-    /// Waits for the disk. By default nobody knows.
+    /// The rows whose entries in an index of the table lie in these ranges, which do not overlap: the entries of the
+    /// view's position. Waits for the disk. By default nobody knows.
     fn indexed(&self, _index: TableId, _ranges: &[KeyRange], _max_rows: usize) -> Result<Indexed> {
         Ok(Indexed::Unknown("its entries are not there"))
     }

@@ -1,9 +1,10 @@
-//! How much is in a window? It keeps the rows of a partition, often of all partitions, and gives each of them a value, of which no operator
-//! counts anything: `max(v) OVER ()` over 400 MB of texts took 1.6 GB, and one text of a megabyte beside a million short ones would be a terabyte.
+//! How much is in a window? It keeps the rows of a partition, often of all partitions, and gives each of them a value,
+//! of which no operator counts anything: `max(v) OVER ()` over 400 MB of texts took 1.6 GB, and one text of a megabyte
+//! beside a million short ones would be a terabyte.
 //!
-//! So rows that go into a window are counted in the memory of queries until they come out, with the constants that its arguments write out
-//! for each of them, and so are the values that its functions give ([`give`]; `collected.rs` has those of aggregates). A window that has no room
-//! is refused, as a sort without a disk is.
+//! So rows that go into a window are counted in the memory of queries until they come out, with the constants that its
+//! arguments write out for each of them, and so are the values that its functions give ([`give`]; `collected.rs` has
+//! those of aggregates). A window that has no room is refused, as a sort without a disk is.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -53,7 +54,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<InWindow>>> = const { RefCell::new(None) };
 }
 
-/// A function of the window that this thread computes gives a value of so many bytes to a row; outside of windows it is for whoever asked.
+/// A function of the window that this thread computes gives a value of so many bytes to a row; outside of windows it is
+/// for whoever asked.
 ///
 /// Errors: the memory of queries does not hold it.
 pub(crate) fn give(bytes: usize) -> Result<()> {

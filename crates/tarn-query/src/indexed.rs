@@ -8,8 +8,8 @@
 //! age = 30                         nothing of its first column: none
 //! ```
 //!
-//! What is said of the columns is said of those of the index, and ranges are those of any table (`key_ranges.rs`). Pure.
-//! Invariant: the entry of every row for which all filters are true lies in one of the ranges.
+//! What is said of the columns is said of those of the index, and ranges are those of any table (`key_ranges.rs`).
+//! Pure. Invariant: the entry of every row for which all filters are true lies in one of the ranges.
 
 use tarn_metastore::prune::{Operator, Predicate};
 use tarn_types::{
@@ -32,8 +32,8 @@ pub(crate) struct Asked {
     pub n_fixed: usize,
 }
 
-/// The indexes of a table that the filters say something of, the most useful first: those that are unique, and those with more columns that
-/// have values.
+/// The indexes of a table that the filters say something of, the most useful first: those that are unique, and those
+/// with more columns that have values.
 pub(crate) fn asked(predicates: &[Predicate], table: &TableSchema) -> Vec<Asked> {
     // Of a foreign key's own, rows that are older than a column of it have no entries.
     let uniques = table.options.rules.uniques.iter().filter(|unique| !unique.of_foreign_key);

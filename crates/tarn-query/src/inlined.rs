@@ -1,4 +1,5 @@
-//! What stands in the place of a function's call? The query of the function, with the arguments in the place of its parameters.
+//! What stands in the place of a function's call? The query of the function, with the arguments in the place of its
+//! parameters.
 //!
 //! ```text
 //! SELECT f(t.a + 1)            f is SELECT $1 * 2                    SELECT CAST(t.a + 1 AS int) * 2
@@ -6,14 +7,16 @@
 //! FROM f(1)                    f gives rows                          FROM (SELECT … )
 //! ```
 //!
-//! A query is planned as that of a subquery, around which there are two tables, whose columns are the parameters: by their names, with the name
-//! of the function as the table's, and by their places. So a column of the query's own is meant before a parameter of its name, as in PostgreSQL.
-//! What is planned so names the parameters as columns of the query around it, and for these the arguments are put in.
+//! A query is planned as that of a subquery, around which there are two tables, whose columns are the parameters: by
+//! their names, with the name of the function as the table's, and by their places. So a column of the query's own is
+//! meant before a parameter of its name, as in PostgreSQL. What is planned so names the parameters as columns of the
+//! query around it, and for these the arguments are put in.
 //!
 //! The tables of a query are called so that no column of an argument is theirs ([`own_aliases`]).
 //!
-//! Bounds: functions are as deep in functions as views in views, which ends recursion, too; [`MAX_CALLS`] calls stand in a statement at once; and
-//! what arguments come to that are put in several times is [`MAX_PARTS`] parts of expressions.
+//! Bounds: functions are as deep in functions as views in views, which ends recursion, too; [`MAX_CALLS`] calls stand
+//! in a statement at once; and what arguments come to that are put in several times is [`MAX_PARTS`] parts of
+//! expressions.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -593,7 +596,8 @@ fn outside(error: Error) -> DataFusionError {
     }
 }
 
-/// `$1` becomes the column of its place, and `ARRAY[$1]` the call of a function: the planner knows no columns around it in the other.
+/// `$1` becomes the column of its place, and `ARRAY[$1]` the call of a function: the planner knows no columns around it
+/// in the other.
 struct Places {
     n_parameters: usize,
 }
@@ -625,7 +629,8 @@ impl VisitorMut for Places {
     }
 }
 
-/// Tables of a function's query are called otherwise than any of another query, and so are those that its columns are named with.
+/// Tables of a function's query are called otherwise than any of another query, and so are those that its columns are
+/// named with.
 fn own_aliases(body: &mut Statement, id: u32) {
     let mut aliases = Aliases { id, known: HashSet::new(), names: false };
     let _ = walk_mut(body, &mut aliases);

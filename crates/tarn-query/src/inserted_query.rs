@@ -1,9 +1,11 @@
 //! Which rows does `INSERT INTO t SELECT … FROM (VALUES …)` write?
 //!
-//! The planner takes all `VALUES` below an `INSERT` for rows of its table, those of its subqueries too, and gives them that table's columns and types. So a query
-//! with such `VALUES` is planned by itself, as if nobody inserted its rows, and the list of the table's columns is put above it, as the planner does.
+//! The planner takes all `VALUES` below an `INSERT` for rows of its table, those of its subqueries too, and gives them
+//! that table's columns and types. So a query with such `VALUES` is planned by itself, as if nobody inserted its rows,
+//! and the list of the table's columns is put above it, as the planner does.
 //!
-//! Rows of `VALUES` are computed one by one when they are read, and have no subqueries. So `VALUES (1, (SELECT …))` is planned as `SELECT 1, (SELECT …)`.
+//! Rows of `VALUES` are computed one by one when they are read, and have no subqueries. So `VALUES (1, (SELECT …))` is
+//! planned as `SELECT 1, (SELECT …)`.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -64,7 +66,8 @@ fn is_of_values(body: &SetExpr) -> bool {
 impl Session {
     /// The rows of an INSERT, whose query is planned by itself: the table's columns, of the types that SQL has them in.
     ///
-    /// Errors: what DataFusion says of the query; a column that is not there, or twice; more or fewer columns than the query has.
+    /// Errors: what DataFusion says of the query; a column that is not there, or twice; more or fewer columns than the
+    /// query has.
     pub(crate) async fn inserted_query(
         &self,
         insert: &Insert,

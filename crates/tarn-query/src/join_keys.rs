@@ -1,5 +1,6 @@
-//! How is a computed key of a join called? `a JOIN b ON a.n = b.m::int`: the planner computes such a key beside the columns of its side, under the name of
-//! the expression. A cast that is a function is called as what it casts, as a column is already, and the plan was refused.
+//! How is a computed key of a join called? `a JOIN b ON a.n = b.m::int`: the planner computes such a key beside the
+//! columns of its side, under the name of the expression. A cast that is a function is called as what it casts, as a
+//! column is already, and the plan was refused.
 //!
 //! So a key that is called as a column gets a name of its own.
 

@@ -1,8 +1,8 @@
 //! Does this statement need a plan at all? `SELECT`, `UPDATE`, `DELETE` of one full key and `INSERT … VALUES` do not.
 //!
-//! Pure: from the parsed statement and the table's schema to a [`KeyedPlan`] that is bound and executed many times. Whatever is not
-//! recognised is `None` and takes the planner's way, which also words the errors: a literal that does not fit its column is not
-//! recognised here.
+//! Pure: from the parsed statement and the table's schema to a [`KeyedPlan`] that is bound and executed many times.
+//! Whatever is not recognised is `None` and takes the planner's way, which also words the errors: a literal that does
+//! not fit its column is not recognised here.
 //!
 //! ```
 //! use tarn_query::{Keyed, keyed::KeyedPlan};
@@ -51,7 +51,8 @@ pub struct OutputColumn {
     pub column_idx: usize,
 }
 
-/// A statement that is answered by key. Keys have one slot per key column, in key order; those of a unique constraint one per column of it.
+/// A statement that is answered by key. Keys have one slot per key column, in key order; those of a unique constraint
+/// one per column of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyedPlan {
     /// At most one row.
@@ -113,7 +114,8 @@ pub enum Bound {
     Nothing,
 }
 
-/// The table a statement reads or changes, when it names exactly one directly. Folds unquoted names; drops catalog and `public`.
+/// The table a statement reads or changes, when it names exactly one directly. Folds unquoted names; drops catalog and
+/// `public`.
 pub fn table_name(statement: &Statement) -> Option<String> {
     match statement {
         Statement::Query(query) => match query.body.as_ref() {
@@ -134,7 +136,8 @@ pub fn table_name(statement: &Statement) -> Option<String> {
 }
 
 impl Keyed {
-    /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough. Times without an offset are UTC.
+    /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough. Times without an offset
+    /// are UTC.
     pub fn analyse(statement: &Statement, table: &TableSchema) -> Option<KeyedPlan> {
         Self::analyse_in(statement, table, &Style::default())
     }

@@ -1,11 +1,12 @@
 //! Late materialization: are the columns of the filter read first, and the others only where a row is left?
 //!
-//! That spares decoding what is thrown away, and pages that no row is left in; but walking a selection row by row costs more than
-//! decoding in bulk, as soon as most pages have a row left. Measured on lineitem (docs/benchmarks.md): reading late wins up to five times
-//! where fewer than one row in some hundreds is left, and loses up to two times where more are.
+//! That spares decoding what is thrown away, and pages that no row is left in; but walking a selection row by row costs
+//! more than decoding in bulk, as soon as most pages have a row left. Measured on lineitem (docs/benchmarks.md):
+//! reading late wins up to five times where fewer than one row in some hundreds is left, and loses up to two times
+//! where more are.
 //!
-//! A top-k over a filtered scan reads late whatever the filter leaves: with a filter between them, neither the order nor the
-//! threshold of the sort would reach the files.
+//! A top-k over a filtered scan reads late whatever the filter leaves: with a filter between them, neither the order
+//! nor the threshold of the sort would reach the files.
 //!
 //! Only a guess about time: the answer is the same either way.
 
@@ -79,7 +80,8 @@ impl Shape {
 pub(crate) struct TopK {
     /// How many, if the statement says it as a number.
     pub n_rows: Option<usize>,
-    /// Columns of the table, and whether they descend. `None`: it is not by columns as they are, or other tables are read, too.
+    /// Columns of the table, and whether they descend. `None`: it is not by columns as they are, or other tables are
+    /// read, too.
     pub order: Option<Vec<(String, bool)>>,
 }
 
@@ -161,8 +163,8 @@ fn weight(data_type: &DataType) -> usize {
     }
 }
 
-/// Which share of the rows the filters leave, were the values spread evenly between their bounds and the columns independent. `None` when a
-/// filter is not a range of a column with bounds: it may leave next to nothing.
+/// Which share of the rows the filters leave, were the values spread evenly between their bounds and the columns
+/// independent. `None` when a filter is not a range of a column with bounds: it may leave next to nothing.
 fn share(filters: &[Expr], table: &TableSchema, statistics: &Statistics) -> Option<f64> {
     let mut ranges: BTreeMap<ColumnId, (f64, f64)> = BTreeMap::new();
     for filter in filters.iter().flat_map(split_conjunction) {

@@ -10,12 +10,16 @@
 //!                                          └─ lake         blocks that pruning leaves (pruning.rs), dead rows skipped  ∪  recent rows
 //! ```
 //!
-//! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one connection.
-//! - The hot side comes through [`HotCatalog`], [`HotSource`], [`HotReader`] and [`HotView`]; [`SystemTables`] fills the schema `tarn`.
-//! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the other `UPDATE`, `DELETE` and `INSERT`s into rows to write, [`merge`] `MERGE`.
+//! - [`Engine`] is shared by all connections: memory bound, footers, the store, the tables. [`Session`] is one
+//!   connection.
+//! - The hot side comes through [`HotCatalog`], [`HotSource`], [`HotReader`] and [`HotView`]; [`SystemTables`] fills
+//!   the schema `tarn`.
+//! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the
+//!   other `UPDATE`, `DELETE` and `INSERT`s into rows to write, [`merge`] `MERGE`.
 //!
-//! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A statistic is
-//! called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files arrived.
+//! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A
+//! statistic is called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files
+//! arrived.
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

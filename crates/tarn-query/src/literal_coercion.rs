@@ -5,8 +5,8 @@
 //! times without seconds. So that every access path answers alike, literals are brought into canonical form, by the
 //! parser that reads the values that are written, before anything else looks at them.
 //!
-//! And `0.5` beside a floating-point value is a floating-point number. DataFusion would make decimals of both, which NaN, 1e300 and the
-//! sixteenth digit are not.
+//! And `0.5` beside a floating-point value is a floating-point number. DataFusion would make decimals of both, which
+//! NaN, 1e300 and the sixteenth digit are not.
 
 use std::sync::Arc;
 
@@ -93,8 +93,8 @@ fn like(other: &Expr, literal: &mut Expr, schema: &DFSchema, style: &Style) -> b
     }
 }
 
-/// Whether it was a time of day, as text or as `TIME '…'`. Columns count microseconds, DataFusion's literals nanoseconds, and it compares
-/// the two with nothing.
+/// Whether it was a time of day, as text or as `TIME '…'`. Columns count microseconds, DataFusion's literals
+/// nanoseconds, and it compares the two with nothing.
 fn time(literal: &mut Expr) -> bool {
     let text = match &*literal {
         Expr::Cast(cast) if matches!(cast.field.data_type(), ArrowType::Time64(_)) => &cast.expr,

@@ -1,4 +1,5 @@
-//! Which rows does `SELECT … FOR UPDATE` answer? They are rows of one table, and each is answered beside what the table has of it.
+//! Which rows does `SELECT … FOR UPDATE` answer? They are rows of one table, and each is answered beside what the table
+//! has of it.
 //!
 //! | columns | |
 //! |---|---|
@@ -19,7 +20,8 @@ use crate::dml::{updated, with_seqno};
 use crate::keyed::{object_name, relation};
 use crate::{Error, Result};
 
-/// The name of a table that is read alone, and what the query calls it. `None`: the query reads something else, or nothing.
+/// The name of a table that is read alone, and what the query calls it. `None`: the query reads something else, or
+/// nothing.
 pub fn locked_table(query: &Query) -> Option<(String, String)> {
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
     let [from] = select.from.as_slice() else { return None };
@@ -36,7 +38,8 @@ pub fn locked_table(query: &Query) -> Option<(String, String)> {
 
 /// The query, which answers the columns of `table` behind its own, then `__seqno`.
 ///
-/// Errors: `Unsupported` for clauses that make one row of several, as in PostgreSQL, and for tables whose rows are not changed.
+/// Errors: `Unsupported` for clauses that make one row of several, as in PostgreSQL, and for tables whose rows are not
+/// changed.
 pub fn locking(query: &Query, table: &TableSchema, what: &str) -> Result<Statement> {
     let refused = |clause: &str| Err(not_allowed(what, clause));
     let mut query = query.clone();

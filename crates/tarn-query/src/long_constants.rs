@@ -1,8 +1,9 @@
-//! How often is a long constant in a plan? The planner copies expressions, and names columns after them: a text of 5 MB was there up to
-//! thirty times at once, and EXPLAIN, which keeps the plan after each rule as a text, took two gigabytes.
+//! How often is a long constant in a plan? The planner copies expressions, and names columns after them: a text of 5 MB
+//! was there up to thirty times at once, and EXPLAIN, which keeps the plan after each rule as a text, took two
+//! gigabytes.
 //!
-//! So a long constant becomes a function without arguments that answers it: its copies share it, and it is shown by its size. The planner
-//! must not compute it again, so it says that its values change.
+//! So a long constant becomes a function without arguments that answers it: its copies share it, and it is shown by its
+//! size. The planner must not compute it again, so it says that its values change.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -89,7 +90,8 @@ fn literals(args: Vec<Expr>) -> Vec<Expr> {
     args.into_iter().map(literal).collect()
 }
 
-/// What an argument is called in the name of a call: a constant that was just computed is not written out at each level above it.
+/// What an argument is called in the name of a call: a constant that was just computed is not written out at each level
+/// above it.
 pub(crate) fn called(arg: &Expr) -> String {
     match arg {
         Expr::Literal(value, _) if is_long(value) => by_size(value),

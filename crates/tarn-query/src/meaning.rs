@@ -1,7 +1,7 @@
 //! What does a front end say that DataFusion does not?
 //!
-//! The engine plans and computes; what an operator, a cast or a function means to the clients is the front end's. It gives rules and
-//! functions, and each session of the engine has them.
+//! The engine plans and computes; what an operator, a cast or a function means to the clients is the front end's. It
+//! gives rules and functions, and each session of the engine has them.
 
 use std::fmt;
 use std::sync::Arc;

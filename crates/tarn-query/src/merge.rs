@@ -1,11 +1,12 @@
 //! What does `MERGE` do with each row of its source? Two steps, of which the caller makes mutations:
 //!
-//! 1. The *pairs*: each row of the source beside the row of the table that it belongs to, or beside none, in one query, so at one moment. Their
-//!    first column is the clause that acts, by its place, or -1.
-//! 2. Each clause that writes has a plan like that of an `UPDATE` or `INSERT`, which reads the pairs that fell to it instead of its two tables
-//!    ([`Session::merged`]).
+//! 1. The *pairs*: each row of the source beside the row of the table that it belongs to, or beside none, in one query,
+//!    so at one moment. Their first column is the clause that acts, by its place, or -1.
+//! 2. Each clause that writes has a plan like that of an `UPDATE` or `INSERT`, which reads the pairs that fell to it
+//!    instead of its two tables ([`Session::merged`]).
 //!
-//! What a clause of `NOT MATCHED` says is planned beside the source alone, so names mean its columns there, as in PostgreSQL.
+//! What a clause of `NOT MATCHED` says is planned beside the source alone, so names mean its columns there, as in
+//! PostgreSQL.
 
 use std::sync::Arc;
 
@@ -119,8 +120,8 @@ impl Clause {
 }
 
 impl Asked {
-    /// The queries that [`Session::merge`] takes the plans of: the rows that belong together, and those of the source alone, each with the
-    /// clause that acts on it.
+    /// The queries that [`Session::merge`] takes the plans of: the rows that belong together, and those of the source
+    /// alone, each with the clause that acts on it.
     ///
     /// Errors: `Unsupported` for what is no table, and for an append-only one.
     pub fn queries(&self, table: &TableSchema) -> Result<[Statement; 2]> {
@@ -163,8 +164,8 @@ impl Asked {
 impl Session {
     /// Plans a `MERGE` into `table`, of the plans of its [queries](Asked::queries).
     ///
-    /// Errors: what DataFusion says of its parts; `Unsupported` for a changed key column, and for conditions that are computed by a plan of
-    /// their own.
+    /// Errors: what DataFusion says of its parts; `Unsupported` for a changed key column, and for conditions that are
+    /// computed by a plan of their own.
     pub fn merge<'a>(
         &'a self,
         asked: &'a Asked,
@@ -208,8 +209,8 @@ impl Session {
         self.dml_input(Statement::Update(update)).await
     }
 
-    /// The rows of a clause that inserts. The planner would read `VALUES` below an `INSERT`, also those of the source, as rows of the table: so
-    /// what is given is planned as a query, and put into the table's columns here.
+    /// The rows of a clause that inserts. The planner would read `VALUES` below an `INSERT`, also those of the source,
+    /// as rows of the table: so what is given is planned as a query, and put into the table's columns here.
     async fn merge_insert(&self, asked: &Asked, insert: &Insert, table: &Arc<TableSchema>) -> Result<Dml> {
         let kind = DmlKind::Insert { on_key: on_key(insert, table)? };
         let row = match insert.source.as_ref().map(|source| source.body.as_ref()) {
@@ -251,8 +252,8 @@ impl Session {
         })
     }
 
-    /// What a clause makes of its pairs ([`Merge::of_clause`]): the table's columns, of storage types, and of an `UPDATE` `__seqno` behind
-    /// them. In any order.
+    /// What a clause makes of its pairs ([`Merge::of_clause`]): the table's columns, of storage types, and of an
+    /// `UPDATE` `__seqno` behind them. In any order.
     ///
     /// Errors: as [`Session::stream`]; of a clause that has no plan there is nothing.
     pub async fn merged(

@@ -1,8 +1,10 @@
-//! What do rows of a file have in a column that came later than the file? What the column was added with ([`TableSchema::missing`]).
+//! What do rows of a file have in a column that came later than the file? What the column was added with
+//! ([`TableSchema::missing`]).
 //!
-//! A file is read by the schema that it has: where a filter, a projection or an order names a column that is not in it, the value stands in
-//! the column's place. So whatever is concluded from the expression (which blocks and pages are left out, that nothing is left) is
-//! concluded of the value. Columns that were added without one are NULL, as the engine has it.
+//! A file is read by the schema that it has: where a filter, a projection or an order names a column that is not in it,
+//! the value stands in the column's place. So whatever is concluded from the expression (which blocks and pages are
+//! left out, that nothing is left) is concluded of the value. Columns that were added without one are NULL, as the
+//! engine has it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

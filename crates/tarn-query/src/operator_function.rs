@@ -1,8 +1,8 @@
-//! Which function stands for an operator? What DataFusion's operator does not do — bound its memory, find an overflow — a function of ours
-//! does in its place.
+//! Which function stands for an operator? What DataFusion's operator does not do — bound its memory, find an overflow —
+//! a function of ours does in its place.
 //!
-//! It is called as the operator is, and may be NULL only where a side is: plans were made with the operator, and find columns and grouping
-//! sets by these names.
+//! It is called as the operator is, and may be NULL only where a side is: plans were made with the operator, and find
+//! columns and grouping sets by these names.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -102,7 +102,8 @@ impl<K: BinaryKernel> ScalarUDFImpl for OperatorFunction<K> {
         true
     }
 
-    /// Any value of its type: of bounds without a type nothing can be told, not even that rows are in the order in which they were sorted.
+    /// Any value of its type: of bounds without a type nothing can be told, not even that rows are in the order in
+    /// which they were sorted.
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
         let types: Vec<DataType> = inputs.iter().map(|bounds| bounds.data_type()).collect();
         Interval::make_unbounded(&self.return_type(&types).unwrap_or(DataType::Null))

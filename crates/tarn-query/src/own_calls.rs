@@ -1,7 +1,9 @@
-//! How often does a function run that is called twice? Twice: `SELECT pg_advisory_unlock(1), pg_advisory_unlock(1)` is `t` and `f`.
+//! How often does a function run that is called twice? Twice: `SELECT pg_advisory_unlock(1), pg_advisory_unlock(1)` is
+//! `t` and `f`.
 //!
-//! DataFusion computes equal calls of functions that wait once, and shows what came of it in all their places, also where each call changes
-//! something. So calls that are there several times are made unequal: each is of a function that has a number.
+//! DataFusion computes equal calls of functions that wait once, and shows what came of it in all their places, also
+//! where each call changes something. So calls that are there several times are made unequal: each is of a function
+//! that has a number.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -7,8 +7,9 @@
 //! | `public.t` | that of schema `public` |
 //! | `s.t` | that of a schema `s` that somebody made |
 //!
-//! A name without a schema is looked for in [`SEARCH_PATH`], which is the default schema of such a session and in no listing. What a view
-//! reads was named when it was made: its text is planned with `public` for a default ([`of_views`]).
+//! A name without a schema is looked for in [`SEARCH_PATH`], which is the default schema of such a session and in no
+//! listing. What a view reads was named when it was made: its text is planned with `public` for a default
+//! ([`of_views`]).
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //! of them holds the buffers of the whole, and is counted as large: with batches of 16 rows, a table of 100 KB
 //! is counted 1,000 times.
 //!
-//! Operators that keep batches, and count each by itself, have a node with [`OwnedRows`] below them, which copies the rows of
-//! batches that hold much more than they show. What is counted is then what is held.
+//! Operators that keep batches, and count each by itself, have a node with [`OwnedRows`] below them, which copies the
+//! rows of batches that hold much more than they show. What is counted is then what is held.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ fn with_owned_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn
     Ok(Transformed::yes(replace_children_if_necessary(plan, owned)?))
 }
 
-/// Of how many inputs, the first ones, it keeps batches and counts all that each holds. A hash join counts shared buffers once, but each of
-/// its own output's batches may have a buffer of a megabyte for a few texts.
+/// Of how many inputs, the first ones, it keeps batches and counts all that each holds. A hash join counts shared
+/// buffers once, but each of its own output's batches may have a buffer of a megabyte for a few texts.
 fn n_kept(plan: &dyn ExecutionPlan) -> usize {
     let keeps_all = plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>()

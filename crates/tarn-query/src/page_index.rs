@@ -1,7 +1,8 @@
 //! Which pages hold the rows that are read? The page index of the columns and row groups of one scan, and of no others.
 //!
-//! A Parquet reader asks for the index of all columns at once, in one span of the file; among 20,000 columns that is megabytes.
-//! Here each column's part is asked for by its place, which the metastore keeps, and what lies between them is not read.
+//! A Parquet reader asks for the index of all columns at once, in one span of the file; among 20,000 columns that is
+//! megabytes. Here each column's part is asked for by its place, which the metastore keeps, and what lies between them
+//! is not read.
 //!
 //! Invariant: metadata has either the places of all pages that are read, or of none.
 
@@ -32,8 +33,9 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// `None`: the file has no index of some column, or it is too large to be worth its reading. `chunks` are those of the row groups
-    /// that are read; `bounds` says of which columns the bounds of pages are wanted, not only their places.
+    /// `None`: the file has no index of some column, or it is too large to be worth its reading. `chunks` are those of
+    /// the row groups that are read; `bounds` says of which columns the bounds of pages are wanted, not only their
+    /// places.
     pub(crate) fn of(chunks: &[(u32, Vec<&ColumnChunk>)], bounds: &[bool]) -> Option<Self> {
         let mut ranges = vec![];
         for (_, columns) in chunks {

@@ -9,10 +9,10 @@
 //! | `rows` | the row engine, all of it | it is forced, and no row was evicted |
 //! | `lake` | files at the view's version without dead and hidden rows, and recent rows | unless another is forced |
 //!
-//! Pure: from [`Facts`] to a [`Choice`]. Costs are microseconds, and order the candidates, no more. Of a row of the engine
-//! and of the lake they are those of the demo's table (README.md: 6 million rows in 5.3 s and in 0.2 s); of keys, addresses
-//! and beginnings they are estimates. `rows` is never taken unasked: it costs less than the lake for a few hundred rows,
-//! but tells the planner nothing of its columns.
+//! Pure: from [`Facts`] to a [`Choice`]. Costs are microseconds, and order the candidates, no more. Of a row of the
+//! engine and of the lake they are those of the demo's table (README.md: 6 million rows in 5.3 s and in 0.2 s); of
+//! keys, addresses and beginnings they are estimates. `rows` is never taken unasked: it costs less than the lake for a
+//! few hundred rows, but tells the planner nothing of its columns.
 
 use crate::settings::AccessPath;
 

@@ -3,11 +3,11 @@
 //! 8,192 rows against 400,000 is minutes without a pause.
 //!
 //! So the probed side of joins that try every pair comes in pieces of [`PROBED_ROWS`], with a pause after each. The
-//! work is the same: such a join takes as many rows of the other side at once as fill a batch. And joins pause when they
-//! have given [`JOINED_BATCHES`], so that many batches of one piece pause, too. These pauses are counted by each join
-//! for itself: of tokio's budget each poll takes a part, and where joins stand a hundred deep it is used up on the way to the
-//! lowest, each time anew. A join that finds its pairs by a hash or an order may find millions for one batch, of which
-//! its condition leaves none: that condition stops (`stop.rs`).
+//! work is the same: such a join takes as many rows of the other side at once as fill a batch. And joins pause when
+//! they have given [`JOINED_BATCHES`], so that many batches of one piece pause, too. These pauses are counted by each
+//! join for itself: of tokio's budget each poll takes a part, and where joins stand a hundred deep it is used up on the
+//! way to the lowest, each time anew. A join that finds its pairs by a hash or an order may find millions for one
+//! batch, of which its condition leaves none: that condition stops (`stop.rs`).
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! How large is a plan? Each of its steps knows its columns, so a thousand joins of three columns hold a million and a half of them,
-//! and the planner keeps several copies at once: 1.1 GB were seen. Ten thousand windows took 2.9 GB.
+//! How large is a plan? Each of its steps knows its columns, so a thousand joins of three columns hold a million and a
+//! half of them, and the planner keeps several copies at once: 1.1 GB were seen. Ten thousand windows took 2.9 GB.
 //!
 //! So columns are counted before there is a plan, by the tables of each FROM and the windows of each SELECT
-//! ([`reserve_columns`]), and a statement takes of the memory of queries what its plan does, for as long as it is planned and run
-//! ([`PlanMemory`]).
+//! ([`reserve_columns`]), and a statement takes of the memory of queries what its plan does, for as long as it is
+//! planned and run ([`PlanMemory`]).
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -23,7 +23,8 @@ use crate::keyed::object_name;
 use crate::walk::walk;
 use crate::{Error, Result};
 
-/// A name of WITH is a copy of its query's steps wherever it is mentioned. The planner takes some milliseconds for a thousand.
+/// A name of WITH is a copy of its query's steps wherever it is mentioned. The planner takes some milliseconds for a
+/// thousand.
 const MAX_STEPS: usize = 20_000;
 
 /// What the planner takes for each column of each step: measured with chains of 100 to 1,000 joins.
@@ -35,7 +36,8 @@ const PART_BYTES: usize = 512;
 /// Names of columns are counted by the column up to here.
 const LONG_NAME_BYTES: usize = 1 << 10;
 
-/// How often the planner has the name of a column at once: measured with constants of 5 MB, which are in the names of what is computed of them.
+/// How often the planner has the name of a column at once: measured with constants of 5 MB, which are in the names of
+/// what is computed of them.
 const NAME_COPIES: usize = 32;
 
 /// And EXPLAIN, which keeps the plan after each rule as a text.
@@ -57,7 +59,8 @@ pub(crate) struct PlanSize {
     n_columns: usize,
     /// Of expressions.
     n_parts: usize,
-    /// Of the names of columns that are longer than a usual one: a column is called as its expression is written, constants included.
+    /// Of the names of columns that are longer than a usual one: a column is called as its expression is written,
+    /// constants included.
     name_bytes: usize,
     is_explained: bool,
 }
@@ -187,8 +190,8 @@ async fn columns_of(state: &SessionState, relation: &ObjectName) -> Result<Optio
     Ok(tables.table(&table).await?.map(|table| table.schema().fields().len()))
 }
 
-/// How many columns do the steps of all joins and windows of a text have? What is below a subquery's projection counts once for each table
-/// beside it.
+/// How many columns do the steps of all joins and windows of a text have? What is below a subquery's projection counts
+/// once for each table beside it.
 #[derive(Default)]
 struct Steps {
     /// Columns of what has a name, in small letters: tables, and queries of WITH that are around or beside.

@@ -1,11 +1,12 @@
-//! What does a Parquet reader need to know of a file, when only some of its columns are read from some of its row groups?
+//! What does a Parquet reader need to know of a file, when only some of its columns are read from some of its row
+//! groups?
 //!
-//! [`Leaves`] puts Parquet metadata together from what the metastore keeps of the columns of blocks, so that no footer is read: its
-//! schema has just these columns, under the table's names. All row groups are there, so that positions stay what they are; those that
-//! are not read have empty columns.
+//! [`Leaves`] puts Parquet metadata together from what the metastore keeps of the columns of blocks, so that no footer
+//! is read: its schema has just these columns, under the table's names. All row groups are there, so that positions
+//! stay what they are; those that are not read have empty columns.
 //!
-//! Invariant: what is said of a column that is read is what the file's footer says. Bounds are said only where the file stores
-//! the table's own type, else they might be of another unit.
+//! Invariant: what is said of a column that is read is what the file's footer says. Bounds are said only where the file
+//! stores the table's own type, else they might be of another unit.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not; those of arrays are
-    /// of their items.
+    /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not;
+    /// those of arrays are of their items.
     pub(crate) fn has_bounds(&self) -> bool {
         !matches!(self.data_type, DataType::Float32 | DataType::Float64 | DataType::Array(_))
     }
@@ -177,8 +178,8 @@ fn codec(code: u8) -> Result<Compression, ParquetError> {
     })
 }
 
-/// Bounds as Parquet says them, for thresholds that rise while a file is read. `None`: of floats, whose bounds in Parquet are silent
-/// about NaN, and where a bound is missing.
+/// Bounds as Parquet says them, for thresholds that rise while a file is read. `None`: of floats, whose bounds in
+/// Parquet are silent about NaN, and where a bound is missing.
 fn statistics(stats: &ColumnStats, descriptor: &ColumnDescriptor) -> Option<Statistics> {
     fn of<T>(stats: &ColumnStats, value: impl Fn(&Value) -> Option<T>) -> Option<ValueStatistics<T>> {
         let bound = |bound: &Option<Value>| bound.as_ref().map_or(Some(None), |bound| value(bound).map(Some));
@@ -246,7 +247,8 @@ mod tests {
     use super::*;
     use crate::page_index::Places;
 
-    /// A column of each kind there is, one with a name that no schema language can say, one with another unit than the table's.
+    /// A column of each kind there is, one with a name that no schema language can say, one with another unit than the
+    /// table's.
     fn rows(n: i64, seed: i64) -> RecordBatch {
         let some = |at: i64| ((at * 7 + seed) % 5 != 0).then_some(at * 31 % 17 + seed);
         let all = || (0..n).map(some);

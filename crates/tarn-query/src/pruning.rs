@@ -4,7 +4,8 @@
 //! all blocks ──time──> ──bounds in memory──> ──blooms, in the metastore──> ──other bounds, from its metadata──> pruned
 //! ```
 //!
-//! Each step sees what the one before left, and is left out when there is nothing to ask: at most two requests, however many files.
+//! Each step sees what the one before left, and is left out when there is nothing to ask: at most two requests, however
+//! many files.
 //!
 //! Invariant: a block with a live row for which all filters are true is kept.
 
@@ -126,7 +127,8 @@ fn block(kept: &PrunedFile, row_group: u32) -> &Block {
     &kept.file.blocks[row_group as usize]
 }
 
-/// Drops the blocks that are not to be kept; answers how many. Positions count the blocks of all files as they are when it is called.
+/// Drops the blocks that are not to be kept; answers how many. Positions count the blocks of all files as they are when
+/// it is called.
 fn retain(files: &mut Vec<PrunedFile>, keep: impl Fn(&Block, u32) -> bool) -> u64 {
     let (mut position, mut dropped) = (0, 0);
     for PrunedFile { file, row_groups } in files.iter_mut() {

@@ -14,8 +14,9 @@
 //! Each is an equality join or an empty one: no row is held against every other because of NULLs.
 //!
 //! A correlated subquery that always has one row, an aggregate without groups, is a value: `x NOT IN (S)` is `x <>
-//! (S)`. Where the planner makes no joins, in a select list for one, and where it would pull conditions out of a subquery although that changes
-//! its rows, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for `dependent.rs` to compute. What is left of the latter is refused.
+//! (S)`. Where the planner makes no joins, in a select list for one, and where it would pull conditions out of a
+//! subquery although that changes its rows, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for
+//! `dependent.rs` to compute. What is left of the latter is refused.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! How does the Parquet scan get its bytes? Metadata from the metastore where that says it, else as [`tarn_cache::FileReader`] reads a file;
-//! what was read is counted for the scan.
+//! How does the Parquet scan get its bytes? Metadata from the metastore where that says it, else as
+//! [`tarn_cache::FileReader`] reads a file; what was read is counted for the scan.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -90,7 +90,8 @@ impl Readers {
         self.files.pages_not_used()
     }
 
-    /// Why a file of an archive cannot be read as it was attached. `None`: it is the same, of the lake, or nobody can say. One request.
+    /// Why a file of an archive cannot be read as it was attached. `None`: it is the same, of the lake, or nobody can
+    /// say. One request.
     pub(crate) async fn lost(&self, file: &ObjectMeta) -> Option<Error> {
         self.files.lost(file).await.map(Error::from)
     }

@@ -1,5 +1,5 @@
-//! What does a plan read? Every table that it scans and every view, subqueries included, and through which view, so that whoever runs
-//! it can ask whether it may be read.
+//! What does a plan read? Every table that it scans and every view, subqueries included, and through which view, so
+//! that whoever runs it can ask whether it may be read.
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ struct Within<'a> {
 
 type See<'a> = &'a mut dyn FnMut(Step<'_>, Option<Within<'_>>);
 
-/// `within`: what `plan` is a part of. Queries in expressions are as deep as the parser lets through; the rest may be deeper.
+/// `within`: what `plan` is a part of. Queries in expressions are as deep as the parser lets through; the rest may be
+/// deeper.
 fn each_read(plan: &LogicalPlan, within: Option<Within<'_>>, see: See<'_>) -> Result<()> {
     let mut waiting = vec![(plan, within)];
     while let Some((plan, mut within)) = waiting.pop() {

@@ -7,7 +7,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Applies `rewrite` to all expressions, subqueries included, from the leaves up. It gets the columns that the expression may name.
+/// Applies `rewrite` to all expressions, subqueries included, from the leaves up. It gets the columns that the
+/// expression may name.
 pub fn each_expression(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,

@@ -1,8 +1,8 @@
-//! Is `(a, b) = (1, NULL)` unknown? DataFusion makes structs of rows, and of two structs NULL equals NULL: `DELETE … WHERE (a, b) =
-//! (1, NULL)` deleted rows.
+//! Is `(a, b) = (1, NULL)` unknown? DataFusion makes structs of rows, and of two structs NULL equals NULL: `DELETE …
+//! WHERE (a, b) = (1, NULL)` deleted rows.
 //!
-//! So rows that are written out are compared column by column, as SQL says, before types are known: `a = 1 AND b = NULL`. The lesser row is the one
-//! whose first column that differs is the lesser one.
+//! So rows that are written out are compared column by column, as SQL says, before types are known: `a = 1 AND b =
+//! NULL`. The lesser row is the one whose first column that differs is the lesser one.
 
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
@@ -17,7 +17,8 @@ use crate::balance::balanced;
 use crate::rewrite::each_expression;
 use crate::whole_rows::{self, WHOLE_ROW};
 
-/// Parts of expressions that the comparisons of one may be written out to, where not only columns and constants are compared.
+/// Parts of expressions that the comparisons of one may be written out to, where not only columns and constants are
+/// compared.
 const MAX_PARTS: usize = 50_000;
 
 /// The rule; it runs before literals are read as what they are compared with.
@@ -67,7 +68,8 @@ fn row(mut expr: &Expr) -> Option<&[Expr]> {
     }
 }
 
-/// The fields of a row, those of a table's included: of these NULL equals NULL in comparisons, as PostgreSQL has it, and structs are right.
+/// The fields of a row, those of a table's included: of these NULL equals NULL in comparisons, as PostgreSQL has it,
+/// and structs are right.
 fn fields(expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::ScalarFunction(call) if call.func.name() == WHOLE_ROW => Some(whole_rows::values(&call.args)),

@@ -1,5 +1,6 @@
-//! How do rows of ranges of keys become a stream? The row engine gives them in the order of their keys, or against it; of those
-//! that were evicted it has the addresses, and they are put where they belong. Nothing is asked before the plan runs.
+//! How do rows of ranges of keys become a stream? The row engine gives them in the order of their keys, or against it;
+//! of those that were evicted it has the addresses, and they are put where they belong. Nothing is asked before the
+//! plan runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -90,8 +91,8 @@ impl RowsExec {
     }
 }
 
-/// Whether the order of keys is an order of values as the planner knows them: zeros and NaN of floats have one key each, and more than one
-/// place in the planner's order.
+/// Whether the order of keys is an order of values as the planner knows them: zeros and NaN of floats have one key
+/// each, and more than one place in the planner's order.
 pub(crate) fn is_in_planner_order(table: &TableSchema, part: &KeyPart) -> bool {
     !matches!(table.columns[part.column_idx].data_type, DataType::Float32 | DataType::Float64)
 }

@@ -1,5 +1,5 @@
-//! Where do our rules stand among DataFusion's? Each behind one that it names: should a release of DataFusion rename or double that one,
-//! the first session fails, and no plan is made without ours.
+//! Where do our rules stand among DataFusion's? Each behind one that it names: should a release of DataFusion rename or
+//! double that one, the first session fails, and no plan is made without ours.
 
 use std::sync::Arc;
 

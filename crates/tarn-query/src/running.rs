@@ -8,7 +8,8 @@ use crate::constants::Constants;
 use crate::plan_size::PlanMemory;
 use crate::stop::Stop;
 
-/// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds nothing.
+/// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds
+/// nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running {
     /// Whether anybody still waits for it.
@@ -23,8 +24,8 @@ pub(crate) struct Running {
     pub statement_us: Option<i64>,
 }
 
-/// What `now()` is in the statement that is planned or run with this configuration, in microseconds since 1970-01-01 UTC. `None`: it is of
-/// none that runs.
+/// What `now()` is in the statement that is planned or run with this configuration, in microseconds since 1970-01-01
+/// UTC. `None`: it is of none that runs.
 pub fn now_of(config: &ConfigOptions) -> Option<i64> {
     config.extensions.get::<Running>().and_then(|running| running.began_us)
 }

@@ -1,8 +1,8 @@
 //! How was a table read, and why so? The node that says it in `EXPLAIN`, and is otherwise not there.
 //!
-//! [`TarnScan`] sits above what reads: Parquet scan, recent rows, their union, or an engine scan. Filters, thresholds, orders, limits,
-//! projections and statistics pass through it in both directions, so a plan is as good as without it. It has the scan's
-//! spec; what it says of pages and fetched bytes is known once it ran.
+//! [`TarnScan`] sits above what reads: Parquet scan, recent rows, their union, or an engine scan. Filters, thresholds,
+//! orders, limits, projections and statistics pass through it in both directions, so a plan is as good as without it.
+//! It has the scan's spec; what it says of pages and fetched bytes is known once it ran.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -283,8 +283,9 @@ impl ExecutionPlan for TarnScan {
         Ok(FilterPushdownPropagation::if_all(result))
     }
 
-    /// Rows of files are in key order already: an order by the key needs no sort. Any other order sets in which order files are read, so
-    /// that a top-k has its threshold early and skips the rest; a union would stop that, hence its inputs are asked one by one.
+    /// Rows of files are in key order already: an order by the key needs no sort. Any other order sets in which order
+    /// files are read, so that a top-k has its threshold early and skips the rest; a union would stop that, hence its
+    /// inputs are asked one by one.
     fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
         let union = self.input.downcast_ref::<UnionExec>();
         let inputs = union.map_or(std::slice::from_ref(&self.input), |union| union.inputs().as_slice());
@@ -381,7 +382,8 @@ impl FilesRead {
 const MAX_MERGED_PIECES: usize = 16;
 
 impl TarnScan {
-    /// The inputs with their rows in `order`, when it is the order of the key: a partition for every piece of a file, the rest sorted.
+    /// The inputs with their rows in `order`, when it is the order of the key: a partition for every piece of a file,
+    /// the rest sorted.
     fn in_key_order(
         &self,
         inputs: &[Arc<dyn ExecutionPlan>],

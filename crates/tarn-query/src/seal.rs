@@ -7,22 +7,23 @@
 //! of a node are called the same, as above a join of tables that both have a column `n`, a filter of the second would
 //! be taken for one of the first, and blocks that hold the answer would be left out.
 //!
-//! And does a filter stay above a limit? Many nodes that end after so many rows (`fetch`) pass filters on, a scan of files above all: of
-//! the first ten rows those that a join finds became the first ten of those that it finds.
+//! And does a filter stay above a limit? Many nodes that end after so many rows (`fetch`) pass filters on, a scan of
+//! files above all: of the first ten rows those that a join finds became the first ten of those that it finds.
 //!
-//! And does a projection know which columns it is of? A filter that gives only some of its columns lets a projection pass as if it gave all:
-//! where two columns are called the same, one was answered for the other. And what has two names in a projection may be sorted by one and
-//! asked for by the other: a union of files and recent rows, below which the projection went, does not know that they are one.
+//! And does a projection know which columns it is of? A filter that gives only some of its columns lets a projection
+//! pass as if it gave all: where two columns are called the same, one was answered for the other. And what has two
+//! names in a projection may be sorted by one and asked for by the other: a union of files and recent rows, below which
+//! the projection went, does not know that they are one.
 //!
-//! And does a filter of what a semi join gives stay with the side that gives it? What it says of a key holds on the other side, too, where
-//! DataFusion looks for the column of the same name, which may be another than the key.
+//! And does a filter of what a semi join gives stay with the side that gives it? What it says of a key holds on the
+//! other side, too, where DataFusion looks for the column of the same name, which may be another than the key.
 //!
-//! And does a limit stay above windows? The groups of an aggregate below a window are all its rows, and of windows in each other each wants
-//! rows that follow.
+//! And does a limit stay above windows? The groups of an aggregate below a window are all its rows, and of windows in
+//! each other each wants rows that follow.
 //!
 //! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
-//! whose columns have names of their own, or none where rows are limited. No projection passes it, and no limit. It is there while sorts are
-//! placed or filters, projections or limits are pushed, and is taken away before the plan runs.
+//! whose columns have names of their own, or none where rows are limited. No projection passes it, and no limit. It is
+//! there while sorts are placed or filters, projections or limits are pushed, and is taken away before the plan runs.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -123,7 +124,8 @@ impl PhysicalOptimizerRule for Seals {
     }
 }
 
-/// Sealed, if it ends after some rows, or if two of its columns, or of those that a semi join joins, have the same name.
+/// Sealed, if it ends after some rows, or if two of its columns, or of those that a semi join joins, have the same
+/// name.
 fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let n_columns = node.schema().fields().len();
     let is_ambiguous = own_names(&node).len() < n_columns && !node.children().is_empty();
@@ -133,7 +135,8 @@ fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>>
     }
 }
 
-/// Sealed, if it is a filter that gives some of its columns; its input sealed, if it is a projection that gives something twice.
+/// Sealed, if it is a filter that gives some of its columns; its input sealed, if it is a projection that gives
+/// something twice.
 fn projected(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
         return Ok(Transformed::yes(Arc::new(Sealed { input: node })));

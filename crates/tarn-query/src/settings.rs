@@ -39,12 +39,14 @@ impl fmt::Display for AccessPath {
 pub struct Settings {
     /// `auto` | `rows` | `lake` | `index`; default `auto`.
     pub access_path: AccessPath,
-    /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version` or
-    /// `as_of_time`; setting one unsets the other.
+    /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version`
+    /// or `as_of_time`; setting one unsets the other.
     pub as_of: Option<AsOf>,
-    /// `on` | `off`; default `on`. Off: every block with a live row is read, by the file's own footer. The answer is the same.
+    /// `on` | `off`; default `on`. Off: every block with a live row is read, by the file's own footer. The answer is
+    /// the same.
     pub pruning: bool,
-    /// `cache.…` = `on` | `off`; default `on`, each. Off: this session's reads go past the layer. The answer is the same.
+    /// `cache.…` = `on` | `off`; default `on`, each. Off: this session's reads go past the layer. The answer is the
+    /// same.
     pub caches: CacheSettings,
 }
 

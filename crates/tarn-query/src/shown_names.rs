@@ -1,8 +1,8 @@
-//! How is a footer of the lake read when columns were renamed or dropped since? As if its columns had the names that they have by now, and
-//! those that are no more a name that nobody asks for.
+//! How is a footer of the lake read when columns were renamed or dropped since? As if its columns had the names that
+//! they have by now, and those that are no more a name that nobody asks for.
 //!
-//! A file keeps the names that it was written with ([`TableSchema::names_in_files`]). What the metastore says of a file goes by ids, and has
-//! the table's names already (`projected.rs`); only who reads the file's own footer needs this.
+//! A file keeps the names that it was written with ([`TableSchema::names_in_files`]). What the metastore says of a file
+//! goes by ids, and has the table's names already (`projected.rs`); only who reads the file's own footer needs this.
 
 use std::collections::HashMap;
 use std::sync::Arc;

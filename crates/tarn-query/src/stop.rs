@@ -1,9 +1,10 @@
-//! Does anybody still wait for a query? Its tasks are stopped where they pause, and a kernel that tries eight million pairs, or a
-//! regular expression over a batch of long texts, pauses when it is done. The planner does not pause at all.
+//! Does anybody still wait for a query? Its tasks are stopped where they pause, and a kernel that tries eight million
+//! pairs, or a regular expression over a batch of long texts, pauses when it is done. The planner does not pause at
+//! all.
 //!
 //! So the configuration that a statement is planned and run with carries a flag (`running.rs`), which is set when its
-//! stream is dropped. What may be long asks for it in between: the planner at each rule (`while_waited.rs`), conditions of
-//! joins at each batch of pairs ([`stoppable`]), functions at each slice of their rows (`bounded.rs`).
+//! stream is dropped. What may be long asks for it in between: the planner at each rule (`while_waited.rs`), conditions
+//! of joins at each batch of pairs ([`stoppable`]), functions at each slice of their rows (`bounded.rs`).
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};

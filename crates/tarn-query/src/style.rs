@@ -1,5 +1,5 @@
-//! In which forms does the session of a statement want values shown, and dates read? Functions that write texts know the configuration that they are
-//! called with, and find it there.
+//! In which forms does the session of a statement want values shown, and dates read? Functions that write texts know
+//! the configuration that they are called with, and find it there.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;

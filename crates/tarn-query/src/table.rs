@@ -2,11 +2,12 @@
 //! scan (`paths.rs` takes one), and makes the scan's spec.
 //!
 //! Planning reads metadata, never rows: the versions of the lake, what prunes their blocks and what is known of their
-//! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the statement
-//! has a use for them: they may answer it. Of an index the entries that the filters leave are read, a bounded number of them: they say how
-//! many rows there are, and which.
+//! columns, and where the rows are that recent changes supersede. Bounds of recent rows are looked at when the
+//! statement has a use for them: they may answer it. Of an index the entries that the filters leave are read, a bounded
+//! number of them: they say how many rows there are, and which.
 //!
-//! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the path.
+//! Law 4: every path that can serve a statement gives the same answer. The filters are applied to the rows whatever the
+//! path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -354,8 +355,8 @@ impl Scan<'_> {
         self.filter_columns().iter().all(|column| table.key.iter().any(|part| part.column_idx == *column))
     }
 
-    /// How many rows from the beginning of a range, or from its end, are enough, were there no other filters: all the statement wants are
-    /// the first ones in the order of the key, or in the opposite one.
+    /// How many rows from the beginning of a range, or from its end, are enough, were there no other filters: all the
+    /// statement wants are the first ones in the order of the key, or in the opposite one.
     fn first_rows(&self, ranges: &Ranges) -> Option<usize> {
         if self.limit.is_some() {
             return self.limit;

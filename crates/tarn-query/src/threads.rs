@@ -1,7 +1,9 @@
-//! Where does a query compute? On the threads of its engine, so that a join deep in a kernel delays no other connection.
+//! Where does a query compute? On the threads of its engine, so that a join deep in a kernel delays no other
+//! connection.
 //!
-//! Planning goes there too: it may look up the addresses of many changed keys. The caller's task only waits: it can be cancelled, and
-//! can be told so, whatever the query is doing. A query that nobody waits for stops at its next wait, or where it asks (`stop.rs`).
+//! Planning goes there too: it may look up the addresses of many changed keys. The caller's task only waits: it can be
+//! cancelled, and can be told so, whatever the query is doing. A query that nobody waits for stops at its next wait, or
+//! where it asks (`stop.rs`).
 
 use std::any::Any;
 use std::sync::Arc;

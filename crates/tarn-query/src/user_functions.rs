@@ -1,4 +1,5 @@
-//! What does a front end say of functions that users wrote in SQL? What each is, and which of those of a name a call means.
+//! What does a front end say of functions that users wrote in SQL? What each is, and which of those of a name a call
+//! means.
 //!
 //! The engine calls none of them: in a plan, the query of a function stands in the place of its call (`inlined.rs`).
 

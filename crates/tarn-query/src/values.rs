@@ -1,6 +1,7 @@
 //! How does a stored value look in SQL?
 //!
-//! Storage has `Utf8` and `Binary`; SQL has their view forms, as the Parquet reader gives them. Everything else is the same type.
+//! Storage has `Utf8` and `Binary`; SQL has their view forms, as the Parquet reader gives them. Everything else is the
+//! same type.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,7 +13,8 @@ use datafusion::scalar::ScalarValue;
 use parking_lot::Mutex;
 use tarn_types::{DataType, TableId, TableSchema, Value, arrow_type};
 
-/// Schemas as SQL sees them, kept while their table is as it is: making one of 20,000 columns anew for every statement is slow.
+/// Schemas as SQL sees them, kept while their table is as it is: making one of 20,000 columns anew for every statement
+/// is slow.
 #[derive(Default)]
 pub(crate) struct SqlSchemas {
     /// By table and whether with `__seqno`. Locked only to look up and insert.
@@ -37,8 +39,8 @@ impl SqlSchemas {
     }
 }
 
-/// The schema that SQL sees: the table's columns in order, strings and bytes as views; `__seqno` last if asked for, and then `__row` too
-/// where the table has it.
+/// The schema that SQL sees: the table's columns in order, strings and bytes as views; `__seqno` last if asked for, and
+/// then `__row` too where the table has it.
 pub fn sql_schema(table: &TableSchema, with_seqno: bool) -> SchemaRef {
     let (stored, n_columns) = match with_seqno {
         true => (table.arrow_with_seqno(), table.columns.len() + 1),
@@ -111,8 +113,8 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
     })
 }
 
-/// A literal that SQL compares with a column, as a value of that column. `None` when the literal has another type or is NULL:
-/// then nothing may be concluded from it; nor from an array, of which there are no bounds.
+/// A literal that SQL compares with a column, as a value of that column. `None` when the literal has another type or is
+/// NULL: then nothing may be concluded from it; nor from an array, of which there are no bounds.
 pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
     if scalar.is_null() || matches!(data_type, DataType::Array(_)) {
         return None;
@@ -127,7 +129,8 @@ pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<
         return None;
     }
     let array = cast(&scalar.to_array().ok()?, &stored).ok()?;
-    // A text that is no canonical UUID equals no stored one, but still has a place in the order: keep it as text order sees it.
+    // A text that is no canonical UUID equals no stored one, but still has a place in the order: keep it as text order
+    // sees it.
     match (data_type, scalar.try_as_str().flatten()) {
         (DataType::Uuid, Some(text)) => Some(Value::Uuid(text.to_owned())),
         (DataType::Json | DataType::Jsonb, Some(text)) => Some(Value::Json(text.to_owned())),

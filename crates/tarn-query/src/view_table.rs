@@ -1,7 +1,7 @@
 //! What is a view to a plan? A table without rows where a statement names it, and a mark where its query is.
 //!
-//! Who reads through which view is told by a [`Mark`] above the view's query: a condition that is always true. It goes when all that have to
-//! know it have asked ([`unmarked`]), before the planner sees it.
+//! Who reads through which view is told by a [`Mark`] above the view's query: a condition that is always true. It goes
+//! when all that have to know it have asked ([`unmarked`]), before the planner sees it.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};

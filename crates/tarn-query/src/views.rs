@@ -4,12 +4,13 @@
 //! scan of view v ──> SubqueryAlias v ──> Filter tarn_view() ──> Projection: columns of v, by name ──> what the text of v is planned to
 //! ```
 //!
-//! A text is planned as a statement of its own, so that no name around it means anything in it: neither those of WITH nor those of the
-//! user. Then it is part of the statement's plan, and everything that is asked of a plan is asked of it: which tables it reads, all at one
-//! moment; how large it is; what its columns are. `view_table.rs` says how who asks is told through which view a table is read.
+//! A text is planned as a statement of its own, so that no name around it means anything in it: neither those of WITH
+//! nor those of the user. Then it is part of the statement's plan, and everything that is asked of a plan is asked of
+//! it: which tables it reads, all at one moment; how large it is; what its columns are. `view_table.rs` says how who
+//! asks is told through which view a table is read.
 //!
-//! Bounds: views in views are so deep as [`MAX_DEPTH`], each view is planned once for a statement, and a plan has so many steps at most
-//! (`plan_size.rs`).
+//! Bounds: views in views are so deep as [`MAX_DEPTH`], each view is planned once for a statement, and a plan has so
+//! many steps at most (`plan_size.rs`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -51,7 +52,8 @@ pub(crate) async fn planned(views: &mut Views<'_>, state: &SessionState, stateme
         plan = with_functions(views, state, plan).await?;
     }
     PlanSize::of(&plan)?;
-    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the analyzer.
+    // Whoever is told its columns is told the types that the rows will have. What hangs on parameters is for the
+    // analyzer.
     analyzed(views.rules, state, plan)
 }
 
@@ -94,7 +96,8 @@ async fn with_functions(views: &mut Views<'_>, state: &SessionState, plan: Logic
     inlining.inlined(plan, &bodies)
 }
 
-/// Plans the query of a function, with the queries of those that it calls. `around` are those whose queries are being planned.
+/// Plans the query of a function, with the queries of those that it calls. `around` are those whose queries are being
+/// planned.
 ///
 /// Errors: it calls itself; functions are too deep in functions; its query cannot be planned by now.
 fn plan_body<'a>(
@@ -133,7 +136,8 @@ fn plan_body<'a>(
     planning.boxed()
 }
 
-/// The query of a function, before what it calls is in its place. Parameters are columns of a query around it, which other rules would not understand.
+/// The query of a function, before what it calls is in its place. Parameters are columns of a query around it, which
+/// other rules would not understand.
 async fn bare_body(views: &mut Views<'_>, inlining: &Inlining<'_>, chosen: &Chosen) -> Result<LogicalPlan> {
     let around = inlining.body(chosen)?;
     let (plan, _) = as_written(views, inlining.state, around).await?;
@@ -202,7 +206,8 @@ impl<'a> Views<'a> {
 
     /// The plan with the query of each view in its place.
     ///
-    /// Errors: [`Error::View`] for one that cannot be read as it was made any more; `TooLarge` for views that are too deep.
+    /// Errors: [`Error::View`] for one that cannot be read as it was made any more; `TooLarge` for views that are too
+    /// deep.
     fn replaced(&mut self, plan: LogicalPlan) -> BoxFuture<'_, Result<LogicalPlan>> {
         self.replace(plan).boxed()
     }

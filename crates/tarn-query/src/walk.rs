@@ -1,8 +1,8 @@
 //! How is a statement walked? As the parser's own visitors do it, but compiled once.
 //!
-//! The parser's walk is generic over its visitor: each one has a walk of its own, some seven hundred functions over all parts of the
-//! grammar. With fifty visitors these were half of the machine code of `tarn-sql`, and of the time of its build. Here the walk is one,
-//! over a visitor that is known by its methods alone; `clippy.toml` refuses the other.
+//! The parser's walk is generic over its visitor: each one has a walk of its own, some seven hundred functions over all
+//! parts of the grammar. With fifty visitors these were half of the machine code of `tarn-sql`, and of the time of its
+//! build. Here the walk is one, over a visitor that is known by its methods alone; `clippy.toml` refuses the other.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,5 @@
-//! How are a table's files brought near before they are asked for? Read as a query would read them, and nothing made of the bytes.
+//! How are a table's files brought near before they are asked for? Read as a query would read them, and nothing made of
+//! the bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,8 +48,8 @@ pub struct Warmed {
 }
 
 impl Session {
-    /// Reads what `plan` would read of files: metadata, and all pages of its columns in the blocks that its filters leave. Nothing is
-    /// read before the stream is polled.
+    /// Reads what `plan` would read of files: metadata, and all pages of its columns in the blocks that its filters
+    /// leave. Nothing is read before the stream is polled.
     pub async fn warm(&self, plan: &LogicalPlan) -> Result<Warm> {
         let (mut state, plan) = self.statement_state(plan)?;
         if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<Settings>() {

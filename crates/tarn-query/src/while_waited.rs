@@ -1,4 +1,5 @@
-//! Is a plan still being made that nobody waits for? Between any two of the planner's rules the statement's flag is asked (`stop.rs`).
+//! Is a plan still being made that nobody waits for? Between any two of the planner's rules the statement's flag is
+//! asked (`stop.rs`).
 
 use std::sync::Arc;
 

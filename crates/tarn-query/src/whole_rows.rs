@@ -1,14 +1,16 @@
-//! What is `row_to_json(t)`, `count(t.*)` or `SELECT t FROM trips t`? The row of `t` as one value, whose fields are its columns.
+//! What is `row_to_json(t)`, `count(t.*)` or `SELECT t FROM trips t`? The row of `t` as one value, whose fields are its
+//! columns.
 //!
 //! ```text
 //! SELECT row_to_json(t) FROM trips t       SELECT row_to_json(tarn_whole_row(t.id, t.city, 'id', 'city')) FROM trips t
 //! ```
 //!
-//! A name is a column first, wherever one of that name is, and a row only then: so rows are looked for when the planner knew no such column. Which
-//! columns a row has, the FROM is asked that it stands in: it is planned alone, with the WITHs around it. Selects are looked at from the inside out.
+//! A name is a column first, wherever one of that name is, and a row only then: so rows are looked for when the planner
+//! knew no such column. Which columns a row has, the FROM is asked that it stands in: it is planned alone, with the
+//! WITHs around it. Selects are looked at from the inside out.
 //!
-//! A row on the side of an outer join that may have none is NULL where it has none, which is told by a column of it that is never NULL
-//! otherwise.
+//! A row on the side of an outer join that may have none is NULL where it has none, which is told by a column of it
+//! that is never NULL otherwise.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -220,7 +222,8 @@ struct Asked {
     all: Statement,
     /// A query of all columns of one table, for those that may be NULL.
     each: Vec<Option<Statement>>,
-    /// A query of all columns of one table by their own names, for those whose alias names columns: its row has the fields of the table.
+    /// A query of all columns of one table by their own names, for those whose alias names columns: its row has the
+    /// fields of the table.
     own: Vec<Option<Statement>>,
 }
 
@@ -294,7 +297,8 @@ impl Next {
         }
     }
 
-    /// `SELECT *` from a table or view without the names that its alias gives to columns. `None`: it gives none, or this is no table, whose row has those names.
+    /// `SELECT *` from a table or view without the names that its alias gives to columns. `None`: it gives none, or
+    /// this is no table, whose row has those names.
     fn by_own_names(&self, factor: &TableFactor) -> Option<Statement> {
         let mut relation = factor.clone();
         let TableFactor::Table { name, alias: Some(alias), args: None, .. } = &mut relation else { return None };

@@ -1,5 +1,6 @@
-//! Which type is one that is written in a statement? That of columns: microseconds where DataFusion has nanoseconds, which end in the
-//! year 2262, and bytes as `coalesce` and its kin take them. The instants of a cast are UTC's, as those of tables.
+//! Which type is one that is written in a statement? That of columns: microseconds where DataFusion has nanoseconds,
+//! which end in the year 2262, and bytes as `coalesce` and its kin take them. The instants of a cast are UTC's, as
+//! those of tables.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Whose midnight is it? Times with a zone are instants; the session's time zone says what its clocks show.
 //!
-//! Arrow keeps a zone in the type of every column, Postgres one in the session. Tables say UTC. So where it matters which zone a type
-//! says – functions, arithmetic, casts and comparisons with times that have none – an instant first becomes one of the session's zone.
-//! That changes no value.
+//! Arrow keeps a zone in the type of every column, Postgres one in the session. Tables say UTC. So where it matters
+//! which zone a type says – functions, arithmetic, casts and comparisons with times that have none – an instant first
+//! becomes one of the session's zone. That changes no value.
 //!
-//! `t AT TIME ZONE 'z'` is the function `timezone('z', t)`, as in Postgres: what the clocks of `z` show at an instant, or the instant at
-//! which they show a time.
+//! `t AT TIME ZONE 'z'` is the function `timezone('z', t)`, as in Postgres: what the clocks of `z` show at an instant,
+//! or the instant at which they show a time.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ pub(crate) fn renew_functions(state: &mut SessionState) -> Result<()> {
     Ok(())
 }
 
-/// Writes `AT TIME ZONE` as the function that it is. The planner would make a cast of it, which changes the type and shows the same.
+/// Writes `AT TIME ZONE` as the function that it is. The planner would make a cast of it, which changes the type and
+/// shows the same.
 pub(crate) fn name_functions(statement: &mut ast::Statement) {
     struct AtTimeZone;
     impl ast::VisitorMut for AtTimeZone {
@@ -88,7 +89,8 @@ pub(crate) fn name_functions(statement: &mut ast::Statement) {
     let _ = walk_mut(statement, &mut AtTimeZone);
 }
 
-/// Instants are of the session's zone where the zone matters; what stands beside them becomes one as the session's clocks show it.
+/// Instants are of the session's zone where the zone matters; what stands beside them becomes one as the session's
+/// clocks show it.
 #[derive(Debug)]
 pub(crate) struct SessionZone;
 
@@ -210,8 +212,8 @@ impl<'a> Here<'a> {
         *expr = Expr::Cast(Cast::new(Box::new(taken(expr)), ArrowType::Timestamp(unit, Some(zone))));
     }
 
-    /// Instants among themselves are the same in every zone. Beside one, a time without a zone is what the session's clocks show, and an
-    /// interval may be a day of this zone.
+    /// Instants among themselves are the same in every zone. Beside one, a time without a zone is what the session's
+    /// clocks show, and an interval may be a day of this zone.
     fn meet(&self, all: &mut [&mut Expr], schema: &DFSchema) -> bool {
         let types: Vec<_> = all.iter().map(|expr| expr.get_type(schema).ok()).collect();
         let is_instant = |of: &Option<ArrowType>| matches!(of, Some(ArrowType::Timestamp(_, Some(_))));

@@ -1,7 +1,8 @@
 //! What is asked of the log in one atomic step?
 //!
 //! A batch is built without any of the log's locks: payloads are copied once (or, as [`Bytes`], only referenced),
-//! checksummed, packed where that pays, and their records encoded, so that submitting it is a matter of moving pointers.
+//! checksummed, packed where that pays, and their records encoded, so that submitting it is a matter of moving
+//! pointers.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -95,7 +96,8 @@ pub(crate) struct Append {
     pub copied_from: Option<u64>,
 }
 
-/// Room for a batch like the last one of this thread, within limits: most are alike, and growing step by step copies all.
+/// Room for a batch like the last one of this thread, within limits: most are alike, and growing step by step copies
+/// all.
 #[derive(Clone, Copy)]
 struct Sizes {
     ops: usize,

@@ -74,8 +74,9 @@ impl OpenLog {
         }
     }
 
-    /// Without flushes a write is over before a thread has fallen asleep: there nobody sleeps until a frame ends, who wants
-    /// something written waits for a turn at writing. Taken before the lane's lock; a frame is written by whoever has it.
+    /// Without flushes a write is over before a thread has fallen asleep: there nobody sleeps until a frame ends, who
+    /// wants something written waits for a turn at writing. Taken before the lane's lock; a frame is written by whoever
+    /// has it.
     pub fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         (self.options.sync == Durability::Os).then(|| self.writing.lock())
     }
@@ -207,8 +208,8 @@ impl OpenLog {
         Ok(())
     }
 
-    /// Ends the taking of batches, writes what was taken, and seals the newest segment, so that the next open has nothing
-    /// to scan and any damage to tell from a crash. One caller at a time.
+    /// Ends the taking of batches, writes what was taken, and seals the newest segment, so that the next open has
+    /// nothing to scan and any damage to tell from a crash. One caller at a time.
     pub fn close(&self) -> Result<()> {
         let last = self.lane.lock().close();
         self.wait(last)?;

@@ -5,9 +5,9 @@
 //! frame     header 52 B | batch | batch | … | zeros            one group commit, one write
 //! batch     head 16 B | meta: records | data                   one atomic submit
 //! ```
-//! All integers are little-endian. A frame header has a CRC32C of its own and one over the batch heads, a batch head one
-//! over the meta, and the meta one for every entry: each byte is checked once, whoever makes a part checksums it, and one
-//! entry can be checked alone. Decoders take any bytes: they never panic and never allocate more than a small
+//! All integers are little-endian. A frame header has a CRC32C of its own and one over the batch heads, a batch head
+//! one over the meta, and the meta one for every entry: each byte is checked once, whoever makes a part checksums it,
+//! and one entry can be checked alone. Decoders take any bytes: they never panic and never allocate more than a small
 //! multiple of the input.
 
 use bytes::BufMut;

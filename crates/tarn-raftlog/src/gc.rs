@@ -21,8 +21,8 @@ use crate::{GroupId, Index};
 
 /// Copies are committed in batches of about this size.
 const COPY_BYTES: usize = 1 << 20;
-/// Segments allowed above 1.5 times the live bytes: of the four that are promised one is for what is written between two
-/// collections.
+/// Segments allowed above 1.5 times the live bytes: of the four that are promised one is for what is written between
+/// two collections.
 const SLACK_SEGMENTS: u64 = 3;
 /// A segment that lives to more than this is left alone: were all like it, the log would take 1.5 times what lives.
 const WORTH_PER_MILLE: u64 = 667;

@@ -4,8 +4,8 @@
 //! whose collector freed it. So the file `FORMAT` names the segment that takes frames, and those with frames before it.
 //!
 //! Invariant: the named segments are there. Each is durable, with its file's name, before it is named; it is renewed or
-//! removed after it is durably named no more; and a segment is named before a frame in it is acknowledged. So if no file
-//! has the number, a file is gone, wherever the power went.
+//! removed after it is durably named no more; and a segment is named before a frame in it is acknowledged. So if no
+//! file has the number, a file is gone, wherever the power went.
 //!
 //! ```text
 //! block 0: which log   block 1: names, even turns   block 2: names, odd turns

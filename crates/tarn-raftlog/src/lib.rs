@@ -26,12 +26,12 @@
 //! ```
 //!
 //! What holds, and is tested: acknowledged means present after loss of power, byte-equal; a batch is all or nothing;
-//! batches survive as a prefix of their order; purged or overwritten entries never come back; the first failed write
-//! or flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped; a segment
+//! batches survive as a prefix of their order; purged or overwritten entries never come back; the first failed write or
+//! flush ends all writing ([`Error::Poisoned`]); damage is named, never returned as data and never skipped; a segment
 //! file that is gone is missed, the newest too.
 //!
-//! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `shared`, `submit`, `lane`, `pipeline`,
-//! `commit`, `head`, `recovery`, `gc`.
+//! Reading order: [`format`](../docs/formats/raftlog.md), `record`, `index`, `batch`, `shared`, `submit`, `lane`,
+//! `pipeline`, `commit`, `head`, `recovery`, `gc`.
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

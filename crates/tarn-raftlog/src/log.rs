@@ -73,9 +73,9 @@ impl RaftLog {
     /// Does no I/O, unless more than `pending_bytes` wait (then it commits some) or a segment must be made.
     ///
     /// # Errors
-    /// `Gap`, `BelowFloor`, `TooLarge`, `Damaged`: the batch is wrong. `NoSpace`: no room for a segment; purges still go
-    /// through for a while. `Poisoned`: an earlier write failed. `Closed`: after [`RaftLog::close`]. In all cases nothing
-    /// of the batch was done.
+    /// `Gap`, `BelowFloor`, `TooLarge`, `Damaged`: the batch is wrong. `NoSpace`: no room for a segment; purges still
+    /// go through for a while. `Poisoned`: an earlier write failed. `Closed`: after [`RaftLog::close`]. In all cases
+    /// nothing of the batch was done.
     pub fn submit(&self, batch: Batch) -> Result<Ticket> {
         self.submit_with(batch, Durability::Durable)
     }
@@ -99,10 +99,11 @@ impl RaftLog {
         self.shared.wait(last)
     }
 
-    /// Takes no more batches, makes all it took durable and ends the log on disk. Reads go on, and the folder stays locked,
-    /// until the log is dropped. To close again does nothing. A log that is dropped without it loses nothing either; but the
-    /// next open then scans the newest segment, and takes damage to its very last frame for a write that never was
-    /// acknowledged. Waits for a collection of garbage that is under way; not to be called from [`Ticket::on_durable`].
+    /// Takes no more batches, makes all it took durable and ends the log on disk. Reads go on, and the folder stays
+    /// locked, until the log is dropped. To close again does nothing. A log that is dropped without it loses nothing
+    /// either; but the next open then scans the newest segment, and takes damage to its very last frame for a write
+    /// that never was acknowledged. Waits for a collection of garbage that is under way; not to be called from
+    /// [`Ticket::on_durable`].
     ///
     /// # Errors
     /// `Undecided`, `Poisoned`, `Io`: a write failed, now or before. The log is closed all the same, as by a crash.

@@ -1,8 +1,9 @@
 //! Maintenance of segments: where do empty ones come from?
 //!
 //! First from segments in which nothing lives any more, then from files made new. A committer looks after its callers
-//! are told: it renews a dead segment (two writes), or fills the next MiB of a new file, at the pace at which the active
-//! segment fills. A host that has a thread to spare calls [`crate::RaftLog::prepare`] and takes this off its committers.
+//! are told: it renews a dead segment (two writes), or fills the next MiB of a new file, at the pace at which the
+//! active segment fills. A host that has a thread to spare calls [`crate::RaftLog::prepare`] and takes this off its
+//! committers.
 //!
 //! A file is renewed only when the batches that killed its last entry are durable, and nobody reads it any more.
 
@@ -184,8 +185,8 @@ impl OpenLog {
         self.making.lock().failed = false;
     }
 
-    /// Keeps the file of a dead segment for use again, if there are few or there is space for more; `false`: it is to be
-    /// removed.
+    /// Keeps the file of a dead segment for use again, if there are few or there is space for more; `false`: it is to
+    /// be removed.
     pub fn keep_file(&self, dead: &Segment, has_space: bool) -> Result<bool> {
         let _making = self.making.lock();
         let few = self.lane.lock().free.len() < FREE_SEGMENTS;
@@ -224,8 +225,8 @@ impl OpenLog {
 }
 
 impl Lane {
-    /// Takes out a segment that may be used again: sealed, nothing lives in it, its killers are durable, nobody reads it,
-    /// and it need not be there.
+    /// Takes out a segment that may be used again: sealed, nothing lives in it, its killers are durable, nobody reads
+    /// it, and it need not be there.
     pub fn take_dead(&mut self, durable_lsn: u64, fits: impl Fn(&Segment) -> bool) -> Option<Arc<Segment>> {
         let is_dead = |segment: &Arc<Segment>| {
             segment.is_sealed()

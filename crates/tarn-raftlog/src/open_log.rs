@@ -1,7 +1,7 @@
 //! What does an open log hold, and under which locks?
 //!
-//! Locks, in the order they are taken: `collecting`, `writing`, `making`, tables of groups, groups (ascending), the lane, then
-//! leaves (cache, buffers, calls).
+//! Locks, in the order they are taken: `collecting`, `writing`, `making`, tables of groups, groups (ascending), the
+//! lane, then leaves (cache, buffers, calls).
 
 use std::any::Any;
 use std::sync::Arc;

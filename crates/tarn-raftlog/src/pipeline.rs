@@ -1,12 +1,12 @@
 //! Which frame may be written now, which are done, and who is waiting for them?
 //!
 //! Frames stand in LSN order: those being written in front, the queued behind. A few may be written at once; they may
-//! end in any order, but they are *acknowledged* strictly in order, and a frame may begin only when all but `window - 1`
-//! frames before it are acknowledged. So what a crash leaves in doubt are the last `window` frames, never more.
+//! end in any order, but they are *acknowledged* strictly in order, and a frame may begin only when all but `window -
+//! 1` frames before it are acknowledged. So what a crash leaves in doubt are the last `window` frames, never more.
 //!
 //! A frame that would be written beside another waits until it holds a batch for its share of those who waited or wrote
-//! lately (the *crowd*), and will soon be back: else the first caller to come back would take a frame for itself, and the
-//! rest a whole turn of the device later. A frame that stands alone never waits.
+//! lately (the *crowd*), and will soon be back: else the first caller to come back would take a frame for itself, and
+//! the rest a whole turn of the device later. A frame that stands alone never waits.
 //!
 //! No thread, no I/O, no lock in here: the lane's lock guards it.
 

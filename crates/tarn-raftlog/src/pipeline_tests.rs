@@ -1,5 +1,5 @@
-//! Is everybody who waits for a frame told, in order, once, whatever the order of steps? (`tests/loom.rs` asks the same of
-//! real threads.)
+//! Is everybody who waits for a frame told, in order, once, whatever the order of steps? (`tests/loom.rs` asks the same
+//! of real threads.)
 
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! What do all records together say?
 //!
-//! Batches are taken in LSN order. An entries record puts its entries at their indexes, replacing what is there; a group
-//! record removes entries outside `(floor, last]`. Holes are allowed on the way, because segments are used again in any
-//! order. Only ranges move while records are replayed; entries are looked at once, when the index is built. Groups do not
-//! know of each other: they are dealt out in lots, and threads take lots.
+//! Batches are taken in LSN order. An entries record puts its entries at their indexes, replacing what is there; a
+//! group record removes entries outside `(floor, last]`. Holes are allowed on the way, because segments are used again
+//! in any order. Only ranges move while records are replayed; entries are looked at once, when the index is built.
+//! Groups do not know of each other: they are dealt out in lots, and threads take lots.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -21,8 +21,8 @@ use crate::segment::Segment;
 use crate::shards::{self, IdHasher};
 use crate::tail::Loaded;
 
-/// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be worked
-/// on side by side.
+/// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be
+/// worked on side by side.
 pub struct SegmentRecords {
     /// The segment that they are from.
     pub loaded: Loaded,

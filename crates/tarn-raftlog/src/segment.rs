@@ -182,9 +182,9 @@ pub fn renew(disk: &dyn Disk, ident: &Ident, old: &Segment, seq: u64, buffers: &
     Ok(Arc::new(Segment::new(&header, old.path.clone(), Arc::clone(&old.file), reserved)))
 }
 
-/// A new file on its way to be a segment: its space is reserved. Where frames will be flushed it is filled with zeros, step by
-/// step, because the first write to reserved space changes the file system's metadata, and a flush must then wait for its
-/// journal.
+/// A new file on its way to be a segment: its space is reserved. Where frames will be flushed it is filled with zeros,
+/// step by step, because the first write to reserved space changes the file system's metadata, and a flush must then
+/// wait for its journal.
 pub struct Preparation {
     temporary: PathBuf,
     path: PathBuf,

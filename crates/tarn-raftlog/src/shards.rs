@@ -1,9 +1,9 @@
 //! Where is what is known of a group, and who may look at it now?
 //!
 //! Each group has a lock of its own: a batch holds those of all its groups, taken in ascending order, while it is
-//! checked, placed and applied, so it is seen whole or not at all, and batches of other groups pass beside it. The table
-//! from ids to groups is spread over shards, whose locks are held only for a look; never while a batch holds groups.
-//! Groups' locks are taken before the lane's, never after.
+//! checked, placed and applied, so it is seen whole or not at all, and batches of other groups pass beside it. The
+//! table from ids to groups is spread over shards, whose locks are held only for a look; never while a batch holds
+//! groups. Groups' locks are taken before the lane's, never after.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,8 +1,8 @@
 //! How does a segment that ended early give its space back?
 //!
-//! After a crash the newest segment is sealed where it stands, at its file's full length: cutting a file costs more than
-//! all else that opening writes. The collector cuts it later: it copies the seal to right behind the frames, durable, and
-//! then shortens the file so that it ends with the copy. At each step the file's end is a whole seal.
+//! After a crash the newest segment is sealed where it stands, at its file's full length: cutting a file costs more
+//! than all else that opening writes. The collector cuts it later: it copies the seal to right behind the frames,
+//! durable, and then shortens the file so that it ends with the copy. At each step the file's end is a whole seal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

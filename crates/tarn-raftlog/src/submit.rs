@@ -102,7 +102,8 @@ impl OpenLog {
             let wanted = match lane.place(plan.room(), self.options.segment_bytes()) {
                 Ok((segment, offset)) => {
                     let data_offset = offset + plan.encoded.head_and_meta.len() as u64;
-                    // Born before the lock is let go: a segment that is written and sealed meanwhile must not look dead.
+                    // Born before the lock is let go: a segment that is written and sealed meanwhile must not look
+                    // dead.
                     segment.born(plan.items, plan.item_bytes);
                     let lsn = lane.push(plan.encoded.take());
                     lane.counters.entries += plan.entries;

@@ -1,7 +1,7 @@
 //! What do the gate's threads meet at?
 //!
-//! The system's atomics and futex. A test puts others in their place (`tests/loom.rs`), and has every order of their steps
-//! tried.
+//! The system's atomics and futex. A test puts others in their place (`tests/loom.rs`), and has every order of their
+//! steps tried.
 
 pub use std::sync::atomic::{AtomicU32, Ordering};
 

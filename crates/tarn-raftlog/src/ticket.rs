@@ -1,7 +1,7 @@
 //! How does a caller learn that its batch is durable: by waiting, by a call, or as a future?
 //!
-//! Calls and wakers run on the thread that made the last of them due (`calls.rs`): they must be short, may submit, and must
-//! not wait for the log.
+//! Calls and wakers run on the thread that made the last of them due (`calls.rs`): they must be short, may submit, and
+//! must not wait for the log.
 //!
 //! **Who drives.** Threads that wait write frames. A call or a future writes nothing: somebody must wait, or call
 //! [`crate::RaftLog::sync`], or a thread of the host's must be in [`Committer::run`].

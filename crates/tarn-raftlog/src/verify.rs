@@ -1,8 +1,8 @@
 //! Is every stored byte what was written, and if not, who lost what?
 //!
-//! Reads all frames of all segments, also those that opening skips, and goes on after damage, to name all of it: by file
-//! and offset, and by the entries that were there. A damaged frame of a sealed segment is listed in the seal; of another
-//! frame whatever can still be read is named, and replay tells which entries are in no segment.
+//! Reads all frames of all segments, also those that opening skips, and goes on after damage, to name all of it: by
+//! file and offset, and by the entries that were there. A damaged frame of a sealed segment is listed in the seal; of
+//! another frame whatever can still be read is named, and replay tells which entries are in no segment.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

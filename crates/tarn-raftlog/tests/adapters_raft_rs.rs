@@ -1,7 +1,7 @@
 //! Does a group of the log answer raft-rs as its own `MemStorage` does?
 //!
-//! First the cases of raft-rs' tests of `MemStorage`, then any sequence of appends, conflicts, compactions, snapshots and restarts beside
-//! a `MemStorage`, then three nodes that elect, replicate, restart and catch up.
+//! First the cases of raft-rs' tests of `MemStorage`, then any sequence of appends, conflicts, compactions, snapshots
+//! and restarts beside a `MemStorage`, then three nodes that elect, replicate, restart and catch up.
 
 #![cfg(feature = "raft-rs")]
 #![allow(clippy::unwrap_used)]
@@ -262,7 +262,8 @@ fn same(store: &Store, memory: &MemStorage, max: u64) -> Result<(), TestCaseErro
     for index in first..last + 3 {
         prop_assert_eq!(store.term(index), memory.term(index), "term of {}", index);
     }
-    // Before the first entry MemStorage knows the term of its last snapshot only; the trait wants that of the entry before the first.
+    // Before the first entry MemStorage knows the term of its last snapshot only; the trait wants that of the entry
+    // before the first.
     prop_assert!(store.term(first - 1).is_ok(), "term before {}", first);
     for index in 0..first - 1 {
         prop_assert_eq!(store.term(index), Err(Error::Store(StorageError::Compacted)), "term of {}", index);

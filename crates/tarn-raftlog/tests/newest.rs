@@ -1,7 +1,7 @@
 //! The newest segment is gone: removed, or lost by a restore. Is that seen, by name, in every life of a log?
 //!
-//! Such a log looks like one that ended earlier, so a file beside the segments says which one must be there. That no crash
-//! brings the two apart is tested at every step of the disk, in `every_step.rs`.
+//! Such a log looks like one that ended earlier, so a file beside the segments says which one must be there. That no
+//! crash brings the two apart is tested at every step of the disk, in `every_step.rs`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! A file of the log was gone for a start, and is put back. Is everything there again?
 //!
-//! A log refuses to open without it, and changes nothing; or, if nothing lived in it, opens and goes on. Whatever an open
-//! made, it must not stand in the way of the file.
+//! A log refuses to open without it, and changes nothing; or, if nothing lived in it, opens and goes on. Whatever an
+//! open made, it must not stand in the way of the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,8 +25,8 @@ fn append(log: &RaftLog) {
     log.commit(batch).unwrap();
 }
 
-/// A log of so many entries, one a frame, whose process was killed after `last`, while it made a file: names go on behind
-/// that file's, so no later file gets the name of one that is gone.
+/// A log of so many entries, one a frame, whose process was killed after `last`, while it made a file: names go on
+/// behind that file's, so no later file gets the name of one that is gone.
 fn killed_after(n_entries: u64, last: impl FnOnce(&RaftLog) -> Result<()>) -> MemoryDisk {
     let disk = MemoryDisk::new(n_entries);
     let log = open(&disk).unwrap();
@@ -124,8 +124,8 @@ fn a_segment_gone_for_a_refused_start_can_be_put_back() {
     }
 }
 
-/// The newest segment, with two frames, beside an empty one that has its number, or that of the segment before it, and is
-/// listed first. Of the newest the first frame's header is damaged: the file looks empty at first sight.
+/// The newest segment, with two frames, beside an empty one that has its number, or that of the segment before it, and
+/// is listed first. Of the newest the first frame's header is damaged: the file looks empty at first sight.
 fn damaged_beside_an_empty_one(nth_spare: usize) -> (MemoryDisk, PathBuf) {
     let disk = MemoryDisk::new(8);
     let log = open(&disk).unwrap();

@@ -6,25 +6,28 @@
 //! ```text
 //! propose ─> resolve ─> log.submit ─> ticket (one flush for all who wait) ─> apply, in order ─> outcome
 //! ```
-//! A batch is decided before the log, against the tablet's rows and all that is under way, and the log holds what it came to: an entry
-//! behind another of the same leader stands or falls with it, so nothing waits to be decided. What is refused, or changes nothing, is in
-//! no log; it is answered when all that it was decided upon is durable and visible.
+//! A batch is decided before the log, against the tablet's rows and all that is under way, and the log holds what it
+//! came to: an entry behind another of the same leader stands or falls with it, so nothing waits to be decided. What is
+//! refused, or changes nothing, is in no log; it is answered when all that it was decided upon is durable and visible.
 //!
 //! Order of submit is order of index is order of apply. There is no thread: whoever returns from the log first takes
 //! the tablet's apply lock and applies everything up to its own entry, so those behind find theirs applied.
 //!
 //! Why a proposal holds its thread, though the log would also call back ([`Ticket::on_durable`]) or give a future: the
-//! thread that waits is the one that writes the frame, for all who wait, and then applies, which blocks as well (the row
-//! engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on the way
-//! of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal under way.
+//! thread that waits is the one that writes the frame, for all who wait, and then applies, which blocks as well (the
+//! row engine). With calls, a committer's thread would write and a third would have to apply: two hand-overs more on
+//! the way of every commit, and no thread fewer. Their number is bounded by the callers: a connection has one proposal
+//! under way.
 //!
-//! Entries of several tablets that are to be seen together ([`propose_together`]) are in the log as one write, so they are durable all or none. Each tablet's
-//! queue knows of its own that it is one of several ([`Together`]): who comes to it brings the other tablets as far, locks all of them, and applies
-//! all. They were submitted while the queues of all their tablets were locked, so of two such sets one is before the other in every tablet that both
-//! have: bringing the other tablets as far only ever meets earlier ones.
+//! Entries of several tablets that are to be seen together ([`propose_together`]) are in the log as one write, so they
+//! are durable all or none. Each tablet's queue knows of its own that it is one of several ([`Together`]): who comes to
+//! it brings the other tablets as far, locks all of them, and applies all. They were submitted while the queues of all
+//! their tablets were locked, so of two such sets one is before the other in every tablet that both have: bringing the
+//! other tablets as far only ever meets earlier ones.
 //!
-//! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own. The rows that a batch
-//! depends on are read before `queue` is taken; what was applied since is still there ([`UnderWay`]).
+//! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own.
+//! The rows that a batch depends on are read before `queue` is taken; what was applied since is still there
+//! ([`UnderWay`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +53,8 @@ pub fn group_of(tablet: TabletId) -> GroupId {
 
 /// One tablet of a table, in a group of one. Shared by all who write to it.
 ///
-/// A tablet that was split off takes its entries from where it was born: earlier ones are in the log of the one that had its keys.
+/// A tablet that was split off takes its entries from where it was born: earlier ones are in the log of the one that
+/// had its keys.
 pub struct Replica {
     log: Arc<RaftLog>,
     table: Arc<Table>,
@@ -95,8 +99,8 @@ impl Pending<'_> {
     /// Returns when the batch, and all that it was decided upon, is durable and in effect: visible to every reader.
     ///
     /// # Errors
-    /// `Indeterminate`: the flush failed (it may be there after a restart), or it is durable but not applied yet. `Unavailable` for a batch
-    /// that changes nothing, if that is so of one that it was decided upon.
+    /// `Indeterminate`: the flush failed (it may be there after a restart), or it is durable but not applied yet.
+    /// `Unavailable` for a batch that changes nothing, if that is so of one that it was decided upon.
     pub fn wait(self) -> Result<(Option<SeqNo>, Outcome)> {
         let Self { replica, outcome, after, seqno } = self;
         if let Some((after, ticket)) = after {
@@ -115,8 +119,8 @@ impl Pending<'_> {
 }
 
 impl Replica {
-    /// The replica of one tablet. [`Replica::replay`] it, then [`Table::finish_replay`], before the first proposal; one that is born by a split
-    /// while the table serves needs neither.
+    /// The replica of one tablet. [`Replica::replay`] it, then [`Table::finish_replay`], before the first proposal; one
+    /// that is born by a split while the table serves needs neither.
     ///
     /// # Errors
     /// `LogBehind`, `LogGone`: this is not the log the rows were written from.
@@ -206,7 +210,8 @@ impl Replica {
         self.table.replayed_up_to(self.tablet).min(self.table.applied(self.tablet)).next()
     }
 
-    /// Submits and waits: the batch is durable and in effect on return. Answers its place (`None`: it changes nothing) and what became of it.
+    /// Submits and waits: the batch is durable and in effect on return. Answers its place (`None`: it changes nothing)
+    /// and what became of it.
     ///
     /// # Errors
     /// `Unavailable`: nothing happened (the log is full or read-only). `Indeterminate`: see [`Pending::wait`].
@@ -214,8 +219,8 @@ impl Replica {
         self.submit(batch)?.wait()
     }
 
-    /// Decides the batch and gives it its place in the tablet; nothing is durable yet. To write to several tablets with one flush,
-    /// see [`propose_all`].
+    /// Decides the batch and gives it its place in the tablet; nothing is durable yet. To write to several tablets with
+    /// one flush, see [`propose_all`].
     pub fn submit(&self, batch: MutationBatch) -> Result<Pending<'_>> {
         let mut pending = submit_batches(&[(self, batch)])?;
         Ok(pending.pop().expect("one pending batch for one submitted"))
@@ -260,7 +265,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Applies entries up to `seqno`, or to the next one that takes effect with those of other tablets, which is answered.
+    /// Applies entries up to `seqno`, or to the next one that takes effect with those of other tablets, which is
+    /// answered.
     fn apply_own(&self, seqno: SeqNo) -> Result<Option<Arc<Together>>> {
         let _one = self.applying.lock();
         loop {
@@ -304,7 +310,8 @@ impl Replica {
 }
 
 /// Commits batches to several tablets with one flush; answers in the order of `proposals`. All of them go to the log as
-/// one write, so that with one log they are durable all or none; each is decided by itself ([`Outcome`]), behind those before it.
+/// one write, so that with one log they are durable all or none; each is decided by itself ([`Outcome`]), behind those
+/// before it.
 ///
 /// # Errors
 /// As [`Replica::propose`]. `Indeterminate` may be about some of the batches only.
@@ -312,8 +319,9 @@ pub fn propose_all(proposals: &[(&Replica, MutationBatch)]) -> Result<Vec<(Optio
     wait_all(submit_batches(proposals)?)
 }
 
-/// Commits one batch of each tablet, all of them or none, and seen at one moment: by every reader all of them or none. Answers what became of each, in
-/// the order of `proposals`; unless all were applied, none was, and what is said of those that were not refused is what they would have come to.
+/// Commits one batch of each tablet, all of them or none, and seen at one moment: by every reader all of them or none.
+/// Answers what became of each, in the order of `proposals`; unless all were applied, none was, and what is said of
+/// those that were not refused is what they would have come to.
 ///
 /// # Errors
 /// As [`propose_all`]; `Indeterminate` is about all of the batches. Panics when two are of one tablet.
@@ -321,8 +329,8 @@ pub fn propose_together(proposals: &[(Arc<Replica>, MutationBatch)]) -> Result<V
     propose_as_one(proposals, None)
 }
 
-/// As [`propose_together`], by a request whose outcome is kept with the first of the tablets, whose batch may be empty. What is refused leaves nothing of
-/// the request.
+/// As [`propose_together`], by a request whose outcome is kept with the first of the tablets, whose batch may be empty.
+/// What is refused leaves nothing of the request.
 ///
 /// # Errors
 /// As [`propose_together`].
@@ -576,7 +584,8 @@ impl Together {
         Self { parts: parts.map(|(replica, seqno)| (Arc::downgrade(replica), seqno)).collect() }
     }
 
-    /// Applies all of them, and what is before them, which is durable when they are. Where applying failed, the next caller goes on.
+    /// Applies all of them, and what is before them, which is durable when they are. Where applying failed, the next
+    /// caller goes on.
     fn apply(&self) -> Result<()> {
         let parts: Vec<(Arc<Replica>, SeqNo)> =
             self.parts.iter().filter_map(|(replica, seqno)| Some((replica.upgrade()?, *seqno))).collect();

@@ -1,4 +1,5 @@
-//! Which replicas does a table have here? What is asked of a table goes to that of each tablet, and their number grows when one is split.
+//! Which replicas does a table have here? What is asked of a table goes to that of each tablet, and their number grows
+//! when one is split.
 //!
 //! To those who deliver it is the table's hot side ([`HotTable`]): a freeze is an entry of each tablet's log.
 
@@ -62,8 +63,8 @@ impl Replicas {
         Self { log, table, open: RwLock::default(), splitting: Mutex::default() }
     }
 
-    /// Opens all tablets, those that come to be on the way too, and replays their logs: a tablet that was split off after the one that had
-    /// its keys. Then [`Table::finish_replay`].
+    /// Opens all tablets, those that come to be on the way too, and replays their logs: a tablet that was split off
+    /// after the one that had its keys. Then [`Table::finish_replay`].
     ///
     /// # Errors
     /// As [`Replica::open`]. What a replay met is in the answer, by tablet.
@@ -115,8 +116,8 @@ impl Replicas {
         Ok(replica)
     }
 
-    /// Commits batches with one flush. A batch whose keys are in several tablets is cut, and each part is decided by itself; all that is applied
-    /// is durable, or nothing is.
+    /// Commits batches with one flush. A batch whose keys are in several tablets is cut, and each part is decided by
+    /// itself; all that is applied is durable, or nothing is.
     ///
     /// # Errors
     /// As [`propose_all`].
@@ -147,8 +148,8 @@ impl Replicas {
         proposals.iter().try_for_each(|(replica, _)| replica.settle())
     }
 
-    /// Splits the tablet that has the key `at` there: what it has from there on is a new tablet's, which is answered. Writers of that tablet
-    /// wait for one look at its recent rows; nobody else waits.
+    /// Splits the tablet that has the key `at` there: what it has from there on is a new tablet's, which is answered.
+    /// Writers of that tablet wait for one look at its recent rows; nobody else waits.
     ///
     /// # Errors
     /// As [`Table::plan_split`], and those of a commit.
@@ -163,7 +164,8 @@ impl Replicas {
         Ok(new)
     }
 
-    /// Returns when all that is under way in any tablet now is durable and in effect, so that what came of an earlier call is known.
+    /// Returns when all that is under way in any tablet now is durable and in effect, so that what came of an earlier
+    /// call is known.
     ///
     /// # Errors
     /// As of [`crate::Pending::wait`].
@@ -179,8 +181,9 @@ impl Replicas {
     }
 }
 
-/// Commits a batch of each table, all of them or none, whatever tablets their keys are in, and seen at one moment. Answers what became of each part, as
-/// [`Replicas::propose`] does, or, when nothing was applied, of those that were refused.
+/// Commits a batch of each table, all of them or none, whatever tablets their keys are in, and seen at one moment.
+/// Answers what became of each part, as [`Replicas::propose`] does, or, when nothing was applied, of those that were
+/// refused.
 ///
 /// # Errors
 /// As [`propose_together`].
@@ -188,7 +191,8 @@ pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Dec
     commit_as_one(batches, None)
 }
 
-/// As [`commit_together`], by a request: its outcome is kept with the table of the first batch, which may be empty, and which is decided with it.
+/// As [`commit_together`], by a request: its outcome is kept with the table of the first batch, which may be empty, and
+/// which is decided with it.
 ///
 /// # Errors
 /// As [`propose_together`].

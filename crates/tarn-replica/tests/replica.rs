@@ -321,8 +321,9 @@ fn replicas_on(disk: &MemoryDisk, engine: Arc<dyn Engine>, schema: &Arc<TableSch
     replicas
 }
 
-/// Writers count rows up, each its own; tablets are split under them again and again. No write is lost or refused, a snapshot has every row that
-/// was acknowledged before it, and so has the table after a restart, with nothing in the engine and with all of it.
+/// Writers count rows up, each its own; tablets are split under them again and again. No write is lost or refused, a
+/// snapshot has every row that was acknowledged before it, and so has the table after a restart, with nothing in the
+/// engine and with all of it.
 #[test]
 fn tablets_are_split_under_load() {
     const N_WRITERS: i64 = 3;

@@ -1,5 +1,6 @@
-//! What do tablets bring to those who write? The same rows applied to RocksDB as entries of one tablet, which come one after another, and of
-//! four, which two threads apply beside each other. The time of the former by that of the latter is `apply_speedup` (docs/benchmarks.md).
+//! What do tablets bring to those who write? The same rows applied to RocksDB as entries of one tablet, which come one
+//! after another, and of four, which two threads apply beside each other. The time of the former by that of the latter
+//! is `apply_speedup` (docs/benchmarks.md).
 
 use std::sync::Arc;
 use std::thread;

@@ -1,5 +1,5 @@
-//! What does a change cost until readers see it? Batches applied to a table over the memory engine, with and without a snapshot that
-//! somebody holds (then the bitmaps of live rows are copied), and what the first reader afterwards pays.
+//! What does a change cost until readers see it? Batches applied to a table over the memory engine, with and without a
+//! snapshot that somebody holds (then the bitmaps of live rows are copied), and what the first reader afterwards pays.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! Have all replicas made the same of the same entries? A digest of what was applied since a freeze, and between the two before.
+//! Have all replicas made the same of the same entries? A digest of what was applied since a freeze, and between the
+//! two before.
 //!
-//! A freeze stands at the same place of every replica's log. The leader puts into it what it made of the entries between the two freezes before;
-//! a replica that made something else of them has other rows, and must not go on. The digest so far is written with every entry, so
-//! that rows which are not those of their log are found out by the next replay, too.
+//! A freeze stands at the same place of every replica's log. The leader puts into it what it made of the entries
+//! between the two freezes before; a replica that made something else of them has other rows, and must not go on. The
+//! digest so far is written with every entry, so that rows which are not those of their log are found out by the next
+//! replay, too.
 
 use tarn_types::{Audit, Entry, SeqNo};
 use xxhash_rust::xxh3::xxh3_128_with_seed;

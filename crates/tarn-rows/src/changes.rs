@@ -9,8 +9,8 @@ use crate::table::Table;
 
 /// The entries of a tablet's log: implemented by whoever has the log.
 pub trait EntrySource: Send + Sync {
-    /// Entries after `after`, ascending, without those that carry no effects; about `max_bytes` of them, at least one if there is one.
-    /// [`tarn_feed::Error::Trimmed`] when they are gone.
+    /// Entries after `after`, ascending, without those that carry no effects; about `max_bytes` of them, at least one
+    /// if there is one. [`tarn_feed::Error::Trimmed`] when they are gone.
     fn entries(&self, tablet: TabletId, after: SeqNo, max_bytes: usize) -> tarn_feed::Result<Vec<(SeqNo, Effects)>>;
 
     /// The last committed entry.
@@ -36,8 +36,8 @@ impl ChangeLog for Changes {
         self.table.tablet_map().ids().map(|tablet| (tablet, self.source.head(tablet))).collect()
     }
 
-    /// Every tablet gets an equal share of `max_bytes`, so that a busy one does not starve the others. A tablet that was split off waits
-    /// until its parent's entries before the split are read: so the changes of a key come in order.
+    /// Every tablet gets an equal share of `max_bytes`, so that a busy one does not starve the others. A tablet that
+    /// was split off waits until its parent's entries before the split are read: so the changes of a key come in order.
     fn read(&self, after: &Cursor, max_bytes: usize) -> tarn_feed::Result<Vec<Change>> {
         let tablets = self.table.tablet_map();
         let share = (max_bytes / tablets.len()).max(1);

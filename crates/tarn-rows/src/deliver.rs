@@ -1,16 +1,18 @@
 //! How do recent rows leave for the lake? Freeze, stage, install: the hot side of a delivery, and of a compaction.
 //!
 //! The order that makes it safe:
-//! 1. A freeze is an entry of each tablet's log: every replica sets the same changes aside at the same place. What is before it is in
-//!    frozen generations or installed, nothing after it is.
-//! 2. The leader's frozen rows become files, and are committed. From here on the metastore is ahead of this table, which nobody sees: readers
-//!    ask for the installed version.
-//! 3. `stage` writes the addresses and the markers of all tablets into one file. A crash loses the file; repair makes it again.
-//! 4. `install` flushes the engine, so that its rows are at least as new as the cursor, then ingests the file: one durable step
-//!    moves addresses, version and cursor. Readers switch in the same lock.
+//! 1. A freeze is an entry of each tablet's log: every replica sets the same changes aside at the same place. What is
+//!    before it is in frozen generations or installed, nothing after it is.
+//! 2. The leader's frozen rows become files, and are committed. From here on the metastore is ahead of this table,
+//!    which nobody sees: readers ask for the installed version.
+//! 3. `stage` writes the addresses and the markers of all tablets into one file. A crash loses the file; repair makes
+//!    it again.
+//! 4. `install` flushes the engine, so that its rows are at least as new as the cursor, then ingests the file: one
+//!    durable step moves addresses, version and cursor. Readers switch in the same lock.
 //!
-//! After 4 the frozen generations up to the cursor are gone; a key of them that was changed again is in a later one, and its new address hides.
-//! Whoever did not deliver does 3 and 4 alone, from what is committed, as soon as it has applied the cursor.
+//! After 4 the frozen generations up to the cursor are gone; a key of them that was changed again is in a later one,
+//! and its new address hides. Whoever did not deliver does 3 and 4 alone, from what is committed, as soon as it has
+//! applied the cursor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +72,8 @@ impl Table {
         (version, tablets.all.iter().zip(&shared).map(|(tablet, shared)| (tablet.id, shared.installed)).collect())
     }
 
-    /// The tablets to freeze before a delivery, and what the entry says: those whose changes are in no generation that could be delivered.
+    /// The tablets to freeze before a delivery, and what the entry says: those whose changes are in no generation that
+    /// could be delivered.
     #[must_use]
     pub fn to_freeze(&self) -> Vec<(TabletId, Option<Audit>)> {
         let wanted = |tablet: &Arc<Tablet>| {
@@ -81,8 +84,9 @@ impl Table {
         self.tablets().all.iter().filter_map(wanted).collect()
     }
 
-    /// What is frozen and not installed, with the rows of the lake that it supersedes. None: nothing is. The same again until it is
-    /// installed or another freeze comes, whatever was written meanwhile (with `version` and `dead` moved on by compactions).
+    /// What is frozen and not installed, with the rows of the lake that it supersedes. None: nothing is. The same again
+    /// until it is installed or another freeze comes, whatever was written meanwhile (with `version` and `dead` moved
+    /// on by compactions).
     pub fn frozen(&self) -> Result<Option<Frozen>> {
         self.check_serving()?;
         let schema = &self.base.schema();
@@ -218,11 +222,11 @@ impl Table {
         deleted
     }
 
-    /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns. Snapshots taken before stay
-    /// exact.
+    /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns.
+    /// Snapshots taken before stay exact.
     ///
-    /// Errors: [`Error::Stale`] when another version was installed since, or a tablet was split: stage again. [`Error::WrongCursor`] for one
-    /// that the tablets have not applied yet.
+    /// Errors: [`Error::Stale`] when another version was installed since, or a tablet was split: stage again.
+    /// [`Error::WrongCursor`] for one that the tablets have not applied yet.
     pub fn install(&self, staged: Staged) -> Result<()> {
         let foreign = || Error::Unsupported { engine: "table", operation: "install what it did not stage" };
         let prepared = staged.payload.downcast::<Prepared>().map_err(|_| foreign())?;

@@ -81,8 +81,8 @@ pub enum Error {
         /// The tablet that had the keys.
         tablet: TabletId,
     },
-    /// Entries that are in the rows here are not what the leader, or this replica before a restart, made of them. The rows are not what
-    /// was acknowledged.
+    /// Entries that are in the rows here are not what the leader, or this replica before a restart, made of them. The
+    /// rows are not what was acknowledged.
     #[error("tablet {tablet} holds other rows than its log: entries {} to {upto} came to something else", after.next())]
     Diverged {
         /// The tablet.

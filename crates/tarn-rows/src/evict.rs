@@ -1,8 +1,9 @@
-//! Which rows may leave the row space? Live ones that the lake holds and that are old enough, and tombstones whose key the lake has forgotten.
+//! Which rows may leave the row space? Live ones that the lake holds and that are old enough, and tombstones whose key
+//! the lake has forgotten.
 //!
-//! How old a row is: see `evictions.rs`. An eviction is a delete in the engine and nothing else: it moves no position and hides
-//! nothing. It is not logged: each replica evicts when it likes, and a crash may bring evicted rows back. That does no harm, since what is in the
-//! log was decided before.
+//! How old a row is: see `evictions.rs`. An eviction is a delete in the engine and nothing else: it moves no position
+//! and hides nothing. It is not logged: each replica evicts when it likes, and a crash may bring evicted rows back.
+//! That does no harm, since what is in the log was decided before.
 
 use bytes::Bytes;
 use tarn_types::{Address, RowKind, SeqNo, StoredRow};
@@ -37,10 +38,10 @@ struct Candidate {
 }
 
 impl Table {
-    /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and tombstones delivered at any
-    /// time. Rows delivered before the table was opened count as old. Looks at about `budget` rows, then answers; the next call goes
-    /// on, tablet by tablet. Writers of the tablet wait for one step of a few hundred keys at most. Not durable before the next flush, and
-    /// need not be.
+    /// Removes live rows delivered at or before `delivered_before_ms` (milliseconds since 1970) from the row space, and
+    /// tombstones delivered at any time. Rows delivered before the table was opened count as old. Looks at about
+    /// `budget` rows, then answers; the next call goes on, tablet by tablet. Writers of the tablet wait for one step of
+    /// a few hundred keys at most. Not durable before the next flush, and need not be.
     pub fn evict(&self, delivered_before_ms: i64, budget: usize) -> Result<EvictReport> {
         self.pass(budget, |tablet, budget| {
             let old = tablet.writer.lock().evictions.delivered_before(delivered_before_ms);
@@ -48,8 +49,8 @@ impl Table {
         })
     }
 
-    /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever. Looks at the keys that deliveries deleted since the
-    /// table was opened; once after that, at all rows.
+    /// [`Table::evict`] of tombstones alone: for tables whose rows stay hot for ever. Looks at the keys that deliveries
+    /// deleted since the table was opened; once after that, at all rows.
     pub fn remove_tombstones(&self, budget: usize) -> Result<EvictReport> {
         self.pass(budget, |tablet, budget| tablet.remove_tombstones(budget))
     }

@@ -1,7 +1,7 @@
 //! How old are delivered rows, where does the next eviction go on, and which tombstones wait for it?
 //!
-//! A row's age is not stored; what is known is when each delivery of the tablet was installed: a row at or below its cursor is at least that
-//! old. Deliveries before the last restart count as old.
+//! A row's age is not stored; what is known is when each delivery of the tablet was installed: a row at or below its
+//! cursor is at least that old. Deliveries before the last restart count as old.
 
 use tarn_types::SeqNo;
 

@@ -1,9 +1,10 @@
 //! Which rows of the lake do recent rows supersede? One list per installed version, extended as far as somebody asks.
 //!
-//! While a version is installed (its epoch) no address changes, so the address of a changed key can be looked up once for all readers. Keys of
-//! a tablet have an order of first change within a epoch: the frozen generations', oldest first, then the active one's. A snapshot that stands at key *n* wants
-//! the addresses of the keys before *n*. The list holds (arrival, file, row) ascending by arrival, and the bitmaps of all of it; a
-//! snapshot behind the list's end gets a copy of the bitmaps without the rest.
+//! While a version is installed (its epoch) no address changes, so the address of a changed key can be looked up once
+//! for all readers. Keys of a tablet have an order of first change within a epoch: the frozen generations', oldest
+//! first, then the active one's. A snapshot that stands at key *n* wants the addresses of the keys before *n*. The list
+//! holds (arrival, file, row) ascending by arrival, and the bitmaps of all of it; a snapshot behind the list's end gets
+//! a copy of the bitmaps without the rest.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -80,7 +81,8 @@ impl VersionEpoch {
         Self { version, range, has_addresses, list: Mutex::default() }
     }
 
-    /// How many different keys of the tablet generations have; of the only one, those of a tablet that was split off from it too.
+    /// How many different keys of the tablet generations have; of the only one, those of a tablet that was split off
+    /// from it too.
     pub(crate) fn n_keys(&self, views: &[RowsView]) -> u64 {
         if let [only] = views {
             return only.n_keys as u64;

@@ -13,8 +13,8 @@
 //!            'o'                               -> owner: 1 u8 | id of the data folder, 16 bytes
 //! ```
 //!
-//! Engine keys begin with their table, big-endian; tables begin at 1, so markers share the space with nobody. The layout is
-//! described in `docs/formats/rows.md`.
+//! Engine keys begin with their table, big-endian; tables begin at 1, so markers share the space with nobody. The
+//! layout is described in `docs/formats/rows.md`.
 
 use std::ops::Range;
 
@@ -85,7 +85,8 @@ pub(crate) fn decode_applied(key: &[u8], bytes: &[u8]) -> Result<Audit> {
     reader.finish(Audit { after, upto, digest })
 }
 
-/// Where the digest of the entries between the last two freezes lies in the meta space; its value is as [`encode_applied`]'s.
+/// Where the digest of the entries between the last two freezes lies in the meta space; its value is as
+/// [`encode_applied`]'s.
 pub(crate) fn audit_key(tablet: TabletId) -> [u8; 5] {
     tagged(b'f', tablet.0)
 }

@@ -1,9 +1,10 @@
 //! Here is a key: give me the row. The hot side of tables: engines, tablets, recent rows, addresses, the change log.
 //!
-//! - [`Engine`]: ordered bytes with snapshots and no log of their own; [`RocksEngine`] on disk, [`MemoryEngine`] in tests,
-//!   [`contract`] for both.
-//! - [`Table`]: decides what batches come to, applies committed entries, serves keys and [`HotSnapshot`]s, hands recent rows to a delivery
-//!   ([`Table::frozen`], [`Table::install`]), evicts what the lake holds, comes back from the log after a crash.
+//! - [`Engine`]: ordered bytes with snapshots and no log of their own; [`RocksEngine`] on disk, [`MemoryEngine`] in
+//!   tests, [`contract`] for both.
+//! - [`Table`]: decides what batches come to, applies committed entries, serves keys and [`HotSnapshot`]s, hands recent
+//!   rows to a delivery ([`Table::frozen`], [`Table::install`]), evicts what the lake holds, comes back from the log
+//!   after a crash.
 //! - [`Changes`]: the table's [`tarn_feed::ChangeLog`].
 //!
 //! Who keeps the log, who agrees on its entries and what a lake file is are other rooms' business.

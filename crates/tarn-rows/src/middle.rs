@@ -1,7 +1,7 @@
 //! Has a tablet grown too large, and where would it be split?
 //!
-//! Both are told by what the engine knows of its files: an estimate of the bytes that lie in a range of keys. The middle is found byte by byte,
-//! as a word is found in a dictionary; nothing is read but three keys.
+//! Both are told by what the engine knows of its files: an estimate of the bytes that lie in a range of keys. The
+//! middle is found byte by byte, as a word is found in a dictionary; nothing is read but three keys.
 
 use std::ops::Range;
 
@@ -19,15 +19,16 @@ const PRECISION: u64 = 64;
 const MAX_PREFIX_BYTES: usize = 64;
 
 impl Table {
-    /// About how many bytes of the row engine's files a tablet's rows take: what was not flushed does not count, what was overwritten may.
-    /// A table that only appends has no rows there. Cost: reads of index blocks.
+    /// About how many bytes of the row engine's files a tablet's rows take: what was not flushed does not count, what
+    /// was overwritten may. A table that only appends has no rows there. Cost: reads of index blocks.
     pub fn rows_bytes(&self, tablet: TabletId) -> Result<u64> {
         let range = self.tablet(tablet)?.shared.read().range.clone();
         self.base.engine.range_bytes(Space::Rows, &range.start..&range.end)
     }
 
-    /// A place to split a tablet at so that its halves are about equal, in bytes of files: where a partition begins, of a hashed table a token.
-    /// `None`: it has one partition alone, or none. Cost: some hundred estimates, three keys read.
+    /// A place to split a tablet at so that its halves are about equal, in bytes of files: where a partition begins, of
+    /// a hashed table a token. `None`: it has one partition alone, or none. Cost: some hundred estimates, three keys
+    /// read.
     pub fn middle_of(&self, tablet: TabletId) -> Result<Option<Vec<u8>>> {
         let range = self.tablet(tablet)?.shared.read().range.clone();
         let probe = middle(&*self.base.engine, &range)?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The memory that recent rows take, their index included, of all tables that were opened with it, until they are freed.
+/// The memory that recent rows take, their index included, of all tables that were opened with it, until they are
+/// freed.
 #[derive(Debug, Default)]
 pub struct RecentBytes(AtomicU64);
 

@@ -1,8 +1,9 @@
 //! What of the log is not in the engine or not in the lake? The way from a restart to serving.
 //!
-//! Entries after the installed position come in order per tablet. Those that the engine lost are written again. All of them mark their keys; at
-//! the end a marked key is recent if the engine's row of it is newer than the installed position, in the generation of the freeze after it.
-//! What entries come to is held against what the engine says it was made of.
+//! Entries after the installed position come in order per tablet. Those that the engine lost are written again. All of
+//! them mark their keys; at the end a marked key is recent if the engine's row of it is newer than the installed
+//! position, in the generation of the freeze after it. What entries come to is held against what the engine says it was
+//! made of.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +21,9 @@ use crate::writer::{FrozenGeneration, Replay, Writer};
 const READ_KEYS: usize = 1024;
 
 impl Table {
-    /// Takes an entry of a tablet's log at start, in order per tablet, beginning after [`Table::replayed_up_to`] (earlier ones are skipped).
-    /// A tablet that was split off comes after the one it comes from, and may come to be only here.
+    /// Takes an entry of a tablet's log at start, in order per tablet, beginning after [`Table::replayed_up_to`]
+    /// (earlier ones are skipped). A tablet that was split off comes after the one it comes from, and may come to be
+    /// only here.
     ///
     /// Errors: [`Error::Diverged`] when the engine has other rows than its log.
     pub fn replay(&self, tablet: TabletId, seqno: SeqNo, entry: &Entry) -> Result<()> {

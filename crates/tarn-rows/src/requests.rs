@@ -1,16 +1,17 @@
 //! Was this request made before, and what came of it then?
 //!
-//! A tablet keeps the outcome of each request that an entry of its log names, for as many entries as [`KEPT_ENTRIES`] says, then forgets it. It is
-//! written in the entry's own batch, so whatever a crash leaves has both or neither, and the log brings both back. A split gives the new
-//! tablet the same outcomes.
+//! A tablet keeps the outcome of each request that an entry of its log names, for as many entries as [`KEPT_ENTRIES`]
+//! says, then forgets it. It is written in the entry's own batch, so whatever a crash leaves has both or neither, and
+//! the log brings both back. A split gives the new tablet the same outcomes.
 //!
 //! ```text
 //! meta  'd' | origin | sequence | tablet -> the entry that it was, and its outcome      found by its name, whatever tablet has it
 //!       'q' | tablet | seqno             -> origin, sequence                            the same by age: what is to be forgotten
 //! ```
 //!
-//! What is too old is not answered, whether it is deleted already or not: how long an outcome is kept depends on the log alone. Deleting is done by whoever
-//! writes an entry with a name, a few at a time, and by freezes. `docs/formats/rows.md` has the bytes.
+//! What is too old is not answered, whether it is deleted already or not: how long an outcome is kept depends on the
+//! log alone. Deleting is done by whoever writes an entry with a name, a few at a time, and by freezes.
+//! `docs/formats/rows.md` has the bytes.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ const FORGOTTEN_BY_ENTRY: usize = 8;
 /// How many a freeze forgets at most.
 const FORGOTTEN_BY_FREEZE: usize = 4096;
 
-/// What a request came to when it was made; `None`: it was not, or is forgotten. Of an entry that is not applied nothing is known.
+/// What a request came to when it was made; `None`: it was not, or is forgotten. Of an entry that is not applied
+/// nothing is known.
 ///
 /// Cost: one short scan.
 /// Errors: `Corrupt`.

@@ -1,10 +1,10 @@
 //! What does a batch come to, given what is there and what is under way? Reads, decides, writes nothing.
 //!
-//! The leader of a tablet asks this before the log: so every batch is decided against all those before it, applied or not, and the log
-//! holds what happened, not what was asked. In two steps: [`Table::look_up`] reads the rows, at any time before; [`Table::resolve`] decides,
-//! under the lock by which the batch gets its place, with what was applied or submitted since. A plain Put needs no reading. For everything
-//! else the key's state is read once for the whole batch, in key order, and then followed through the batch, so that a later mutation sees
-//! an earlier one.
+//! The leader of a tablet asks this before the log: so every batch is decided against all those before it, applied or
+//! not, and the log holds what happened, not what was asked. In two steps: [`Table::look_up`] reads the rows, at any
+//! time before; [`Table::resolve`] decides, under the lock by which the batch gets its place, with what was applied or
+//! submitted since. A plain Put needs no reading. For everything else the key's state is read once for the whole batch,
+//! in key order, and then followed through the batch, so that a later mutation sees an earlier one.
 
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
@@ -26,17 +26,20 @@ pub enum Outcome {
         /// Puts, inserted rows, and patched or deleted rows that were there.
         affected: u64,
     },
-    /// A guard failed, or the table cannot take such a mutation: nothing of the batch happened. Read again and propose anew.
+    /// A guard failed, or the table cannot take such a mutation: nothing of the batch happened. Read again and propose
+    /// anew.
     Conflict {
         /// The key whose guard failed.
         key: Vec<u8>,
     },
-    /// A row that was to be created is there, in the rows or in the lake, or the batch creates it twice: nothing of the batch happened.
+    /// A row that was to be created is there, in the rows or in the lake, or the batch creates it twice: nothing of the
+    /// batch happened.
     Exists {
         /// The key of the row.
         key: Vec<u8>,
     },
-    /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put guarded with its seqno.
+    /// A patched row lies in the lake alone: nothing of the batch happened. Read it there, and propose a whole Put
+    /// guarded with its seqno.
     NeedsBase {
         /// The key of the row.
         key: Vec<u8>,
@@ -92,7 +95,8 @@ impl From<Coming> for State {
 }
 
 impl Table {
-    /// Reads what is there at the keys of a batch for `tablet`, where something depends on it. `since`: an entry of it that was applied before.
+    /// Reads what is there at the keys of a batch for `tablet`, where something depends on it. `since`: an entry of it
+    /// that was applied before.
     ///
     /// Cost: one read of the engine for all keys that something is asked of; none for plain rows.
     pub fn look_up<'a>(&self, tablet: TabletId, batch: &'a MutationBatch, since: SeqNo) -> Result<Known<'a>> {
@@ -108,11 +112,12 @@ impl Table {
         Ok(Known { tablet, batch, depends })
     }
 
-    /// Decides a batch that would be entry `seqno` of its tablet, behind all those that are applied or in `under_way`. Answers what becomes
-    /// of it, and what to log; `None`: nothing is changed, and nothing is logged.
+    /// Decides a batch that would be entry `seqno` of its tablet, behind all those that are applied or in `under_way`.
+    /// Answers what becomes of it, and what to log; `None`: nothing is changed, and nothing is logged.
     ///
     /// Cost: no read, unless so much was applied since [`Table::look_up`] that `under_way` does not tell it any more.
-    /// Errors: [`Error::Elsewhere`] for keys that are another tablet's, or will be by a split that is under way: cut the batch anew.
+    /// Errors: [`Error::Elsewhere`] for keys that are another tablet's, or will be by a split that is under way: cut
+    /// the batch anew.
     pub fn resolve(&self, seqno: SeqNo, known: Known<'_>, under_way: &UnderWay) -> Result<(Outcome, Option<Effects>)> {
         let Known { tablet, batch, depends } = known;
         self.check_range(tablet, batch, under_way)?;
@@ -185,7 +190,8 @@ impl Table {
         if is_inside { Ok(()) } else { elsewhere() }
     }
 
-    /// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it through.
+    /// A table that only appends takes plain rows alone. Anything else is refused here only if a front door let it
+    /// through.
     fn resolve_appended(&self, batch: &MutationBatch) -> Result<(Outcome, Option<Effects>)> {
         let mut effects = EffectsBuilder::new(&self.base.schema());
         for mutation in batch.iter() {

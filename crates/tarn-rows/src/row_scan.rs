@@ -1,4 +1,5 @@
-//! Which rows have the keys of a range, in their order or against it? Rows of the engine; of rows that were evicted, where they are.
+//! Which rows have the keys of a range, in their order or against it? Rows of the engine; of rows that were evicted,
+//! where they are.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -43,7 +44,8 @@ pub struct RangeOfRows {
     pub projection: Option<Vec<usize>>,
     /// Whether `__seqno` is wanted, as the last column.
     pub with_seqno: bool,
-    /// So many rows has the first batch, at least one; of wide and of evicted rows fewer. Each later one may be twice as long as the one before.
+    /// So many rows has the first batch, at least one; of wide and of evicted rows fewer. Each later one may be twice
+    /// as long as the one before.
     pub batch_rows: usize,
 }
 

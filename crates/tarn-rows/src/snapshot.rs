@@ -1,4 +1,5 @@
-//! What did the table hold at one position? Recent rows, which lake rows they hide, and the engine's rows: all of one moment.
+//! What did the table hold at one position? Recent rows, which lake rows they hide, and the engine's rows: all of one
+//! moment.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -100,8 +101,8 @@ impl HotSnapshot {
         self.tablets.iter().flat_map(|tablet| &tablet.recent)
     }
 
-    /// The live recent rows in the storage schema, projected, `__seqno` last when asked for; in no order, no batch empty. Rows that
-    /// came one by one are decoded by the first reader and kept.
+    /// The live recent rows in the storage schema, projected, `__seqno` last when asked for; in no order, no batch
+    /// empty. Rows that came one by one are decoded by the first reader and kept.
     pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
         let mut rows = Vec::new();
         for view in self.recent_views() {
@@ -110,8 +111,8 @@ impl HotSnapshot {
         Ok(rows)
     }
 
-    /// The rows of [`HotSnapshot::version`]'s files that recent changes supersede or delete, exact for this position. Addresses are read once per
-    /// changed key and version, by whoever asks first.
+    /// The rows of [`HotSnapshot::version`]'s files that recent changes supersede or delete, exact for this position.
+    /// Addresses are read once per changed key and version, by whoever asks first.
     pub fn hidden(&self) -> Result<Arc<Bitmaps>> {
         if let Some(hidden) = self.hidden.get() {
             return Ok(Arc::clone(hidden));
@@ -133,8 +134,9 @@ impl HotSnapshot {
         lookup(tablet.engine.get(Space::Rows, key)?, || tablet.engine.get(Space::Addresses, key))
     }
 
-    /// Where the rows of keys lie in [`HotSnapshot::version`]'s files, whether the engine has them too or not: what a change of these keys would
-    /// hide. In no order; nothing of keys that have none there. Keys cost least when they ascend.
+    /// Where the rows of keys lie in [`HotSnapshot::version`]'s files, whether the engine has them too or not: what a
+    /// change of these keys would hide. In no order; nothing of keys that have none there. Keys cost least when they
+    /// ascend.
     pub fn addresses<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<Address>> {
         keyed(&self.schema)?;
         let mut found = Vec::new();

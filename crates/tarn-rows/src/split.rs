@@ -1,12 +1,13 @@
 //! How does one tablet become two? Its range ends at a key, and a new tablet has the rest: no key is rewritten.
 //!
-//! A split is an entry of the parent's log, so every replica does it at the same place. It writes what the two tablets are, with the
-//! applied position, in one batch. The recent rows so far are frozen as by a freeze, and both tablets have the frozen generations: the same
-//! rows and index, each with the bitmaps of its own live rows. So nobody waits for rows to be copied: the cost is one look at each recent key.
+//! A split is an entry of the parent's log, so every replica does it at the same place. It writes what the two tablets
+//! are, with the applied position, in one batch. The recent rows so far are frozen as by a freeze, and both tablets
+//! have the frozen generations: the same rows and index, each with the bitmaps of its own live rows. So nobody waits
+//! for rows to be copied: the cost is one look at each recent key.
 //!
-//! The new tablet's own log begins behind the entry. What it has from before, and is not delivered, is in the parent's log: until a delivery
-//! beyond the split is installed, that log is kept ([`Table::replayed_up_to`]), a restart takes it from there, and the new tablet is not split
-//! again.
+//! The new tablet's own log begins behind the entry. What it has from before, and is not delivered, is in the parent's
+//! log: until a delivery beyond the split is installed, that log is kept ([`Table::replayed_up_to`]), a restart takes
+//! it from there, and the new tablet is not split again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::writer::{FrozenGeneration, Writer};
 impl Table {
     /// What to propose, so that the table is split at `at`: the tablet whose log it belongs to, and the entry.
     ///
-    /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet begins or no key of the
-    /// table, or when all ids of the table are taken.
+    /// Errors: [`Error::Unborn`] for a tablet whose own birth is not delivered; `Usage` when `at` is where a tablet
+    /// begins or no key of the table, or when all ids of the table are taken.
     pub fn plan_split(&self, at: &[u8]) -> Result<(TabletId, Split)> {
         let (schema, tablets) = (&self.base.schema(), self.tablets());
         let ids = schema.tablet_ids();

@@ -1,7 +1,8 @@
 //! One table on this node: the sum of its tablets here.
 //!
-//! What is asked of a key goes to the tablet that has it; a snapshot takes all tablets at one moment. The set of tablets changes when one
-//! is split (`split.rs`). Locks, in the order they are taken: `tablets`, then those of the tablets (`tablet.rs`), in the order of their keys.
+//! What is asked of a key goes to the tablet that has it; a snapshot takes all tablets at one moment. The set of
+//! tablets changes when one is split (`split.rs`). Locks, in the order they are taken: `tablets`, then those of the
+//! tablets (`tablet.rs`), in the order of their keys.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -38,8 +39,9 @@ impl Tablets {
         self.all.iter().find(|tablet| tablet.id == id)
     }
 
-    /// Up to which entry the log of `of` has what a tablet had before it was split off from that one, or from one that was, and has not
-    /// installed; `None`: nothing. A replica that is behind with installing may have to take it from there.
+    /// Up to which entry the log of `of` has what a tablet had before it was split off from that one, or from one that
+    /// was, and has not installed; `None`: nothing. A replica that is behind with installing may have to take it from
+    /// there.
     ///
     /// Asked for each entry of a replay: of most tablets all is installed, and their parents are not looked for.
     pub(crate) fn inherited(&self, tablet: &Tablet, of: TabletId) -> Option<SeqNo> {
@@ -58,8 +60,9 @@ impl Tablets {
 }
 
 impl Table {
-    /// Opens a table: reads what tablets it has, what is installed and what each has applied. Then [`Table::replay`] the entries after the
-    /// installed cursor, install what a crash left undelivered, and [`Table::finish_replay`]: only then does it serve.
+    /// Opens a table: reads what tablets it has, what is installed and what each has applied. Then [`Table::replay`]
+    /// the entries after the installed cursor, install what a crash left undelivered, and [`Table::finish_replay`]:
+    /// only then does it serve.
     pub fn open(engine: Arc<dyn Engine>, schema: Arc<TableSchema>, clock: Arc<dyn Clock>) -> Result<Self> {
         Self::open_tuned(engine, schema, clock, Tuning::default(), Arc::default())
     }
@@ -89,9 +92,10 @@ impl Table {
         self.base.schema()
     }
 
-    /// The table is defined so from now on. Its id, its key and whether it only appends stay; whoever holds a snapshot keeps what he had.
-    /// Where rows are others afterwards, in their columns or in what may be NULL, nothing may wait for a delivery: recent rows are as they
-    /// were written. The caller keeps writers out. Nothing is durable here: the metastore knows.
+    /// The table is defined so from now on. Its id, its key and whether it only appends stay; whoever holds a snapshot
+    /// keeps what he had. Where rows are others afterwards, in their columns or in what may be NULL, nothing may wait
+    /// for a delivery: recent rows are as they were written. The caller keeps writers out. Nothing is durable here: the
+    /// metastore knows.
     ///
     /// # Errors
     /// [`Error::Undelivered`].
@@ -130,8 +134,8 @@ impl Table {
         Arc::clone(&self.tablets.read().map)
     }
 
-    /// The tablet that one was split off from, and the entry that did; what came before it is in that one's log. `None`: the table began
-    /// with it.
+    /// The tablet that one was split off from, and the entry that did; what came before it is in that one's log.
+    /// `None`: the table began with it.
     #[must_use]
     pub fn born(&self, tablet: TabletId) -> Option<(TabletId, SeqNo)> {
         let born = self.tablets.read().get(tablet)?.born?;
@@ -158,8 +162,8 @@ impl Table {
         self.tablets.read().get(tablet).map_or(SeqNo::ZERO, |tablet| tablet.durable())
     }
 
-    /// Up to which entry a tablet's log is in no replay: it is installed, and so is what tablets that were split off had before. The log of a
-    /// tablet that was itself split off begins with that.
+    /// Up to which entry a tablet's log is in no replay: it is installed, and so is what tablets that were split off
+    /// had before. The log of a tablet that was itself split off begins with that.
     #[must_use]
     pub fn replayed_up_to(&self, tablet: TabletId) -> SeqNo {
         let tablets = self.tablets.read();
@@ -181,8 +185,8 @@ impl Table {
         writer.auditor.before
     }
 
-    /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order; those of several are
-    /// applied beside each other. An error leaves the tablet where it was.
+    /// Applies a committed entry; visible when it returns, durable in the log alone. Entries of a tablet come in order;
+    /// those of several are applied beside each other. An error leaves the tablet where it was.
     ///
     /// Errors: [`Error::OutOfOrder`]; `Corrupt` for an entry with a key of another tablet; the engine's.
     pub fn apply(&self, tablet: TabletId, seqno: SeqNo, entry: &Entry) -> Result<()> {
@@ -231,10 +235,11 @@ impl Table {
         self.view(&tablets, &shared)
     }
 
-    /// Views of several tables, all of one moment, in the order of `tables`: what one shows was published before what none shows.
+    /// Views of several tables, all of one moment, in the order of `tables`: what one shows was published before what
+    /// none shows.
     pub fn snapshot_all(tables: &[&Table]) -> Result<Vec<Arc<HotSnapshot>>> {
-        // Nothing is published while all are locked. Each once, and everybody in the same order: a lock that is wanted by a writer is
-        // not given to another reader.
+        // Nothing is published while all are locked. Each once, and everybody in the same order: a lock that is wanted
+        // by a writer is not given to another reader.
         let by_id: BTreeMap<TableId, &Table> = tables.iter().map(|table| (table.base.id, *table)).collect();
         let tablets: Vec<_> = by_id.values().map(|table| table.tablets.read()).collect();
         let locked: Vec<_> = tablets.iter().map(|tablets| tablets.read()).collect();
@@ -276,8 +281,8 @@ impl Table {
         in_use.min().unwrap_or_default()
     }
 
-    /// Looks up what recent rows hide, so that the next query finds it done: for a background task, now and then. Every changed key costs
-    /// one read once; nothing is read twice.
+    /// Looks up what recent rows hide, so that the next query finds it done: for a background task, now and then. Every
+    /// changed key costs one read once; nothing is read twice.
     pub fn look_up_hidden(&self) -> Result<()> {
         self.snapshot()?.hidden().map(drop)
     }
@@ -307,8 +312,8 @@ impl Table {
         self.tablets.read().all.iter().map(|tablet| tablet.recent_bytes()).sum()
     }
 
-    /// Makes everything applied so far durable. All tables of the engine are written out by it, but only this one takes note:
-    /// for several tables use [`Table::begin_flush`].
+    /// Makes everything applied so far durable. All tables of the engine are written out by it, but only this one takes
+    /// note: for several tables use [`Table::begin_flush`].
     pub fn flush(&self) -> Result<()> {
         let flush = self.begin_flush();
         self.base.engine.flush()?;
@@ -332,7 +337,8 @@ impl Table {
         }
     }
 
-    /// Deletes everything the engine holds of the table, durable once the engine is flushed. The table serves nobody any more.
+    /// Deletes everything the engine holds of the table, durable once the engine is flushed. The table serves nobody
+    /// any more.
     pub fn drop_data(&self) -> Result<()> {
         self.base.serving.store(false, Ordering::Release);
         for tablet in &self.tablets().all {

@@ -4,13 +4,14 @@
 //! apply ──> engine (rows + applied seqno, one batch) ──> recent rows ──> visible
 //! ```
 //!
-//! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a tablet are serial, those
-//! of several go on beside each other. `shared` is what readers see; it is held for writing only to publish what was prepared, so a snapshot
-//! waits for nobody's disk and for no bulk batch. While the engine is being written, readers get an engine snapshot from just before
-//! (`Shared::before_write`), so that rows, recent rows and position are of one moment.
+//! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a
+//! tablet are serial, those of several go on beside each other. `shared` is what readers see; it is held for writing
+//! only to publish what was prepared, so a snapshot waits for nobody's disk and for no bulk batch. While the engine is
+//! being written, readers get an engine snapshot from just before (`Shared::before_write`), so that rows, recent rows
+//! and position are of one moment.
 //!
-//! Entries of the log are effects, decided before they got there (`resolve.rs`): applying one reads nothing, so a replay, or a replica that
-//! evicts at other times, ends in the same state.
+//! Entries of the log are effects, decided before they got there (`resolve.rs`): applying one reads nothing, so a
+//! replay, or a replica that evicts at other times, ends in the same state.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,7 +35,8 @@ use crate::recent_bytes::{RecentBytes, Reservation};
 use crate::requests::{KEPT_ENTRIES, Requests};
 use crate::writer::{FrozenGeneration, Replay, Writer};
 
-/// Sizes of the pieces that recent rows are kept in, and how long outcomes of requests are. The defaults are right; tests take small ones.
+/// Sizes of the pieces that recent rows are kept in, and how long outcomes of requests are. The defaults are right;
+/// tests take small ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// A columnar batch of at least this many rows becomes a piece as it is.
@@ -116,8 +118,8 @@ pub(crate) struct Shared {
     pub(crate) recent: Vec<RowsView>,
     /// Invariant: what `recent` takes ([`Shared::measure`]).
     pub(crate) reservation: Reservation,
-    /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen, or a restart has lost
-    /// which rows were superseded since.
+    /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen,
+    /// or a restart has lost which rows were superseded since.
     pub(crate) at_freeze: Option<(SeqNo, Vec<RowsView>)>,
     /// There while the engine is being written.
     pub(crate) before_write: Option<Arc<dyn EngineSnapshot>>,
@@ -197,15 +199,16 @@ impl Tablet {
         Ok(())
     }
 
-    /// Writes effects to the engine, the applied position in the same batch. The writer's lock is held; readers go on seeing the moment before
-    /// until somebody publishes.
+    /// Writes effects to the engine, the applied position in the same batch. The writer's lock is held; readers go on
+    /// seeing the moment before until somebody publishes.
     pub(crate) fn write_effects(&self, audited: &Auditor, seqno: SeqNo, effects: &Effects) -> Result<()> {
         let mut writes = WriteBatch::with_capacity(effects.len() + 1, effects.size_bytes() + effects.len() * 32 + 64);
         self.put_effects(&mut writes, seqno, effects)?;
         self.write(audited, writes)
     }
 
-    /// As [`Tablet::write_effects`], with what came of the request that they are. Answers what is known of requests then.
+    /// As [`Tablet::write_effects`], with what came of the request that they are. Answers what is known of requests
+    /// then.
     pub(crate) fn write_named(
         &self,
         writer: &Writer,
@@ -388,7 +391,8 @@ impl Shared {
         self.recent.iter().map(|view| view.size_bytes).sum()
     }
 
-    /// Another lake version is installed, or another range is the tablet's: what rows hide is found anew. Snapshots keep what they took.
+    /// Another lake version is installed, or another range is the tablet's: what rows hide is found anew. Snapshots
+    /// keep what they took.
     pub(crate) fn begin_epoch(&mut self, version: Version, has_addresses: bool) {
         let epoch = Arc::new(VersionEpoch::new(version, Arc::clone(&self.range), has_addresses));
         let ended = std::mem::replace(&mut self.epoch, epoch);

@@ -1,8 +1,8 @@
 //! How do entries of several tablets, of one table or of many, take effect at one moment?
 //!
-//! They are written to the engine as one batch and shown to readers while all of their tablets are locked: a reader of any kind, of one key or of
-//! a snapshot, sees all of them or none. A restart needs nothing of this: the log has them all or none, and nobody reads before
-//! it is replayed.
+//! They are written to the engine as one batch and shown to readers while all of their tablets are locked: a reader of
+//! any kind, of one key or of a snapshot, sees all of them or none. A restart needs nothing of this: the log has them
+//! all or none, and nobody reads before it is replayed.
 //!
 //! Locks are taken in the order of tables and keys, which is the order in which [`Table::snapshot_all`] takes them.
 
@@ -62,8 +62,8 @@ impl<'a> Does<'a> {
     }
 }
 
-/// Applies committed entries of different tablets; visible at one moment before it returns, durable in the log alone. All tables must be of one
-/// engine.
+/// Applies committed entries of different tablets; visible at one moment before it returns, durable in the log alone.
+/// All tables must be of one engine.
 ///
 /// # Errors
 /// As [`Table::apply`]; an error leaves all tablets where they were.

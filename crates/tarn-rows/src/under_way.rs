@@ -1,7 +1,8 @@
 //! What will be there? The entries of a tablet that are in its log and not yet in its rows, and the last ones that are.
 //!
-//! Whoever decides a batch looks here: an entry that is behind another of the same log stands or falls with it. The rows are read before the
-//! lock is taken by which batches get their place; what was applied between the two is still here.
+//! Whoever decides a batch looks here: an entry that is behind another of the same log stands or falls with it. The
+//! rows are read before the lock is taken by which batches get their place; what was applied between the two is still
+//! here.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;

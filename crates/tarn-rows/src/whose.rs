@@ -1,5 +1,5 @@
-//! Whose rows are in an engine, of which tables, and how far are they? To be asked before a table is opened: an engine that belongs
-//! elsewhere, or is of another time than log and lake, must be told before anything is changed.
+//! Whose rows are in an engine, of which tables, and how far are they? To be asked before a table is opened: an engine
+//! that belongs elsewhere, or is of another time than log and lake, must be told before anything is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -116,8 +116,8 @@ pub fn set_owner(engine: &dyn Engine, owner: [u8; 16]) -> Result<()> {
     engine.flush()
 }
 
-/// Tables that have rows or addresses here and are not among `known`, with their tablets. Cost: two reads for each tablet that was ever
-/// opened.
+/// Tables that have rows or addresses here and are not among `known`, with their tablets. Cost: two reads for each
+/// tablet that was ever opened.
 pub fn tables_beside(
     engine: &dyn Engine,
     known: &dyn Fn(TableId) -> bool,

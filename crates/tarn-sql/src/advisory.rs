@@ -1,7 +1,9 @@
-//! What are advisory locks? Numbers that sessions of a node lock, and that mean nothing to it: migration tools and schedulers agree by them
-//! on who goes first. As in PostgreSQL they are a session's or a transaction's, shared or not, and a session may take one more than once.
+//! What are advisory locks? Numbers that sessions of a node lock, and that mean nothing to it: migration tools and
+//! schedulers agree by them on who goes first. As in PostgreSQL they are a session's or a transaction's, shared or not,
+//! and a session may take one more than once.
 //!
-//! They are in memory, of this node alone, and end with their session. Who would wait for itself by way of others is told so (40P01).
+//! They are in memory, of this node alone, and end with their session. Who would wait for itself by way of others is
+//! told so (40P01).
 
 use std::collections::HashMap;
 use std::sync::Arc;

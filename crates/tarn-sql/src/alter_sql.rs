@@ -120,8 +120,8 @@ impl Alter {
         }
     }
 
-    /// Whether it is no part of a transaction, as all rows are written anew for it: `ADD PRIMARY KEY`, and most of `TYPE`. The others are held until
-    /// COMMIT.
+    /// Whether it is no part of a transaction, as all rows are written anew for it: `ADD PRIMARY KEY`, and most of
+    /// `TYPE`. The others are held until COMMIT.
     pub fn acts_at_once(&self) -> bool {
         let Change::Actions(actions) = &self.change else { return false };
         actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_) | Action::SetType { .. }))

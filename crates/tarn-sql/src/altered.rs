@@ -1,9 +1,9 @@
-//! Which tables does a transaction see otherwise than everybody? Those that it altered: by their new names, with their new columns, until it
-//! commits.
+//! Which tables does a transaction see otherwise than everybody? Those that it altered: by their new names, with their
+//! new columns, until it commits.
 //!
-//! They are a part of what a session has to itself (`temporary.rs`): what undoes the transaction, or goes back to a savepoint, goes back to
-//! the ones that there were. Nothing of them is in the catalog, the metastore or the log before COMMIT, which defines all of them and writes
-//! the transaction's rows as one (`tarn_node::alter_at_commit`).
+//! They are a part of what a session has to itself (`temporary.rs`): what undoes the transaction, or goes back to a
+//! savepoint, goes back to the ones that there were. Nothing of them is in the catalog, the metastore or the log before
+//! COMMIT, which defines all of them and writes the transaction's rows as one (`tarn_node::alter_at_commit`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

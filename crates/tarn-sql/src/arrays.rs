@@ -1,8 +1,8 @@
-//! How is an array read that a client sends, as `{1,NULL,"a b"}` or in the binary form? Into its elements, which are read as values
-//! of their type.
+//! How is an array read that a client sends, as `{1,NULL,"a b"}` or in the binary form? Into its elements, which are
+//! read as values of their type.
 //!
-//! Arrays are of one dimension that begins at 1, as those of the engine; others are refused by name. Source: PostgreSQL 16,
-//! "Arrays", section "Array Input and Output Syntax"; its `array_recv`. `nested.rs` writes what is read here.
+//! Arrays are of one dimension that begins at 1, as those of the engine; others are refused by name. Source: PostgreSQL
+//! 16, "Arrays", section "Array Input and Output Syntax"; its `array_recv`. `nested.rs` writes what is read here.
 
 use std::borrow::Cow;
 
@@ -29,8 +29,8 @@ pub fn elements_of_text(text: &str) -> Result<Vec<Option<Cow<'_, str>>>> {
 
 /// The elements of the binary form, each the bytes of a value of the type `element` (an OID); NULL is `None`.
 ///
-/// Errors: 22P03 for bytes that are no array, 42804 for one of another type, 0A000 for one of several dimensions or that does not
-/// begin at 1. Cost: the elements.
+/// Errors: 22P03 for bytes that are no array, 42804 for one of another type, 0A000 for one of several dimensions or
+/// that does not begin at 1. Cost: the elements.
 pub fn elements_of_binary(bytes: &[u8], element: u32) -> Result<Vec<Option<&[u8]>>> {
     let bad = |what: &str| SqlError::new(state::INVALID_BINARY, what);
     let mut rest = Rest(bytes);

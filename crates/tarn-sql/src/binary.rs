@@ -1,8 +1,8 @@
-//! How are values read in Postgres' binary formats? Those of parameters, of elements of arrays and of fields of COPY, which are
-//! the same bytes: what PostgreSQL 16's `…send` functions write.
+//! How are values read in Postgres' binary formats? Those of parameters, of elements of arrays and of fields of COPY,
+//! which are the same bytes: what PostgreSQL 16's `…send` functions write.
 //!
-//! Numbers are big-endian. Nothing here allocates but the texts of errors, and of numbers that are wanted as texts. An error says
-//! what is wrong with the bytes; whose they are, and the SQLSTATE (22P03), the caller knows.
+//! Numbers are big-endian. Nothing here allocates but the texts of errors, and of numbers that are wanted as texts. An
+//! error says what is wrong with the bytes; whose they are, and the SQLSTATE (22P03), the caller knows.
 
 use tarn_types::{is_infinite_day, is_infinite_us};
 use uuid::Uuid;

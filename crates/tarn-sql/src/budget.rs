@@ -1,5 +1,5 @@
-//! Who may still take memory? Connections take some before any statement runs: messages that are not whole yet, rows that
-//! a transaction holds back. Each is bounded by itself; a [`Budget`] bounds all of them together.
+//! Who may still take memory? Connections take some before any statement runs: messages that are not whole yet, rows
+//! that a transaction holds back. Each is bounded by itself; a [`Budget`] bounds all of them together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,8 @@
-//! What hangs on what? `pg_rewrite` has the rule of each view, `pg_depend` what such a rule reads, and which column a sequence goes with.
+//! What hangs on what? `pg_rewrite` has the rule of each view, `pg_depend` what such a rule reads, and which column a
+//! sequence goes with.
 //!
-//! dbt asks it, to know which views go with a table that it drops by `CASCADE`, and tools that say what a sequence belongs to.
+//! dbt asks it, to know which views go with a table that it drops by `CASCADE`, and tools that say what a sequence
+//! belongs to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +38,8 @@ pub(crate) fn rules(tables: &[Numbered]) -> Vec<Cells> {
     views.map(rule).collect()
 }
 
-/// What is dropped with what, or keeps it from being dropped. `relations` and `rules` are the numbers of `pg_class` and `pg_rewrite`.
+/// What is dropped with what, or keeps it from being dropped. `relations` and `rules` are the numbers of `pg_class` and
+/// `pg_rewrite`.
 pub(crate) fn dependencies(
     tables: &[Numbered],
     sequences: &[(String, Sequence)],

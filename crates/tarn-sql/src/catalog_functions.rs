@@ -1,5 +1,5 @@
-//! What do the catalogs say of functions that users wrote? `pg_proc`, `information_schema.routines`, and how a function is made again:
-//! `pg_get_functiondef` and its kin.
+//! What do the catalogs say of functions that users wrote? `pg_proc`, `information_schema.routines`, and how a function
+//! is made again: `pg_get_functiondef` and its kin.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Which functions are there? `information_schema.routines`: the engine's as DataFusion lists them, and those that users wrote behind them.
+//! Which functions are there? `information_schema.routines`: the engine's as DataFusion lists them, and those that
+//! users wrote behind them.
 
 use std::fmt;
 use std::sync::Arc;

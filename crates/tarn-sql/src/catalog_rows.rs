@@ -1,4 +1,5 @@
-//! What do the catalogs say of row types? Each is a relation, too: a row of `pg_class` (kind `c`), whose columns are in `pg_attribute`.
+//! What do the catalogs say of row types? Each is a relation, too: a row of `pg_class` (kind `c`), whose columns are in
+//! `pg_attribute`.
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ScalarValue;

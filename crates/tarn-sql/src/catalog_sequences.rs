@@ -1,5 +1,5 @@
-//! What do the catalogs say of sequences? `pg_class` (kind `S`), `pg_sequence` and `pg_sequences`; those of `information_schema` are beside
-//! its other relations.
+//! What do the catalogs say of sequences? `pg_class` (kind `S`), `pg_sequence` and `pg_sequences`; those of
+//! `information_schema` are beside its other relations.
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
@@ -24,8 +24,8 @@ pub(crate) async fn all(node: &Node) -> Result<Vec<(String, Sequence)>, SqlError
     Ok(node.sequences().all().await?)
 }
 
-/// The number that `pg_class` has of it. Of the name, as sequences have no number of their own: the same on every server and at every
-/// start.
+/// The number that `pg_class` has of it. Of the name, as sequences have no number of their own: the same on every
+/// server and at every start.
 pub(crate) fn number(name: &str) -> i32 {
     // FNV-1a: it spreads short names well.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,5 +1,5 @@
-//! What does `pg_settings` say? The settings of the session that asks, as `SHOW ALL` has them. JDBC looks up there how many columns an index
-//! may have, before it asks for foreign keys.
+//! What does `pg_settings` say? The settings of the session that asks, as `SHOW ALL` has them. JDBC looks up there how
+//! many columns an index may have, before it asks for foreign keys.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Where do values gather that come one by one, in bytes or as texts? In the Arrow builder of their type: fields of a COPY in the
-//! binary format, elements of an array.
+//! Where do values gather that come one by one, in bytes or as texts? In the Arrow builder of their type: fields of a
+//! COPY in the binary format, elements of an array.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ impl Cells {
 
     /// Appends one value in the binary form of the type; answers how many bytes it takes here.
     ///
-    /// Errors: 22P03 for bytes that are none, 22003 for a number that is too large, 22021 and 22P02 for a text that is none.
+    /// Errors: 22P03 for bytes that are none, 22003 for a number that is too large, 22021 and 22P02 for a text that is
+    /// none.
     pub fn append_binary(&mut self, bytes: &[u8]) -> Result<usize> {
         let data_type = &self.data_type;
         let malformed = |what: String| {

@@ -5,8 +5,9 @@
 //! LISTEN, UNLISTEN ───>     "
 //! ```
 //!
-//! All of it is in memory: what nobody listens for is gone, and so is all when the node stops. What is bounded: what a transaction holds back, and what
-//! waits for one client, beyond which others are refused to notify it (54000). It is asked when they notify: what commits at the same time may come on top.
+//! All of it is in memory: what nobody listens for is gone, and so is all when the node stops. What is bounded: what a
+//! transaction holds back, and what waits for one client, beyond which others are refused to notify it (54000). It is
+//! asked when they notify: what commits at the same time may come on top.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -143,7 +144,8 @@ impl Mail {
         Mail { channels: Arc::clone(channels), pid, inbox, outgoing: Mutex::default() }
     }
 
-    /// Errors: `22023` for a text that is too long, or no channel; `54000` for more than a transaction may hold back, or a client leaves unheard.
+    /// Errors: `22023` for a text that is too long, or no channel; `54000` for more than a transaction may hold back,
+    /// or a client leaves unheard.
     pub fn notify(&self, channel: String, payload: String) -> Result<()> {
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "payload string too long")

@@ -1,7 +1,8 @@
 //! What does `CREATE TABLE` say of columns beside their types? `DEFAULT`, `serial`, `GENERATED`, `CHECK`, `varchar(n)`.
 //!
-//! Pure: what it comes to is part of the table's schema ([`tarn_types::Rules`]), and sequences that are still to be made. What the planner
-//! knows better, types and functions, is asked of it before the table is made (`session/defaults.rs`).
+//! Pure: what it comes to is part of the table's schema ([`tarn_types::Rules`]), and sequences that are still to be
+//! made. What the planner knows better, types and functions, is asked of it before the table is made
+//! (`session/defaults.rs`).
 
 use std::collections::BTreeSet;
 
@@ -336,7 +337,8 @@ pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> 
 
 /// What a column is generated from, in a table whose columns are all known; it and others are generated themselves.
 ///
-/// Errors: `42703` for a column that is not there; `42P17` for one that is generated itself; what an expression may not contain.
+/// Errors: `42703` for a column that is not there; `42P17` for one that is generated itself; what an expression may not
+/// contain.
 pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &TableSchema) -> Result<Generated> {
     let known = |name: &String| match schema.shown().iter().position(|column| column.name == *name) {
         Some(at) if is_generated(at) => {
@@ -351,7 +353,8 @@ pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &Tab
     Ok(Generated { expr: kept(expr, Place::Generated)?, columns })
 }
 
-/// `t_c_seq`, with a number behind while it is taken, in the schema of the table. Long names of tables and columns are cut, the longer first.
+/// `t_c_seq`, with a number behind while it is taken, in the schema of the table. Long names of tables and columns are
+/// cut, the longer first.
 pub fn made_up(parts: &[&str], label: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let of = parts.first().copied().unwrap_or_default();
     let parts: Vec<&str> = parts.iter().map(|part| full_name::bare(part)).collect();
@@ -385,8 +388,8 @@ fn constant(expr: &Expr) -> Option<Option<String>> {
     }
 }
 
-/// Whether PostgreSQL's grammar takes an expression where the clauses of a column follow, one of which may be NOT NULL: what is made of
-/// words, such as `a IN (1, 2)`, is in parentheses there.
+/// Whether PostgreSQL's grammar takes an expression where the clauses of a column follow, one of which may be NOT NULL:
+/// what is made of words, such as `a IN (1, 2)`, is in parentheses there.
 fn stands_alone(expr: &Expr) -> bool {
     match expr {
         Expr::InList { .. }

@@ -169,8 +169,8 @@ fn unfolds(query: &Query, column: [&str; 2]) -> bool {
     query.body.as_select().is_some_and(|select| select.from.iter().any(|from| is_unnest(&from.relation)))
 }
 
-/// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an array, its `\d+` the
-/// options of a table's TOAST; SQLAlchemy asks which sequence fills a column.
+/// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an
+/// array, its `\d+` the options of a table's TOAST; SQLAlchemy asks which sequence fills a column.
 fn without_absent(statement: &mut Statement) {
     struct Gathered;
     impl VisitorMut for Gathered {
@@ -342,7 +342,8 @@ fn temporary_schema(expr: &mut Expr) {
     }
 }
 
-/// The catalog here names functions by their names, not by numbers: `typinput = 'pg_catalog.array_in'::regproc` compares texts.
+/// The catalog here names functions by their names, not by numbers: `typinput = 'pg_catalog.array_in'::regproc`
+/// compares texts.
 fn by_name(expr: &mut Expr) {
     let Expr::Cast { expr: of, data_type, .. } = expr else { return };
     let DataType::Custom(name, _) = &*data_type else { return };

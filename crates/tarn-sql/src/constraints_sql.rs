@@ -1,4 +1,5 @@
-//! What does `SET CONSTRAINTS { ALL | name, … } { DEFERRED | IMMEDIATE }` say, and which foreign keys does a transaction put off by it?
+//! What does `SET CONSTRAINTS { ALL | name, … } { DEFERRED | IMMEDIATE }` say, and which foreign keys does a
+//! transaction put off by it?
 
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -10,7 +11,8 @@ use crate::names::{is_word, near, take, written_name};
 /// The statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetConstraints {
-    /// `None`: all that may be put off. Full names, in the schemas of their tables, once these were found (`session/named.rs`).
+    /// `None`: all that may be put off. Full names, in the schemas of their tables, once these were found
+    /// (`session/named.rs`).
     pub names: Option<Vec<String>>,
     /// To COMMIT; else each statement is held to them, from this one on.
     pub deferred: bool,

@@ -5,10 +5,10 @@
 //!     rows: fields i16 { length i32 (-1: NULL), value } … | -1 i16
 //! ```
 //!
-//! Every value goes straight into its column's builder: nothing is allocated for it, and what a length announces is never
-//! allocated before it has come. Of what came, only a value that is not whole waits, so a row is read field by field, wherever the
-//! client cut its messages. The mark of the end may be missing, as in PostgreSQL (pgx leaves it out), a row that ends early may not.
-//! Source: PostgreSQL 16, COPY, section "Binary Format".
+//! Every value goes straight into its column's builder: nothing is allocated for it, and what a length announces is
+//! never allocated before it has come. Of what came, only a value that is not whole waits, so a row is read field by
+//! field, wherever the client cut its messages. The mark of the end may be missing, as in PostgreSQL (pgx leaves it
+//! out), a row that ends early may not. Source: PostgreSQL 16, COPY, section "Binary Format".
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! How do CSV and Postgres' text format become columns, and back?
 //!
-//! [`Splitter`] cuts the byte stream into records and fields wherever the client cut its messages, and looks at every byte
-//! once, however long a field is; [`RowReader::take`] turns what has gathered into one [`RecordBatch`] of the table. An error
-//! names the line and the column; a batch with a bad line is never half returned. Formats: `COPY` of PostgreSQL 16, sections
-//! "Text Format" and "CSV Format"; any of LF, CR LF and (CSV) CR ends a line.
+//! [`Splitter`] cuts the byte stream into records and fields wherever the client cut its messages, and looks at every
+//! byte once, however long a field is; [`RowReader::take`] turns what has gathered into one [`RecordBatch`] of the
+//! table. An error names the line and the column; a batch with a bad line is never half returned. Formats: `COPY` of
+//! PostgreSQL 16, sections "Text Format" and "CSV Format"; any of LF, CR LF and (CSV) CR ends a line.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What does a COPY say of its format, and of keys that are there? The options of the statement become a [`Format`]; what would make
-//! lines that read as something else is refused.
+//! What does a COPY say of its format, and of keys that are there? The options of the statement become a [`Format`];
+//! what would make lines that read as something else is refused.
 
 use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption};
 use tarn_query::OnKey;

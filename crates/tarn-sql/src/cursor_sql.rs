@@ -1,4 +1,5 @@
-//! What do `DECLARE … CURSOR`, `FETCH` and `MOVE` say? The parser knows only some of PostgreSQL's forms: its own order of options, `FROM` always.
+//! What do `DECLARE … CURSOR`, `FETCH` and `MOVE` say? The parser knows only some of PostgreSQL's forms: its own order
+//! of options, `FROM` always.
 
 use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::parser::Parser;

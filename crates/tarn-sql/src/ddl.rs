@@ -74,8 +74,8 @@ pub struct Defined {
     pub foreign_keys: Vec<SaidForeignKey>,
 }
 
-/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be taken. Defaults
-/// are read as `style` says.
+/// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be
+/// taken. Defaults are read as `style` says.
 pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Result<Defined> {
     let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
@@ -158,7 +158,8 @@ pub fn table_of_columns(
     schema_of(create, name, columns.collect::<Result<_>>()?, None, Rules::default(), settings)
 }
 
-/// The table of a `CREATE TABLE … (LIKE of …)`. Of identity columns it says that they are; their sequences are still to be made.
+/// The table of a `CREATE TABLE … (LIKE of …)`. Of identity columns it says that they are; their sequences are still to
+/// be made.
 pub fn table_like(
     create: &CreateTable,
     of: &TableSchema,

@@ -12,8 +12,8 @@ use crate::names::{quote, text};
 use crate::rows::{long_name, pg_type};
 use crate::view_text;
 
-/// The statement that makes this table or view again; more than one where it has indexes that are no constraints. `tables` are those that its foreign
-/// keys refer to, and perhaps others.
+/// The statement that makes this table or view again; more than one where it has indexes that are no constraints.
+/// `tables` are those that its foreign keys refer to, and perhaps others.
 pub fn create_statement(schema: &TableSchema, tables: &[Arc<TableSchema>]) -> String {
     if let Some(view) = &schema.options.view {
         return view_text::create_statement(schema, view);
@@ -71,7 +71,8 @@ pub fn create_statement(schema: &TableSchema, tables: &[Arc<TableSchema>]) -> St
     sql
 }
 
-/// `FOREIGN KEY (p_id) REFERENCES p(id) ON DELETE CASCADE`, as PostgreSQL writes it. `parent_name` is how the parent is written.
+/// `FOREIGN KEY (p_id) REFERENCES p(id) ON DELETE CASCADE`, as PostgreSQL writes it. `parent_name` is how the parent is
+/// written.
 pub fn definition_text(child: &TableSchema, key: &ForeignKey, parent: &TableSchema, parent_name: &str) -> String {
     let names = |table: &TableSchema, ids: &[ColumnId]| {
         let columns = ids.iter().filter_map(|id| table.column_by_id(*id));
@@ -99,7 +100,8 @@ pub fn definition_text(child: &TableSchema, key: &ForeignKey, parent: &TableSche
     text
 }
 
-/// The default of the column at this place, as PostgreSQL shows it: `0`, `'a'::text`, `now()`. An identity column has none to show.
+/// The default of the column at this place, as PostgreSQL shows it: `0`, `'a'::text`, `now()`. An identity column has
+/// none to show.
 pub fn default_text(schema: &TableSchema, column_idx: usize) -> Option<String> {
     let column = schema.columns.get(column_idx)?;
     if let Some(rules) = schema.rules_of(column_idx)

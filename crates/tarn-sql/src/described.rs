@@ -1,5 +1,5 @@
-//! What do people say of a table, schema, type or function, and which query is a view? By the numbers of `pg_class`: `obj_description`, `col_description` and
-//! `pg_get_viewdef`.
+//! What do people say of a table, schema, type or function, and which query is a view? By the numbers of `pg_class`:
+//! `obj_description`, `col_description` and `pg_get_viewdef`.
 
 use std::sync::Arc;
 

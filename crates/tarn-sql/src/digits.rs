@@ -1,8 +1,9 @@
 //! With how many digits behind the point is a `numeric` shown, where its column has room for more?
 //!
-//! PostgreSQL's numbers have each their own: a quotient has at least sixteen digits that count, so `5 / 2.0` has sixteen behind the point and
-//! `1 / 3.0` twenty. A column here has one number of them for all rows. Quotients are rounded to PostgreSQL's digits and filled up with
-//! zeros; this mark beside the column's type says that the zeros are not shown.
+//! PostgreSQL's numbers have each their own: a quotient has at least sixteen digits that count, so `5 / 2.0` has
+//! sixteen behind the point and `1 / 3.0` twenty. A column here has one number of them for all rows. Quotients are
+//! rounded to PostgreSQL's digits and filled up with zeros; this mark beside the column's type says that the zeros are
+//! not shown.
 //!
 //! What is computed of such a column has the column's digits: the number is the same, with zeros behind it.
 

@@ -1,5 +1,5 @@
-//! How is it said that a key is there, or that one is not that a row refers to? As PostgreSQL says it, so that what clients make of `23505` and `23503` is made of
-//! it here too.
+//! How is it said that a key is there, or that one is not that a row refers to? As PostgreSQL says it, so that what
+//! clients make of `23505` and `23503` is made of it here too.
 
 use bytes::BytesMut;
 use tarn_node::error::{Existing, Violated, Violation};

@@ -1,7 +1,7 @@
 //! What went wrong, as a client may see it?
 //!
-//! Every failure of a statement becomes one [`SqlError`]: a SQLSTATE, a message that names the thing, and where there is
-//! one a detail and the remedy. What engines and libraries report becomes one in `error_from`: what reads bytes of
+//! Every failure of a statement becomes one [`SqlError`]: a SQLSTATE, a message that names the thing, and where there
+//! is one a detail and the remedy. What engines and libraries report becomes one in `error_from`: what reads bytes of
 //! clients needs none of them, and is fuzzed without them.
 
 use std::fmt;
@@ -304,8 +304,8 @@ impl SqlError {
     }
 }
 
-/// A message with the names of tables of other schemas than `public` as PostgreSQL says them: with the schema where it is not known what is meant, or what
-/// depends on what.
+/// A message with the names of tables of other schemas than `public` as PostgreSQL says them: with the schema where it
+/// is not known what is meant, or what depends on what.
 fn shown(state: &str, message: String) -> String {
     let with_schema = [
         state::UNDEFINED_TABLE,

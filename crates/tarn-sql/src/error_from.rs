@@ -1,6 +1,7 @@
 //! What does a failure below mean to a client?
 //!
-//! The crates below report a `kind()` (what the caller can do), DataFusion kinds of its own; here they become SQLSTATEs.
+//! The crates below report a `kind()` (what the caller can do), DataFusion kinds of its own; here they become
+//! SQLSTATEs.
 
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;

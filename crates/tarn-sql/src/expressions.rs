@@ -1,8 +1,8 @@
 //! Which expressions may stand in the definition of a table, and how are they kept?
 //!
-//! As text: what is written, with names folded, and `nextval('s'::regclass)` as PostgreSQL shows it. It is read again by the same parser,
-//! which has to find the same in it. What an expression may not contain is told here, with PostgreSQL's messages; of which type it is, and
-//! whether its functions are there, is asked of the planner.
+//! As text: what is written, with names folded, and `nextval('s'::regclass)` as PostgreSQL shows it. It is read again
+//! by the same parser, which has to find the same in it. What an expression may not contain is told here, with
+//! PostgreSQL's messages; of which type it is, and whether its functions are there, is asked of the planner.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -5,7 +5,8 @@
 //! … [MATCH SIMPLE | FULL] [ON DELETE action] [ON UPDATE action] [[NOT] DEFERRABLE] [INITIALLY DEFERRED | IMMEDIATE]
 //! ```
 //!
-//! What it comes to is a part of the child's schema ([`tarn_types::ForeignKey`]), with an index by which its rows are found where none is there.
+//! What it comes to is a part of the child's schema ([`tarn_types::ForeignKey`]), with an index by which its rows are
+//! found where none is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ impl SaidForeignKey {
         })
     }
 
-    /// As [`SaidForeignKey::of`], of a statement that was not looked at for schemas yet: the parent is called as it is written.
+    /// As [`SaidForeignKey::of`], of a statement that was not looked at for schemas yet: the parent is called as it is
+    /// written.
     pub fn of_written(said: &ForeignKeyConstraint) -> Result<SaidForeignKey> {
         Ok(SaidForeignKey { parent: written_name(&said.foreign_table)?, ..SaidForeignKey::of(said, None)? })
     }
@@ -128,8 +130,8 @@ fn deferral(said: Option<&ConstraintCharacteristics>) -> Result<(bool, bool)> {
     Ok((deferrable.unwrap_or(initially_deferred), initially_deferred))
 }
 
-/// Adds foreign keys to a table whose columns and other constraints are all known. `parent_of` finds tables by the names that are said; the table itself is
-/// found by its own.
+/// Adds foreign keys to a table whose columns and other constraints are all known. `parent_of` finds tables by the
+/// names that are said; the table itself is found by its own.
 ///
 /// Errors: as PostgreSQL's of such a constraint.
 pub fn add(
@@ -311,8 +313,8 @@ fn check_actions(table: &TableSchema, children: &[&Column], says: &ForeignKey) -
     Ok(())
 }
 
-/// Indexes that foreign keys of a table need and that it has not: they are made with it, and those that none needs any more go. `is_taken` says of full names of
-/// indexes, which are in the schema of the table.
+/// Indexes that foreign keys of a table need and that it has not: they are made with it, and those that none needs any
+/// more go. `is_taken` says of full names of indexes, which are in the schema of the table.
 pub fn serve(table: &mut TableSchema, is_taken: impl Fn(&str) -> bool) {
     table.options.rules.forget_unneeded();
     for at in 0..table.options.rules.foreign_keys.len() {

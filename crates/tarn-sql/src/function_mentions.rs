@@ -1,4 +1,5 @@
-//! What names a function in a text that is kept: views, defaults, checks, generated columns, and bodies that are no text of their own?
+//! What names a function in a text that is kept: views, defaults, checks, generated columns, and bodies that are no
+//! text of their own?
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::expressions::read;
 use crate::names::{fold, quote};
 use crate::user_functions::query_of;
 
-/// Each of them, as PostgreSQL says it. A call of another function of the name counts, too: which is meant is known when it is planned.
+/// Each of them, as PostgreSQL says it. A call of another function of the name counts, too: which is meant is known
+/// when it is planned.
 pub fn mentions<'a>(
     tables: &[Arc<TableSchema>],
     functions: impl Iterator<Item = &'a UserFunction>,

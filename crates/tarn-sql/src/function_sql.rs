@@ -7,7 +7,8 @@
 //! COMMENT ON FUNCTION f(int) IS 'text'
 //! ```
 //!
-//! Read here and not by the SQL parser: so what functions there are not is refused by name. Types are what they are when the statement runs.
+//! Read here and not by the SQL parser: so what functions there are not is refused by name. Types are what they are
+//! when the statement runs.
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -129,9 +130,11 @@ impl FunctionSql {
     }
 }
 
-/// The statement that begins here, if it is about functions; nothing is taken if it is not. `sql` is the text that the parser reads.
+/// The statement that begins here, if it is about functions; nothing is taken if it is not. `sql` is the text that the
+/// parser reads.
 ///
-/// Errors: `0A000` for procedures, for other languages, and for what has no effect here that it promises; `42601`; `42P13`.
+/// Errors: `0A000` for procedures, for other languages, and for what has no effect here that it promises; `42601`;
+/// `42P13`.
 pub fn user_function(parser: &mut Parser<'_>, sql: &str) -> Result<Option<FunctionSql>> {
     let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     if word(0, "comment") && word(1, "on") && word(2, "function") {

@@ -1,5 +1,5 @@
-//! Of which types are the parameters of functions, and which value may stand for a parameter? Types are called as `format_type` writes them, without
-//! what is said of lengths, which parameters do not have.
+//! Of which types are the parameters of functions, and which value may stand for a parameter? Types are called as
+//! `format_type` writes them, without what is said of lengths, which parameters do not have.
 
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, ExactNumberInfo, TimezoneInfo};
 use tarn_node::types::{TypeKind, Types};
@@ -174,7 +174,8 @@ pub fn becomes(from: &str, to: &str) -> bool {
     }
 }
 
-/// Whether a value of a type may be stored as one of another: what a function gives becomes the type that it is said to give.
+/// Whether a value of a type may be stored as one of another: what a function gives becomes the type that it is said to
+/// give.
 pub fn is_stored_as(from: &str, to: &str) -> bool {
     let are_numbers = [from, to].iter().all(|name| NUMBERS.contains(name));
     let are_arrays = match (item_of(from), item_of(to)) {

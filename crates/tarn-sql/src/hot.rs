@@ -198,7 +198,8 @@ impl HotReader for Reader {
             let altered = altered.altered.get(schema.id);
             altered.filter(|altered| Arc::ptr_eq(altered.handle.schema(), schema))
         };
-        // Entries are of the same moment as their rows. Those that the transaction makes itself lack what others write meanwhile.
+        // Entries are of the same moment as their rows. Those that the transaction makes itself lack what others write
+        // meanwhile.
         let mut asked = opened.clone();
         let mut entries_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(opened.len());
         for (table, _) in &opened {

@@ -1,7 +1,8 @@
 //! What do `CREATE INDEX` and `CREATE UNIQUE INDEX` say?
 //!
-//! Of what PostgreSQL has there, columns, their order and their class of operators are understood; what else is said is refused by name.
-//! `CONCURRENTLY` is taken: nobody reads the table later for it, and who writes waits as for any other index.
+//! Of what PostgreSQL has there, columns, their order and their class of operators are understood; what else is said is
+//! refused by name. `CONCURRENTLY` is taken: nobody reads the table later for it, and who writes waits as for any other
+//! index.
 
 use datafusion::sql::sqlparser::ast::{
     CreateIndex, Expr, IndexColumn, IndexType, ObjectName, OrderByExpr, OrderByOptions,

@@ -1,5 +1,6 @@
-//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys, views, sequences, and what there is none
-//! of (triggers) as empty tables. Functions are DataFusion's to list, those of users beside them (`catalog_routines.rs`).
+//! What does the SQL standard's `information_schema` say, as PostgreSQL has it? Types by PostgreSQL's names, keys,
+//! views, sequences, and what there is none of (triggers) as empty tables. Functions are DataFusion's to list, those of
+//! users beside them (`catalog_routines.rs`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -1,12 +1,23 @@
-//! What does this statement mean? Syntax, sessions, transactions, the system's tables, and what COPY's formats and SQLSTATEs say.
+//! What does this statement mean? Syntax, sessions, transactions, the system's tables, and what COPY's formats and
+//! SQLSTATEs say.
 //!
-//! It knows no socket: faces hand it text and parameters, and write what it answers. Below it are the node, which has the tables, and the
-//! query engine, which computes.
+//! It knows no socket: faces hand it text and parameters, and write what it answers. Below it are the node, which has
+//! the tables, and the query engine, which computes.
 //!
-//! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what text says.
-//! - `ddl`, `spelled`, `column_rules`, `unique_rules`, `index_sql`, `operator_classes`, `expressions`, `sequence_sql`, `like_sql`, `alter_sql`, `type_sql`, `schema_sql`, `user_types`, `view_sql`, `comment_sql`, `cursor_sql`, `lock_sql`, `with_sql`, `vacuum_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`: their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `schema_path`, `visible`, `sequence_functions`, `advisory`: what Postgres clients ask.
-//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a session has to itself, `altered`: those that its transaction sees otherwise, `seen_schemas`: what names mean then, `cursors`: results that stay open.
-//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505 is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values as Postgres writes them. [`error`]: SQLSTATEs.
+//! - [`service`]: what all sessions share. [`session`]: what one connection does with a statement. [`statement`]: what
+//!   text says.
+//! - `ddl`, `spelled`, `column_rules`, `unique_rules`, `index_sql`, `operator_classes`, `expressions`, `sequence_sql`,
+//!   `like_sql`, `alter_sql`, `type_sql`, `schema_sql`, `user_types`, `view_sql`, `comment_sql`, `cursor_sql`,
+//!   `lock_sql`, `with_sql`, `vacuum_sql`, `attach_sql`, `cache_sql`, `access_sql`: statements of our own. `views`:
+//!   their texts. `compat`, `pg_catalog`, `privileges`, `signals`, `channels`, `session_functions`, `schema_path`,
+//!   `visible`, `sequence_functions`, `advisory`: what Postgres clients ask.
+//! - [`activity`]: which clients are there, and what they run. `system`: the tables of schema `tarn`. `hot`: the node's
+//!   rows as queries see them, `transaction`: what one wrote that nobody else sees, `temporary`: the tables that a
+//!   session has to itself, `altered`: those that its transaction sees otherwise, `seen_schemas`: what names mean then,
+//!   `cursors`: results that stay open.
+//! - `postgres`: what operators, casts and functions mean where the engine says something else. `duplicate`: how 23505
+//!   is said. `turns`: who changes a row next. [`rows`], `text`, [`binary`], [`copy_format`], [`copy_binary`]: values
+//!   as Postgres writes them. [`error`]: SQLSTATEs.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -23,7 +23,8 @@ impl LockRows {
         }
     }
 
-    /// Errors: `0A000` for who wants to wait, or to leave out what others lock: there are no locks to see. `42P01` for a table that is not read.
+    /// Errors: `0A000` for who wants to wait, or to leave out what others lock: there are no locks to see. `42P01` for
+    /// a table that is not read.
     pub fn check(&self, called: &str) -> Result<()> {
         for LockClause { lock_type: _, of, nonblock } in &self.locks {
             // Nobody waits: NOWAIT is what there is.

@@ -42,8 +42,8 @@ pub(crate) fn near(token: &Token) -> SqlError {
 /// Schemas that no table of users is in.
 pub(crate) const OF_SYSTEM: [&str; 3] = ["tarn", "pg_catalog", "information_schema"];
 
-/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted; `s.t` → its full name. Which schema a name without one is in was said before
-/// (`session/named.rs`).
+/// `t`, `public.t` or `tarn.public.t` → `t`, folded to lower case unless quoted; `s.t` → its full name. Which schema a
+/// name without one is in was said before (`session/named.rs`).
 pub fn table_name(name: &ObjectName) -> Result<String> {
     let parts: Vec<String> = name
         .0
@@ -72,7 +72,8 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// As [`table_name`], of a statement that was not looked at for schemas yet: `public.t` is told from `t`, which may be in another.
+/// As [`table_name`], of a statement that was not looked at for schemas yet: `public.t` is told from `t`, which may be
+/// in another.
 ///
 /// Errors: as of [`table_name`].
 pub fn written_name(name: &ObjectName) -> Result<String> {
@@ -106,7 +107,8 @@ pub(crate) const OWN_SCHEMA: &str = "pg_temp";
 /// Bytes of a name, at most: those of PostgreSQL, whose clients and catalogs count on it.
 const MAX_NAME_BYTES: usize = 63;
 
-/// Whether something may be called so. PostgreSQL cuts longer names off and says so in a notice, and then two may be one.
+/// Whether something may be called so. PostgreSQL cuts longer names off and says so in a notice, and then two may be
+/// one.
 ///
 /// Errors: `42622`, naming the limit; `42601` for no name at all.
 pub fn check_name(what: &str, name: &str) -> Result<()> {

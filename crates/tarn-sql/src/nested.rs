@@ -1,14 +1,15 @@
 //! How does Postgres write arrays and rows that are values? The frames around their cells, as text and binary.
 //!
-//! Source: PostgreSQL 16, "Arrays" (section "Array Input and Output Syntax") and "Composite Types" (section "Composite Type Input and
-//! Output Syntax"); the binary forms are those of its `array_send` and `record_send`.
+//! Source: PostgreSQL 16, "Arrays" (section "Array Input and Output Syntax") and "Composite Types" (section "Composite
+//! Type Input and Output Syntax"); the binary forms are those of its `array_send` and `record_send`.
 
 use bytes::{BufMut, BytesMut};
 use pgwire::api::Type;
 
 use crate::error::{Result, SqlError, state};
 
-/// Of the text of a value inside another. Each level of rows in rows doubles the quotes of those below: thirty would be gigabytes.
+/// Of the text of a value inside another. Each level of rows in rows doubles the quotes of those below: thirty would be
+/// gigabytes.
 const MAX_INNER_BYTES: usize = 64 << 20;
 
 /// Dimensions that an array may have.

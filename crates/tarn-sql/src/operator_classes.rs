@@ -1,12 +1,13 @@
-//! Which classes of operators may an index name for a column? Those of PostgreSQL's btree whose order is that of keys, which is what each type
-//! has here: texts are compared byte by byte, as `text_pattern_ops` compares them.
+//! Which classes of operators may an index name for a column? Those of PostgreSQL's btree whose order is that of keys,
+//! which is what each type has here: texts are compared byte by byte, as `text_pattern_ops` compares them.
 
 use tarn_types::{DataType, IndexedColumn, Length, TableSchema};
 
 use crate::definition::long_type;
 use crate::error::{Result, SqlError, state};
 
-/// Those of PostgreSQL 15 that are of types which columns do not have here, or of json and arrays, of which there are no keys.
+/// Those of PostgreSQL 15 that are of types which columns do not have here, or of json and arrays, of which there are
+/// no keys.
 const OF_OTHER_TYPES: [&str; 21] = [
     "array_ops",
     "bit_ops",

@@ -1,7 +1,7 @@
 //! What do Postgres tools see of the catalog?
 //!
-//! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what that
-//! crate lacks, and answers to the few queries of drivers that no planner of ours could run.
+//! `pg_catalog` and Postgres' session functions, by crate `datafusion-pg-catalog`, in one session; beside them what
+//! that crate lacks, and answers to the few queries of drivers that no planner of ours could run.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -42,7 +42,8 @@ const SCHEMA: &str = "pg_catalog";
 /// There are no triggers and rules of users, and nobody says anything of roles: NULL.
 const NOTHING_TOLD: [&str; 3] = ["pg_get_ruledef", "pg_get_triggerdef", "shobj_description"];
 
-/// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not there.
+/// All that is there can be seen; a node that answers is no standby, and temporary tables of other sessions are not
+/// there.
 const ALWAYS: [(&str, bool); 4] = [
     ("pg_collation_is_visible", true),
     ("pg_is_in_recovery", false),
@@ -58,7 +59,8 @@ fn constant(name: &str, answer: ScalarValue) -> ScalarUDF {
     SimpleScalarUDF::new_with_signature(name, signature, data_type, tell).into()
 }
 
-/// Registers schemas `pg_catalog` and `information_schema` and their functions with a session of `user`, and what is ours of it. Costs milliseconds.
+/// Registers schemas `pg_catalog` and `information_schema` and their functions with a session of `user`, and what is
+/// ours of it. Costs milliseconds.
 pub(crate) fn register(
     context: &SessionContext,
     user: &str,
@@ -145,7 +147,8 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// Takes them from a session that ends: each holds the session's catalog, which holds it, and neither would ever be freed.
+/// Takes them from a session that ends: each holds the session's catalog, which holds it, and neither would ever be
+/// freed.
 pub fn forget(context: &SessionContext) {
     if let Some(catalog) = context.catalog(DATABASE) {
         for schema in [SCHEMA, information_schema::SCHEMA] {
@@ -258,7 +261,8 @@ fn pretty(bytes: i64) -> String {
     format!("{size} TB")
 }
 
-/// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `information_schema` and `tarn.keys`.
+/// JDBC's `getPrimaryKeys` and `getIndexInfo` expand arrays of composites: the same answers from `information_schema`
+/// and `tarn.keys`.
 pub fn substitute(statement: Statement) -> Result<Statement> {
     let mut asked = KeysAsked::default();
     let _ = walk(&statement, &mut asked);

@@ -1,7 +1,8 @@
 //! What does the planner's complaint mean to a client of PostgreSQL?
 //!
-//! DataFusion tells a plan that cannot be made by a sentence alone. Here the sentences that statements of users bring about have PostgreSQL's SQLSTATE and
-//! words; any other stays as it is (42000). What tables, columns and functions are missing is found elsewhere (`session/prepare.rs`).
+//! DataFusion tells a plan that cannot be made by a sentence alone. Here the sentences that statements of users bring
+//! about have PostgreSQL's SQLSTATE and words; any other stays as it is (42000). What tables, columns and functions are
+//! missing is found elsewhere (`session/prepare.rs`).
 
 use datafusion::common::Column;
 use tarn_query::datafusion;

@@ -1,7 +1,8 @@
-//! What may a user do, when a client asks? `has_table_privilege` and its kin, answered by the same rules that decide ([`authorize`]).
+//! What may a user do, when a client asks? `has_table_privilege` and its kin, answered by the same rules that decide
+//! ([`authorize`]).
 //!
-//! Tables, schemas and users are given by name. Of the object ids that clients have, `'t'::regclass` and the `oid` of a catalog's
-//! relation are read as the names that they stand for ([`name_objects`]); others are refused.
+//! Tables, schemas and users are given by name. Of the object ids that clients have, `'t'::regclass` and the `oid` of a
+//! catalog's relation are read as the names that they stand for ([`name_objects`]); others are refused.
 
 use std::collections::HashMap;
 use std::fmt;

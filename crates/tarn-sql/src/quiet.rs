@@ -1,6 +1,6 @@
-//! How is a panic of a decoder caught that asserts what its input can break? As an error, without a backtrace in the log:
-//! whoever sends broken bytes must not fill it. Only for libraries that have no checked way; our own code does not panic
-//! on input.
+//! How is a panic of a decoder caught that asserts what its input can break? As an error, without a backtrace in the
+//! log: whoever sends broken bytes must not fill it. Only for libraries that have no checked way; our own code does not
+//! panic on input.
 
 use std::cell::Cell;
 use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};

@@ -1,9 +1,11 @@
-//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`, `pg_tables` and `pg_views` say of
-//! our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is in `catalog_dependencies.rs`, and what `pg_type` and `pg_enum` say of
-//! types in `catalog_types.rs`, and what `pg_proc` says of functions that users wrote in `catalog_functions.rs`.
+//! What do `pg_class`, `pg_attribute`, `pg_attrdef`, `pg_index`, `pg_constraint`, `pg_description`, `pg_sequence`,
+//! `pg_tables` and `pg_views` say of our tables, views and sequences? What `pg_depend` and `pg_rewrite` say of them is
+//! in `catalog_dependencies.rs`, and what `pg_type` and `pg_enum` say of types in `catalog_types.rs`, and what
+//! `pg_proc` says of functions that users wrote in `catalog_functions.rs`.
 //!
-//! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same in every session, the types
-//! that clients are told, their defaults and their primary keys, unique constraints and other indexes, which are relations, too; and system tables are views.
+//! Crate `datafusion-pg-catalog` lists relations and their columns. Here those of users get numbers that are the same
+//! in every session, the types that clients are told, their defaults and their primary keys, unique constraints and
+//! other indexes, which are relations, too; and system tables are views.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -63,13 +65,14 @@ const RELATIONS: [&str; 15] = [
 /// Numbers of schemas that somebody made: the number of the schema behind.
 const SCHEMAS: i32 = 400_000_000;
 
-/// Numbers of tables and views, of indexes, and of the constraints that they are of: the id of the table, or of that of the entries, behind. Those of other relations are
-/// smaller.
+/// Numbers of tables and views, of indexes, and of the constraints that they are of: the id of the table, or of that of
+/// the entries, behind. Those of other relations are smaller.
 const TABLES: i32 = 500_000_000;
 const INDEXES: i32 = 1_000_000_000;
 const CONSTRAINTS: i32 = 1_500_000_000;
 
-/// From which place on temporary tables are numbered, and how many places they have: no more than keep indexes and constraints apart.
+/// From which place on temporary tables are numbered, and how many places they have: no more than keep indexes and
+/// constraints apart.
 const OWN_PLACES: i32 = 100_000_000;
 
 /// Numbers of checks: as many for each table as [`CHECKS_OF_A_TABLE`].

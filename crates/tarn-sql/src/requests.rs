@@ -1,9 +1,11 @@
-//! By what key does a client know its request again? `SET tarn.idempotency_key = 'order-4711'` names the next write statement, or the transaction that it
-//! begins. Made again with the same key, it has its first outcome, and writes nothing.
+//! By what key does a client know its request again? `SET tarn.idempotency_key = 'order-4711'` names the next write
+//! statement, or the transaction that it begins. Made again with the same key, it has its first outcome, and writes
+//! nothing.
 //!
-//! A key is hashed with the name of its user to the name that the log knows (`tarn_types::RequestId`), so keys of different users never meet. Each
-//! statement has a digest, of its text, its parameters and the data of a COPY: the same key with other statements is a mistake of the client's, and
-//! refused (22023), whatever was written the first time.
+//! A key is hashed with the name of its user to the name that the log knows (`tarn_types::RequestId`), so keys of
+//! different users never meet. Each statement has a digest, of its text, its parameters and the data of a COPY: the
+//! same key with other statements is a mistake of the client's, and refused (22023), whatever was written the first
+//! time.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -145,7 +147,8 @@ impl Named {
         Ok(())
     }
 
-    /// What keeps others of this name waiting. Whoever commits holds it until that is done: before, nothing says that the request was made.
+    /// What keeps others of this name waiting. Whoever commits holds it until that is done: before, nothing says that
+    /// the request was made.
     pub fn turn(&self) -> Arc<RequestTurn> {
         Arc::clone(&self.turn)
     }

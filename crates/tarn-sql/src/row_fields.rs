@@ -1,5 +1,5 @@
-//! Which fields has a row of a type that somebody made, and of a table? Those of its columns, as a table has them: so a `jsonb` in a row is
-//! a text that says so beside it.
+//! Which fields has a row of a type that somebody made, and of a table? Those of its columns, as a table has them: so a
+//! `jsonb` in a row is a text that says so beside it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::user_types::type_name;
 /// Rows in rows, at most: a type is in none that is in it, but may be in others in many places.
 const MAX_DEPTH: usize = 32;
 
-/// The field of a value of the row type that is called so: one that somebody made, or a table. `None`: it is none of both.
+/// The field of a value of the row type that is called so: one that somebody made, or a table. `None`: it is none of
+/// both.
 ///
 /// Errors: `0A000` for one with a field of a type that no value has here.
 pub fn field_of(name: &str, types: &Types) -> Result<Option<Field>> {

@@ -1,12 +1,14 @@
-//! Of which type is a row? A struct of the planner's says so in the metadata of its first field: what goes through CASE, UNION and subqueries is of the type still.
-//! The rows of a table are of a type that is called as the table is, and has no number of its own.
+//! Of which type is a row? A struct of the planner's says so in the metadata of its first field: what goes through
+//! CASE, UNION and subqueries is of the type still. The rows of a table are of a type that is called as the table is,
+//! and has no number of its own.
 
 use std::collections::HashMap;
 
 use datafusion::arrow::datatypes::{DataType, Field, Fields};
 use tarn_types::TypeId;
 
-/// The key of the metadata of the first field that tells the number of the type of the row, which is 0 if it is that of a table's rows, and its name: `16384 pair`.
+/// The key of the metadata of the first field that tells the number of the type of the row, which is 0 if it is that of
+/// a table's rows, and its name: `16384 pair`.
 const ROW_METADATA: &str = "tarn.row";
 
 /// A field of rows of these fields, of the type of this number and name.

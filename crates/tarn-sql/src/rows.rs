@@ -1,7 +1,7 @@
 //! How do Arrow rows become Postgres rows?
 //!
-//! [`fields`] names the wire type of each column, [`RowWriter`] writes cells, text or binary, by column type decided once a
-//! batch. Cells of arrays and rows are written by the same, in the frames of `nested.rs`.
+//! [`fields`] names the wire type of each column, [`RowWriter`] writes cells, text or binary, by column type decided
+//! once a batch. Cells of arrays and rows are written by the same, in the frames of `nested.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ const TYPE_KEY: &str = "tarn.type";
 /// What a column of one letter has there, which the catalog has some of: drivers read `pg_type.typtype` as such.
 pub(crate) const CHAR: &str = "char";
 
-/// What a list of small numbers has there that the catalog calls so: it is shown as `1 2`, which SQLAlchemy cuts at its blanks.
+/// What a list of small numbers has there that the catalog calls so: it is shown as `1 2`, which SQLAlchemy cuts at its
+/// blanks.
 pub(crate) const INT2_VECTOR: &str = "int2vector";
 
 /// Types that are written otherwise than they are called in `pg_type`.
@@ -292,7 +293,8 @@ enum Cells {
 }
 
 impl RowWriter {
-    /// Prepares all columns of `batch`, whose texts are in the forms of `style`. Fails when a column's type has no wire form.
+    /// Prepares all columns of `batch`, whose texts are in the forms of `style`. Fails when a column's type has no wire
+    /// form.
     pub fn new(batch: &RecordBatch, fields: &[FieldInfo], style: &Style) -> Result<RowWriter> {
         assert_eq!(batch.num_columns(), fields.len(), "a row description per column");
         let schema = batch.schema();
@@ -627,7 +629,8 @@ impl Column {
 
     /// How many items an array has in each dimension; none if it has none at all.
     ///
-    /// Errors: `2202E` for arrays in it that have no items or are not of one shape, `22004` for those that are NULL, `54000` for too many dimensions.
+    /// Errors: `2202E` for arrays in it that have no items or are not of one shape, `22004` for those that are NULL,
+    /// `54000` for too many dimensions.
     fn shape(&self, row: usize) -> Result<Vec<usize>> {
         let mut shape = vec![];
         self.add_shape(row, 0, &mut shape)?;

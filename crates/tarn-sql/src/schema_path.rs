@@ -1,5 +1,6 @@
-//! Which schemas does a session look into? Those of its `search_path` that are there, in its order, as PostgreSQL reads it: names without a schema are looked for
-//! in them (`session/named.rs`), and `current_schema` and `current_schemas` tell them. Tables that the session has to itself come before all.
+//! Which schemas does a session look into? Those of its `search_path` that are there, in its order, as PostgreSQL reads
+//! it: names without a schema are looked for in them (`session/named.rs`), and `current_schema` and `current_schemas`
+//! tell them. Tables that the session has to itself come before all.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -1,5 +1,6 @@
-//! What does the full name of a table mean to a session, and what is there? The same as to everybody, but for the tables that its transaction
-//! altered. Whoever looks for a table by name on behalf of a session, or lists them, asks here and not the node's catalog.
+//! What does the full name of a table mean to a session, and what is there? The same as to everybody, but for the
+//! tables that its transaction altered. Whoever looks for a table by name on behalf of a session, or lists them, asks
+//! here and not the node's catalog.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::{view_columns, view_rename};
 /// How texts of views are written anew.
 pub(crate) const REWRITES: Rewrites = Rewrites { names: view_rename::rewrite, columns: view_columns::rewrite };
 
-/// The tables, with the views that read them by their names of now. To be called where there is room on the stack: texts are parsed.
+/// The tables, with the views that read them by their names of now. To be called where there is room on the stack:
+/// texts are parsed.
 ///
 /// Errors: `2BP01` for a view of which the text cannot be written for that.
 pub(crate) fn with_views(mut tables: AlteredTables, views: Vec<Arc<TableSchema>>) -> Result<AlteredTables> {

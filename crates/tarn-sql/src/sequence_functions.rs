@@ -1,7 +1,8 @@
-//! Which functions give the numbers of sequences? `nextval`, `currval`, `lastval`, `setval`, and `pg_get_serial_sequence`.
+//! Which functions give the numbers of sequences? `nextval`, `currval`, `lastval`, `setval`, and
+//! `pg_get_serial_sequence`.
 //!
-//! They are called for each row, never when a statement is planned and never again for the same row. Most numbers are in memory; where a
-//! block is used up, the thread of the query waits for the metastore, once for hundreds of rows.
+//! They are called for each row, never when a statement is planned and never again for the same row. Most numbers are
+//! in memory; where a block is used up, the thread of the query waits for the metastore, once for hundreds of rows.
 
 use std::collections::HashMap;
 use std::fmt;

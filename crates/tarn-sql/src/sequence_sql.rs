@@ -6,8 +6,8 @@
 //! ALTER SEQUENCE [IF EXISTS] s … [RESTART [[WITH] n]]          DROP SEQUENCE [IF EXISTS] s, … [RESTRICT]
 //! ```
 //!
-//! Read here and not by the SQL parser, which takes the clauses in one order alone and knows no ALTER. What they say is checked as
-//! PostgreSQL does, whose messages these are.
+//! Read here and not by the SQL parser, which takes the clauses in one order alone and knows no ALTER. What they say is
+//! checked as PostgreSQL does, whose messages these are.
 
 use datafusion::sql::sqlparser::ast::{Expr, SequenceOptions};
 use datafusion::sql::sqlparser::parser::Parser;

@@ -1,7 +1,7 @@
 //! What do all sessions of a node share?
 //!
-//! The query engine over the node's tables, its threads, and what transactions may hold back. A session is made of it; faces hold it and
-//! nothing below.
+//! The query engine over the node's tables, its threads, and what transactions may hold back. A session is made of it;
+//! faces hold it and nothing below.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ use crate::turns::Turns;
 use crate::user_functions::Called;
 use crate::views;
 
-/// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries beside them.
+/// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries
+/// beside them.
 const QUERY_THREADS_PER_CORE: usize = 8;
 
 /// SQL over one node. Shared by all its sessions; dropped, its queries end.

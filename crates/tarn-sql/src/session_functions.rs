@@ -1,5 +1,5 @@
-//! Which functions of SQL are about the session that asks? Its settings (`current_setting`, `set_config`), its advisory locks, and
-//! `pg_sleep`. Those that wait do not hold a thread.
+//! Which functions of SQL are about the session that asks? Its settings (`current_setting`, `set_config`), its advisory
+//! locks, and `pg_sleep`. Those that wait do not hold a thread.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

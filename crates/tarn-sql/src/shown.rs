@@ -1,7 +1,7 @@
 //! How is a column of an answer called?
 //!
-//! The planner wants a name of its own for each column, clients want those that PostgreSQL gives: inside, names have something behind
-//! them that is not shown.
+//! The planner wants a name of its own for each column, clients want those that PostgreSQL gives: inside, names have
+//! something behind them that is not shown.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,7 +21,8 @@ use crate::names::{column_of, fold};
 /// Behind the name of a column that the planner needs by another name: a character that is nobody's.
 pub(crate) const OTHER_NAME: char = '\u{F8FE}';
 
-/// The columns of `SELECT a, b FROM t WHERE c = 1 AND d = $1`, and nothing else: no other table, query, function or type is named in it.
+/// The columns of `SELECT a, b FROM t WHERE c = 1 AND d = $1`, and nothing else: no other table, query, function or
+/// type is named in it.
 pub(crate) fn plain_columns(statement: &Statement) -> Option<&[SelectItem]> {
     let Statement::Query(query) = statement else { return None };
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
@@ -91,7 +92,8 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     };
     let Some(query) = query else { return };
     let named = first_select(&mut query.body).map(|select| name_unnamed(&mut select.projection)).unwrap_or_default();
-    // What orders the rows is said by the same words, and is the column by now. A number is none of a column's words, but its place.
+    // What orders the rows is said by the same words, and is the column by now. A number is none of a column's words,
+    // but its place.
     if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = &mut query.order_by {
         for order in all.iter_mut().filter(|order| !matches!(order.expr, Expr::Value(_))) {
             if let Some((_, alias)) = named.iter().find(|(expr, _)| *expr == order.expr) {

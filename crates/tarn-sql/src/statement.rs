@@ -1,8 +1,9 @@
 //! What did the client ask for?
 //!
 //! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
-//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own, `UPSERT` and an option of COPY too (`tarn_query::parser`); the rest is the Postgres dialect, as [`tarn_query::parser`]
-//! reads it. Queries of Postgres' catalog are made plannable (`compat.rs`).
+//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own, `UPSERT` and an option of COPY too (`tarn_query::parser`); the
+//! rest is the Postgres dialect, as [`tarn_query::parser`] reads it. Queries of Postgres' catalog are made plannable
+//! (`compat.rs`).
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
 use datafusion::sql::sqlparser::parser::Parser;

@@ -9,8 +9,8 @@ use tarn_query::Error;
 use crate::system::{Cell, Columns, System, failed, int, text};
 
 impl System {
-    /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none. `files` and `rows`
-    /// are what queries read now, and `total_…` what all passes of this server did together.
+    /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none.
+    /// `files` and `rows` are what queries read now, and `total_…` what all passes of this server did together.
     pub(crate) async fn attachments(&self) -> Result<RecordBatch, Error> {
         let mut rows = Columns::new(&[
             "table_name",

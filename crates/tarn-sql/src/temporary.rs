@@ -1,7 +1,8 @@
 //! Which tables and sequences has a session to itself?
 //!
-//! By name, all of them at one moment: what a transaction or a savepoint goes back to is the map that was there then. Tables that are in no
-//! map any more are gone, with their rows. With them is what a transaction sees otherwise than others do (`altered.rs`).
+//! By name, all of them at one moment: what a transaction or a savepoint goes back to is the map that was there then.
+//! Tables that are in no map any more are gone, with their rows. With them is what a transaction sees otherwise than
+//! others do (`altered.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -155,7 +156,8 @@ impl Temporary {
         self.now.lock().tables.values().map(|own| Arc::clone(own.handle.schema())).collect()
     }
 
-    /// The session's own views that read one of these: tables and views of everybody's by their ids, its own by their names. In no order.
+    /// The session's own views that read one of these: tables and views of everybody's by their ids, its own by their
+    /// names. In no order.
     pub fn readers(&self, ids: &[TableId], own: &[String]) -> Vec<Arc<TableSchema>> {
         let mut found: Vec<Arc<TableSchema>> = vec![];
         let views: Vec<Arc<TableSchema>> = self.schemas().into_iter().filter(|schema| schema.is_view()).collect();

@@ -1,7 +1,7 @@
 //! How does Postgres write a value as text?
 //!
-//! In the forms that `DateStyle`, `IntervalStyle`, `bytea_output`, `extra_float_digits` and the time zone of the session say. Used by DataRow text
-//! cells, by COPY TO, and by casts to text.
+//! In the forms that `DateStyle`, `IntervalStyle`, `bytea_output`, `extra_float_digits` and the time zone of the
+//! session say. Used by DataRow text cells, by COPY TO, and by casts to text.
 
 use std::io::Write;
 
@@ -81,8 +81,8 @@ pub fn float32(out: &mut BytesMut, value: f32, float_digits: i8) {
     }
 }
 
-/// As C's `%g` writes a finite number: of so many digits, without zeros at the end, and with an exponent where one of so few has its point
-/// elsewhere.
+/// As C's `%g` writes a finite number: of so many digits, without zeros at the end, and with an exponent where one of
+/// so few has its point elsewhere.
 fn general(out: &mut BytesMut, value: f64, n_digits: i16) {
     let n_digits = usize::try_from(n_digits.max(1)).unwrap_or(1);
     let scientific = format!("{value:.*e}", n_digits - 1);
@@ -177,8 +177,8 @@ pub fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64, form: I
     }
 }
 
-/// `@ 1 year 2 mons 3 days 4 hours 5 mins 6.7 secs ago`: what is negative, where the first part is. Source: PostgreSQL 15, `EncodeInterval` of style
-/// `postgres_verbose`.
+/// `@ 1 year 2 mons 3 days 4 hours 5 mins 6.7 secs ago`: what is negative, where the first part is. Source: PostgreSQL
+/// 15, `EncodeInterval` of style `postgres_verbose`.
 fn verbose_interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
     out.put_u8(b'@');
     // `None`: all so far was zero.

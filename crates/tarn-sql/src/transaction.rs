@@ -1,21 +1,24 @@
 //! What does BEGIN … COMMIT promise?
 //!
-//! All or nothing, over all tables of the node: what statements write is *held*, seen by the later ones of the same transaction and by nobody else, and
-//! COMMIT writes it as one write of the log, which others see at one moment. Nothing is locked meanwhile: COMMIT fails with 40001, and writes nothing,
-//! if a row that an UPDATE or DELETE read is not what it was any more, and with 23505 if somebody else inserted a key first.
+//! All or nothing, over all tables of the node: what statements write is *held*, seen by the later ones of the same
+//! transaction and by nobody else, and COMMIT writes it as one write of the log, which others see at one moment.
+//! Nothing is locked meanwhile: COMMIT fails with 40001, and writes nothing, if a row that an UPDATE or DELETE read is
+//! not what it was any more, and with 23505 if somebody else inserted a key first.
 //!
-//! `READ COMMITTED`: each statement sees what is committed when it begins. `REPEATABLE READ`: all see what was committed when the first one began.
-//! `SERIALIZABLE` is refused: what a transaction read and did not write is not looked at again.
+//! `READ COMMITTED`: each statement sees what is committed when it begins. `REPEATABLE READ`: all see what was
+//! committed when the first one began. `SERIALIZABLE` is refused: what a transaction read and did not write is not
+//! looked at again.
 //!
-//! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into it; what undoes the
-//! transaction drops it. After a crash it is there, empty. Tables that are altered are seen so by its own statements (`altered.rs`), and by others
-//! when it commits, together with its writes. Tables are dropped when it commits, behind its writes.
+//! A table that is made in a transaction is there at once, for everybody and empty, so that rows can be written into
+//! it; what undoes the transaction drops it. After a crash it is there, empty. Tables that are altered are seen so by
+//! its own statements (`altered.rs`), and by others when it commits, together with its writes. Tables are dropped when
+//! it commits, behind its writes.
 //!
-//! What a session has to itself (temporary tables) is a map, and what undoes a transaction goes back to the one that was there.
-//! The statements of one message are such a transaction, too, which nobody began (`session/implicit.rs`).
+//! What a session has to itself (temporary tables) is a map, and what undoes a transaction goes back to the one that
+//! was there. The statements of one message are such a transaction, too, which nobody began (`session/implicit.rs`).
 //!
-//! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it drops those that
-//! came after, also from a transaction that an error ended.
+//! Batches are held in the order in which they were written, so a *savepoint* is how many there were: going back to it
+//! drops those that came after, also from a transaction that an error ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -43,7 +46,8 @@ use crate::view_sql::Change;
 /// Savepoints of one transaction; a client may forget to release them.
 const MAX_SAVEPOINTS: usize = 10_000;
 
-/// What one statement wrote into a table and what is held until COMMIT: whole rows, deletions, and rows whose keys were not there.
+/// What one statement wrote into a table and what is held until COMMIT: whole rows, deletions, and rows whose keys were
+/// not there.
 #[derive(Clone)]
 pub struct PendingChanges {
     /// The one that is written.
@@ -61,7 +65,8 @@ pub enum Does {
     Changes,
     /// They are written as they are, so that nobody else changes them.
     Locks,
-    /// They go with their parents, or are changed with them, as their table's definition says: nobody is asked for his rights.
+    /// They go with their parents, or are changed with them, as their table's definition says: nobody is asked for his
+    /// rights.
     Follows,
 }
 
@@ -108,8 +113,8 @@ pub enum Transaction {
     Idle,
     /// Statements are held until it ends.
     Open(Open),
-    /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint, which goes on
-    /// with what was held by then.
+    /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint,
+    /// which goes on with what was held by then.
     Failed(Open),
 }
 
@@ -277,7 +282,8 @@ impl Open {
         !self.drops.is_empty()
     }
 
-    /// Whether a statement behind it may as well run by itself: there is nothing to commit, and nothing that it would see otherwise.
+    /// Whether a statement behind it may as well run by itself: there is nothing to commit, and nothing that it would
+    /// see otherwise.
     pub fn is_idle(&self) -> bool {
         let holds_nothing = self.writes.is_empty() && self.drops.is_empty() && self.made.is_empty();
         let is_plain = !self.read_only && self.isolation != Isolation::RepeatableRead;
@@ -346,7 +352,8 @@ impl Open {
         Ok(())
     }
 
-    /// Errors: `25001` for writing behind a statement that read or wrote, or behind a savepoint of a transaction that only reads.
+    /// Errors: `25001` for writing behind a statement that read or wrote, or behind a savepoint of a transaction that
+    /// only reads.
     pub fn set_read_only(&mut self, read_only: bool) -> Result<()> {
         let is_inside = self.savepoints.last().is_some_and(|before| before.read_only);
         if self.read_only && !read_only && (is_inside || self.has_begun) {
@@ -422,8 +429,8 @@ impl Transaction {
         }
     }
 
-    /// An error: nothing more is taken until it is rolled back. One that nobody began is over: the tables that it made, and what the session
-    /// had to itself before.
+    /// An error: nothing more is taken until it is rolled back. One that nobody began is over: the tables that it made,
+    /// and what the session had to itself before.
     pub fn fail(&mut self) -> (Vec<Made>, Option<Arc<Own>>) {
         let mut undone = (vec![], None);
         *self = match std::mem::take(self) {
@@ -451,7 +458,8 @@ impl Transaction {
         }
     }
 
-    /// Before COMMIT or ROLLBACK: whether what AND CHAIN begins behind it is read-only, its isolation, and whether it is deferrable.
+    /// Before COMMIT or ROLLBACK: whether what AND CHAIN begins behind it is read-only, its isolation, and whether it
+    /// is deferrable.
     ///
     /// Errors: `25P01` where nobody began one.
     pub fn chained(&mut self, what: &str) -> Result<(bool, Isolation, bool)> {
@@ -487,7 +495,8 @@ impl Transaction {
         }
     }
 
-    /// The table, if it made it, and nothing can bring it back but the transaction itself: it is forgotten then, and what was written into it.
+    /// The table, if it made it, and nothing can bring it back but the transaction itself: it is forgotten then, and
+    /// what was written into it.
     pub fn unmake(&mut self, name: &str) -> Option<TableId> {
         let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return None };
         let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
@@ -604,7 +613,8 @@ impl Transaction {
         }
     }
 
-    /// All that the transaction wrote, and which keys behind the first `from` batches: those that foreign keys are about.
+    /// All that the transaction wrote, and which keys behind the first `from` batches: those that foreign keys are
+    /// about.
     pub fn wrote_since(&self, from: usize, edges: &Edges) -> Wrote {
         let Transaction::Open(open) = self else { return Wrote::default() };
         let asked: BTreeSet<TableId> =
@@ -625,7 +635,8 @@ impl Transaction {
         open.own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own))).collect()
     }
 
-    /// Keys of rows that were deleted behind the first `from` batches, and of their entries; not of those that got other values.
+    /// Keys of rows that were deleted behind the first `from` batches, and of their entries; not of those that got
+    /// other values.
     pub fn deleted_since(&self, from: usize) -> HashSet<(TableId, Vec<u8>)> {
         let Transaction::Open(open) = self else { return HashSet::new() };
         let deletes = open.writes.iter().skip(from).filter(|held| held.privilege == Privilege::Delete);
@@ -740,7 +751,8 @@ impl Transaction {
         Some(OtherParts { own, n_before })
     }
 
-    /// Whether a statement that begins now sees nothing but what is committed: no transaction wrote anything, or goes on seeing what was.
+    /// Whether a statement that begins now sees nothing but what is committed: no transaction wrote anything, or goes
+    /// on seeing what was.
     pub fn sees_committed(&mut self) -> bool {
         let Transaction::Open(open) = self else { return true };
         open.has_begun = true;
@@ -798,8 +810,8 @@ impl Transaction {
 
     /// Before a statement that names a table or view.
     ///
-    /// Errors: as of [`Transaction::check_named`]; `42P01` for one that the transaction drops when it commits, `0A000` for a view that gets
-    /// another query then.
+    /// Errors: as of [`Transaction::check_named`]; `42P01` for one that the transaction drops when it commits, `0A000`
+    /// for a view that gets another query then.
     pub fn check_there(&self, name: &str) -> Result<()> {
         let Transaction::Open(open) = self else { return Ok(()) };
         self.check_named(name)?;
@@ -821,7 +833,8 @@ impl Transaction {
         }
     }
 
-    /// As [`Transaction::check_there`], of a table that is known: one of the session's own is not the one of its name that is dropped.
+    /// As [`Transaction::check_there`], of a table that is known: one of the session's own is not the one of its name
+    /// that is dropped.
     pub fn check_table(&self, table: &TableSchema) -> Result<()> {
         if table.id.is_temporary() { Ok(()) } else { self.check_there(&table.name) }
     }
@@ -916,7 +929,8 @@ fn is_in(schemas: &[String], name: &str) -> bool {
     schemas.iter().any(|schema| schema == full_name::schema_of(name))
 }
 
-/// Drops the tables, types, schemas and functions that a transaction made, unless somebody else did, and indexes that no table names.
+/// Drops the tables, types, schemas and functions that a transaction made, unless somebody else did, and indexes that
+/// no table names.
 pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
     for Made { name, what } in made.into_iter().rev() {
         let id = match what {

@@ -1,8 +1,9 @@
 //! Who changes a row next, of many who first read it? One after the other, in the order in which they came.
 //!
-//! `ON CONFLICT DO UPDATE` reads a row, computes, and writes what it was read as. Without turns, of a hundred clients that count in one row
-//! ninety-nine would read in vain each time, and some would give up. A turn is a courtesy between the sessions of this node: what is right
-//! the guard of the write decides, so keys that share a turn by chance wait for each other, and nothing else happens.
+//! `ON CONFLICT DO UPDATE` reads a row, computes, and writes what it was read as. Without turns, of a hundred clients
+//! that count in one row ninety-nine would read in vain each time, and some would give up. A turn is a courtesy between
+//! the sessions of this node: what is right the guard of the write decides, so keys that share a turn by chance wait
+//! for each other, and nothing else happens.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,8 +27,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until it is one's turn with all of these engine keys; the turn ends when the answer is dropped. Of more than [`MAX_KEYS`] it
-    /// answers nothing, at once.
+    /// Waits until it is one's turn with all of these engine keys; the turn ends when the answer is dropped. Of more
+    /// than [`MAX_KEYS`] it answers nothing, at once.
     pub(crate) async fn wait<'a>(&'a self, keys: impl ExactSizeIterator<Item = &[u8]>) -> Vec<MutexGuard<'a, ()>> {
         if keys.len() > MAX_KEYS {
             return Vec::new();

@@ -77,7 +77,8 @@ impl TypeSql {
 
 /// The statement that begins here, if it is about types; nothing is taken if it is not.
 ///
-/// Errors: `0A000` for other kinds of types; `42601`; `42602` for a label that is too long; `42710` for one that comes twice.
+/// Errors: `0A000` for other kinds of types; `42601`; `42602` for a label that is too long; `42710` for one that comes
+/// twice.
 pub fn user_type(parser: &mut Parser<'_>) -> Result<Option<TypeSql>> {
     let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     if (word(0, "create") || word(0, "alter") || word(0, "drop")) && word(1, "domain") {

@@ -1,6 +1,7 @@
-//! What does asyncpg ask of types that it does not know? Before it binds or reads an array it asks of what the array is, by a recursive
-//! query over domains, composites and ranges that is correlated twice. Here a type has elements and no other parts, so a plain query
-//! gives the same rows: the items of an array before it, if they are of a type that somebody made.
+//! What does asyncpg ask of types that it does not know? Before it binds or reads an array it asks of what the array
+//! is, by a recursive query over domains, composites and ranges that is correlated twice. Here a type has elements and
+//! no other parts, so a plain query gives the same rows: the items of an array before it, if they are of a type that
+//! somebody made.
 
 use datafusion::sql::sqlparser::ast::Statement;
 use tarn_query::parser::statements;

@@ -1,7 +1,7 @@
 //! What do `UNIQUE` and indexes say of a table's columns?
 //!
-//! Of what may be said of a constraint only its name and its columns are understood; what else it says is refused by name. What an index says
-//! is read in `index_sql.rs`, which classes of operators there are in `operator_classes.rs`.
+//! Of what may be said of a constraint only its name and its columns are understood; what else it says is refused by
+//! name. What an index says is read in `index_sql.rs`, which classes of operators there are in `operator_classes.rs`.
 
 use std::collections::HashSet;
 
@@ -113,12 +113,12 @@ pub fn once(said: Vec<SaidUnique>, table: &TableSchema) -> Vec<SaidUnique> {
     kept
 }
 
-/// More constraints and indexes of a table whose columns are all known, each with a name of its own, and which of them have names that are made
-/// up.
+/// More constraints and indexes of a table whose columns are all known, each with a name of its own, and which of them
+/// have names that are made up.
 ///
-/// Errors: `42703` for a column that is not there, `42701` for one that is named twice; `42P07` for a name that is given twice; `42704` and
-/// `42804` for operators that are not of the column's type; `0A000` for columns of which there are no keys, and for rows that are not kept by
-/// key.
+/// Errors: `42703` for a column that is not there, `42701` for one that is named twice; `42P07` for a name that is
+/// given twice; `42704` and `42804` for operators that are not of the column's type; `0A000` for columns of which there
+/// are no keys, and for rows that are not kept by key.
 pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique>, Vec<usize>)> {
     if let Some(first) = said.first().filter(|_| table.options.append_only) {
         return Err(SqlError::unsupported(

@@ -1,7 +1,7 @@
 //! Where does a statement name what is not there? The column, table or function of an error, for psql's caret.
 //!
-//! The planner says which name it did not find, not where it stood. So a name is looked for among those that are written, and has a
-//! place only if it stands once: a wrong caret is worse than none.
+//! The planner says which name it did not find, not where it stood. So a name is looked for among those that are
+//! written, and has a place only if it stands once: a wrong caret is worse than none.
 
 use std::ops::ControlFlow;
 
@@ -13,8 +13,8 @@ use tarn_query::walk;
 use crate::error::Place;
 use crate::names::fold;
 
-/// The only place at which a query reads a column; `of` is what it is said to be of, if that is said. What writes names columns that are
-/// not read, too.
+/// The only place at which a query reads a column; `of` is what it is said to be of, if that is said. What writes names
+/// columns that are not read, too.
 pub fn column(statement: &Statement, of: Option<&str>, name: &str) -> Option<Place> {
     if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
         return None;

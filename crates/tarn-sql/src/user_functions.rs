@@ -1,6 +1,6 @@
-//! Which function does a call mean? Of those of its name that take so many arguments, the one that PostgreSQL would call: the one that takes their
-//! very types; else the one that most of them are of, then the one whose types are preferred, then the one that takes texts where a constant has no
-//! type (manual, 10.3).
+//! Which function does a call mean? Of those of its name that take so many arguments, the one that PostgreSQL would
+//! call: the one that takes their very types; else the one that most of them are of, then the one whose types are
+//! preferred, then the one that takes texts where a constant has no type (manual, 10.3).
 
 use std::sync::Arc;
 
@@ -188,8 +188,8 @@ enum Best<'a> {
     Several,
 }
 
-/// What a constant without a type is of, at a place: the category of texts if a candidate takes one, else the only one that there is, and whether
-/// a preferred type of it is among them. `None`: that is open.
+/// What a constant without a type is of, at a place: the category of texts if a candidate takes one, else the only one
+/// that there is, and whether a preferred type of it is among them. `None`: that is open.
 fn wanted(candidates: &[Candidate<'_>], at: usize) -> Option<(usize, String, bool)> {
     let categories = || candidates.iter().map(|candidate| category(&candidate.types[at]));
     let first = categories().next()?;

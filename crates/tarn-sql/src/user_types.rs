@@ -1,7 +1,7 @@
 //! Which columns of a definition are of types that users made?
 //!
-//! What a column keeps is one of the table's own types, a text for a label. So the type is taken out of a definition before that is read, and put
-//! into the table that comes of it.
+//! What a column keeps is one of the table's own types, a text for a label. So the type is taken out of a definition
+//! before that is read, and put into the table that comes of it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ pub fn check_default(default: Option<&Value>, of: &Enumerated) -> Result<()> {
     }
 }
 
-/// What names a type in a text that is kept, beside the columns that are of it: views, defaults, checks and generated columns. As PostgreSQL says it.
+/// What names a type in a text that is kept, beside the columns that are of it: views, defaults, checks and generated
+/// columns. As PostgreSQL says it.
 pub fn mentions(tables: &[Arc<TableSchema>], name: &str) -> Vec<String> {
     let names = |text: &str| read(text).is_ok_and(|expr| names_type(&expr, name));
     let mut found = vec![];

@@ -1,5 +1,5 @@
-//! What do `VACUUM` and `ANALYZE` ask for? An option that would change nothing of what is done is refused; one that is said to be off is what it
-//! is.
+//! What do `VACUUM` and `ANALYZE` ask for? An option that would change nothing of what is done is refused; one that is
+//! said to be off is what it is.
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -29,7 +29,8 @@ const HOW: [&str; 5] = ["index_cleanup", "truncate", "parallel", "only_database_
 /// One of both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vacuum {
-    /// Whether files are written and merged. Else it is an `ANALYZE`, to which there is nothing: what it would count is known exactly.
+    /// Whether files are written and merged. Else it is an `ANALYZE`, to which there is nothing: what it would count is
+    /// known exactly.
     pub vacuums: bool,
     /// None are named: all.
     pub tables: Vec<Vacuumed>,

@@ -1,9 +1,10 @@
-//! What does the query of a view say when columns of a table that it reads are called otherwise? The same, by the names that they had.
+//! What does the query of a view say when columns of a table that it reads are called otherwise? The same, by the names
+//! that they had.
 //!
-//! The text stays as it was written, but where the table stands, its columns are given their old names: `FROM t` becomes
-//! `FROM (SELECT id, text AS note FROM t) AS t`. So whatever names a column in the query means the same one still, and the view's own columns
-//! keep their names, as in PostgreSQL, which shows `text AS note` too. A text that names neither the old nor the new name, and not all
-//! columns, stays as it is.
+//! The text stays as it was written, but where the table stands, its columns are given their old names: `FROM t`
+//! becomes `FROM (SELECT id, text AS note FROM t) AS t`. So whatever names a column in the query means the same one
+//! still, and the view's own columns keep their names, as in PostgreSQL, which shows `text AS note` too. A text that
+//! names neither the old nor the new name, and not all columns, stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,8 @@ fn of_text(text: &str, before: &TableSchema, after: &TableSchema) -> Result<Opti
     Ok(new.filter(|new| new != text).map(Some))
 }
 
-/// Whether the query of a view may read this column of a table that it reads: it names one that is called so, or whatever there is.
+/// Whether the query of a view may read this column of a table that it reads: it names one that is called so, or
+/// whatever there is.
 pub fn may_read(view: &TableSchema, column: &str) -> bool {
     let text = view.options.view.as_ref().map(|view| view.query.as_str()).unwrap_or_default();
     names_any(text, |name| name == column).unwrap_or(true)

@@ -1,7 +1,7 @@
 //! What does the query of a view say when a table that it reads is called otherwise? The same, by the other name.
 //!
-//! The text stays as it was written but for the names of what is read: `FROM t` becomes `FROM u AS t`, so that whatever else names `t` in the
-//! query means the same table still, as PostgreSQL shows it too.
+//! The text stays as it was written but for the names of what is read: `FROM t` becomes `FROM u AS t`, so that whatever
+//! else names `t` in the query means the same table still, as PostgreSQL shows it too.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -31,8 +31,8 @@ pub fn rewrite(view: &TableSchema, names: &BTreeMap<String, String>) -> tarn_nod
     })
 }
 
-/// The text with something else in the place of what is read, under the name that it had. `names`: what each is called then, where that is
-/// another name. `None`: the names are not where they are expected.
+/// The text with something else in the place of what is read, under the name that it had. `names`: what each is called
+/// then, where that is another name. `None`: the names are not where they are expected.
 pub(crate) fn rewritten(
     text: &str,
     instead: &BTreeMap<String, String>,

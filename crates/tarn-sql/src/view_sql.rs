@@ -37,7 +37,8 @@ pub enum Change {
     Comment(Comment),
 }
 
-/// What is before the query of a `CREATE VIEW`, `AS` included. `None`: it is another statement, and nothing of it was read.
+/// What is before the query of a `CREATE VIEW`, `AS` included. `None`: it is another statement, and nothing of it was
+/// read.
 ///
 /// Errors: `0A000` for views that there are not; `42601`.
 pub fn head(parser: &mut Parser<'_>) -> Result<Option<CreateView>> {

@@ -1,5 +1,6 @@
-//! What does a name without a schema mean to a session, when a client asks? `pg_table_is_visible` and its kin tell whether something is found by its name alone,
-//! `to_regclass` and `'t'::regclass` what a name means, `'t'::regclass::text` how it is written, and `tarn_relation_parts` finds what `$1::regclass` names (`compat.rs`).
+//! What does a name without a schema mean to a session, when a client asks? `pg_table_is_visible` and its kin tell
+//! whether something is found by its name alone, `to_regclass` and `'t'::regclass` what a name means,
+//! `'t'::regclass::text` how it is written, and `tarn_relation_parts` finds what `$1::regclass` names (`compat.rs`).
 
 use std::sync::Arc;
 
@@ -204,7 +205,8 @@ impl Asked {
         }
     }
 
-    /// The name of a relation, with its schema where it is not found without; digits where nothing has the number, or a relation of the catalogs.
+    /// The name of a relation, with its schema where it is not found without; digits where nothing has the number, or a
+    /// relation of the catalogs.
     fn name(&self, oid: i32) -> String {
         if let Some(own) = self.temporary.schemas().iter().find(|own| number_of(own) == oid) {
             return quote(&own.name);

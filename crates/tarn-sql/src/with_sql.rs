@@ -1,8 +1,8 @@
-//! In which order do the parts of `WITH x AS (DELETE … RETURNING *), y AS (SELECT …) INSERT INTO t SELECT … FROM x, y` run, and what do they read
-//! of each other?
+//! In which order do the parts of `WITH x AS (DELETE … RETURNING *), y AS (SELECT …) INSERT INTO t SELECT … FROM x, y`
+//! run, and what do they read of each other?
 //!
-//! As in PostgreSQL. The statement behind the WITH runs first, and before it what it reads, and what that reads; then the changes that
-//! nobody read, the last of them first. Of two that change one row the first does.
+//! As in PostgreSQL. The statement behind the WITH runs first, and before it what it reads, and what that reads; then
+//! the changes that nobody read, the last of them first. Of two that change one row the first does.
 //!
 //! ```text
 //! a change that others read        its rows, as RETURNING says        relation "__with"."x"

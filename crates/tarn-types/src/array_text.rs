@@ -1,7 +1,8 @@
-//! How is an array written as text, and into which items is it read? `{1,NULL,"a b"}`, as in PostgreSQL 16, "Arrays", section "Array
-//! Input and Output Syntax".
+//! How is an array written as text, and into which items is it read? `{1,NULL,"a b"}`, as in PostgreSQL 16, "Arrays",
+//! section "Array Input and Output Syntax".
 //!
-//! Arrays begin at 1, as those of the engine. [`array_items`] reads those of one dimension, [`array_parts`] those of several, `{{1,2},{3,4}}`.
+//! Arrays begin at 1, as those of the engine. [`array_items`] reads those of one dimension, [`array_parts`] those of
+//! several, `{{1,2},{3,4}}`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! What is the physical form of one value, whichever side it comes from, and which bytes has it in a row?
 //!
 //! [`Cell`] is what keys, tokens and rows are written from and read into. It borrows, so that bulk paths allocate per
-//! column and batch, never per cell; [`crate::Value`] and `column_cells.rs` both give cells. So there is one codec of each
-//! layout, whether rows come one by one or in columns.
+//! column and batch, never per cell; [`crate::Value`] and `column_cells.rs` both give cells. So there is one codec of
+//! each layout, whether rows come one by one or in columns.
 //!
 //! ```text
 //! in a row   flags u8 (bits 4–6: the width of the value, bit 0: NULL) | value

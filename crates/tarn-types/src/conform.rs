@@ -26,7 +26,8 @@ use crate::{json, text};
 /// The batch with all columns of the table, in its order and storage types ([`TableSchema::arrow`]).
 ///
 /// Columns are found by exact name; those already of their type are not copied. A missing column is filled with its
-/// default, else NULL; [`ROW_COLUMN`] with numbers that no row has. Texts are read as Postgres reads them, for every type.
+/// default, else NULL; [`ROW_COLUMN`] with numbers that no row has. Texts are read as Postgres reads them, for every
+/// type.
 ///
 /// # Errors
 /// [`Error::UnknownColumn`] for a column the table does not have, [`Error::MissingColumn`] for one that can be
@@ -137,7 +138,8 @@ fn first_null(array: &ArrayRef) -> Option<usize> {
     (0..nulls.len()).find(|row| nulls.is_null(*row))
 }
 
-/// Item by item, as a column of such items would be. An array of several dimensions that has no items is like any other without.
+/// Item by item, as a column of such items would be. An array of several dimensions that has no items is like any other
+/// without.
 fn conform_lists(array: &ArrayRef, found: &Field, item: ItemType, column: &Column) -> Result<ArrayRef> {
     let lists = match array.data_type() {
         ArrowType::LargeList(found) => {

@@ -72,7 +72,8 @@ pub enum DataType {
     Array(ItemType),
 }
 
-/// The type of an array's items: every [`DataType`] but an array. In an enum of its own, so that a type stays small and is copied.
+/// The type of an array's items: every [`DataType`] but an array. In an enum of its own, so that a type stays small and
+/// is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "they are the types of those names")]
@@ -179,8 +180,8 @@ impl DataType {
         }
     }
 
-    /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep their scale:
-    /// values and bounds that were kept unscaled would mean something else at another.
+    /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep
+    /// their scale: values and bounds that were kept unscaled would mean something else at another.
     #[must_use]
     pub fn widens_to(&self, other: &Self) -> bool {
         let digits = match self {

@@ -1,8 +1,8 @@
 //! How do keys and cells become rows again: values for one, an Arrow batch for many?
 //!
 //! A column whose cell is absent was added after the row was written: it is what the column was added with
-//! ([`TableSchema::missing`]), else NULL, whatever default the column has by now. Cells of columns the table does not have
-//! any more are passed over.
+//! ([`TableSchema::missing`]), else NULL, whatever default the column has by now. Cells of columns the table does not
+//! have any more are passed over.
 
 use std::sync::Arc;
 

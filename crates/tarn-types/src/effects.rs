@@ -1,7 +1,7 @@
 //! What did a batch come to? Whole rows and tombstones: what the log, the feed and every replica hold.
 //!
-//! The bytes are those of a [`MutationBatch`] whose mutations are all a `Put` or a `Delete` without a guard, so that a batch of plain rows is its own
-//! effects and is not copied. `docs/formats/entry.md` has the layout.
+//! The bytes are those of a [`MutationBatch`] whose mutations are all a `Put` or a `Delete` without a guard, so that a
+//! batch of plain rows is its own effects and is not copied. `docs/formats/entry.md` has the layout.
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -78,8 +78,8 @@ impl Effects {
         self.0.iter().map(|Mutation { op, key, cells, .. }| Effect { key, cells: (op == Op::Put).then_some(cells) })
     }
 
-    /// The rows as columns, in the storage schema: row i is effect i, none is a tombstone. Only there when the batch was made from
-    /// columns; not in the bytes.
+    /// The rows as columns, in the storage schema: row i is effect i, none is a tombstone. Only there when the batch
+    /// was made from columns; not in the bytes.
     #[must_use]
     pub fn columns(&self) -> Option<&RecordBatch> {
         self.0.columns()

@@ -27,7 +27,8 @@ pub enum Entry {
     Effects(Effects),
     /// The same, by a request that is known when it is made again.
     Named(Arc<Named>),
-    /// What changed so far is a generation of its own from here on: what the next delivery takes, on every replica the same.
+    /// What changed so far is a generation of its own from here on: what the next delivery takes, on every replica the
+    /// same.
     Freeze(Option<Audit>),
     /// The tablet ends where another begins.
     Split(Split),

@@ -1,8 +1,10 @@
-//! Which texts does a column of an enumerated type keep? One of its labels, as a text that anybody reads in a file of the lake.
+//! Which texts does a column of an enumerated type keep? One of its labels, as a text that anybody reads in a file of
+//! the lake.
 //!
-//! The definition of a table has the labels of its columns, so that whatever writes rows checks them without asking anybody; what is said of
-//! the type itself is kept once, by whoever defines it, who changes both together. The field of such a column tells the number and the name of
-//! the type alone: it stays as it is when labels come, and the order of the labels is looked up by whoever plans.
+//! The definition of a table has the labels of its columns, so that whatever writes rows checks them without asking
+//! anybody; what is said of the type itself is kept once, by whoever defines it, who changes both together. The field
+//! of such a column tells the number and the name of the type alone: it stays as it is when labels come, and the order
+//! of the labels is looked up by whoever plans.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Which columns of a file that somebody else wrote can be a table's, and why not the others?
 //!
-//! Law: whoever looks at such a file, to attach it or to read it, asks here. A column that is left out is NULL in the file's rows,
-//! whatever the question.
+//! Law: whoever looks at such a file, to attach it or to read it, asks here. A column that is left out is NULL in the
+//! file's rows, whatever the question.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,8 +55,8 @@ impl<'a> FromIterator<&'a str> for ForeignNames<'a> {
 }
 
 impl ForeignNames<'_> {
-    /// The type that keeps the values of the file's column `name`. `is_flat`: it has neither fields nor elements. `arrow`: what a
-    /// reader sees by its stored type alone, without hints elsewhere in the file; `None`: nothing.
+    /// The type that keeps the values of the file's column `name`. `is_flat`: it has neither fields nor elements.
+    /// `arrow`: what a reader sees by its stored type alone, without hints elsewhere in the file; `None`: nothing.
     ///
     /// # Errors
     /// The column is left out.
@@ -67,7 +67,8 @@ impl ForeignNames<'_> {
             _ if name == SEQNO_COLUMN => Err(LeftOut::Ours),
             _ if self.0.get(name).is_some_and(|n| *n > 1) => Err(LeftOut::Twice),
             None => Err(LeftOut::Type(None)),
-            // UUID, JSON and JSONB are marked in metadata that only our own readers know; without, they are texts and bytes.
+            // UUID, JSON and JSONB are marked in metadata that only our own readers know; without, they are texts and
+            // bytes.
             Some(arrow) => {
                 data_type_of(&Field::new(name, arrow.clone(), true)).map_err(|_| LeftOut::Type(Some(arrow.clone())))
             }

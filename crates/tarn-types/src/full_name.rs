@@ -7,8 +7,8 @@
 //! t in s         ⟨ s ⟩ t        ⟨ and ⟩ are U+F8FC and U+F8FD, of Unicode's private use, which no name of a user has
 //! ```
 //!
-//! So two tables of one name in two schemas have two names, and those of `public` are called as they always were. Who shows one to a person
-//! writes it as SQL does, `s.t` ([`dotted`]), or leaves the schema out ([`bare`]).
+//! So two tables of one name in two schemas have two names, and those of `public` are called as they always were. Who
+//! shows one to a person writes it as SQL does, `s.t` ([`dotted`]), or leaves the schema out ([`bare`]).
 
 use std::borrow::Cow;
 
@@ -26,7 +26,8 @@ pub fn join(schema: &str, name: &str) -> String {
     }
 }
 
-/// As [`join`], of a name whose schema was said, also where that is `public`: so it is not looked for in another. No table is called so.
+/// As [`join`], of a name whose schema was said, also where that is `public`: so it is not looked for in another. No
+/// table is called so.
 pub fn said(schema: &str, name: &str) -> String {
     format!("{OPEN}{schema}{CLOSE}{name}")
 }

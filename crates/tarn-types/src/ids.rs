@@ -66,7 +66,8 @@ impl TableId {
     /// Ids from here on are of temporary tables. They are in no metastore: whoever has the table in memory gives them.
     pub const FIRST_TEMPORARY: Self = Self(1 << 31);
 
-    /// Whether it is that of a table that one session has to itself and that is gone with it: never in the log, nor in the lake.
+    /// Whether it is that of a table that one session has to itself and that is gone with it: never in the log, nor in
+    /// the lake.
     #[must_use]
     pub fn is_temporary(self) -> bool {
         self >= Self::FIRST_TEMPORARY

@@ -1,5 +1,6 @@
-//! Which numbers are `infinity` and `-infinity` of dates and times? The greatest and the least that there are, as on PostgreSQL's wire: so they
-//! are before and behind all others in rows, keys, Parquet and statistics, and whoever only compares need not know them.
+//! Which numbers are `infinity` and `-infinity` of dates and times? The greatest and the least that there are, as on
+//! PostgreSQL's wire: so they are before and behind all others in rows, keys, Parquet and statistics, and whoever only
+//! compares need not know them.
 //!
 //! Whoever computes has to. Nothing that is computed of a finite time is infinite: it is out of range.
 

@@ -4,8 +4,9 @@
 //! table u32 BE | token i64 BE, sign flipped (hashed tables alone) | key part | key part …
 //! ```
 //!
-//! So a table is one range, a partition is one range of it, and its rows lie in key order. Which tablet a key is in stands nowhere in it:
-//! tablets are ranges of keys ([`crate::TabletMap`]), and no key is rewritten when one is split. Parts are memcomparable:
+//! So a table is one range, a partition is one range of it, and its rows lie in key order. Which tablet a key is in
+//! stands nowhere in it: tablets are ranges of keys ([`crate::TabletMap`]), and no key is rewritten when one is split.
+//! Parts are memcomparable:
 //!
 //! | type | bytes |
 //! |---|---|
@@ -58,8 +59,8 @@ pub fn encode_key(schema: &TableSchema, parts: &[Value]) -> Result<Vec<u8>> {
     encode_partition_prefix(schema, parts)
 }
 
-/// What every key with these leading parts begins with: at least one and, where keys are hashed, the whole partition key. The rows are
-/// the half-open range from here to [`prefix_end`].
+/// What every key with these leading parts begins with: at least one and, where keys are hashed, the whole partition
+/// key. The rows are the half-open range from here to [`prefix_end`].
 ///
 /// # Errors
 /// As [`token_of`].
@@ -104,7 +105,8 @@ pub fn token_prefix(table: TableId, token: Token) -> [u8; HASHED_PREFIX_BYTES] {
     out
 }
 
-/// What all keys of the partition that a key lies in begin with: of a range table they and no others, of a hashed one all of its token.
+/// What all keys of the partition that a key lies in begin with: of a range table they and no others, of a hashed one
+/// all of its token.
 ///
 /// # Errors
 /// [`Error::Corrupt`].

@@ -4,9 +4,11 @@
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
-//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], its [`full_name`], what a column of an `enumerated` type keeps, and other people's batches made to fit it: [`conform()`]
-//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to, [`effects`], in an [`entry`] of
-//!   a [`tablet`]'s log, which a [`request`] may name; and the entries by which a constraint is kept: [`unique`]
+//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], its [`full_name`], what a column
+//!   of an `enumerated` type keeps, and other people's batches made to fit it: [`conform()`]
+//! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to,
+//!   [`effects`], in an [`entry`] of a [`tablet`]'s log, which a [`request`] may name; and the entries by which a
+//!   constraint is kept: [`unique`]
 //!
 //! ```
 //! use tarn_types::*;

@@ -5,9 +5,9 @@
 //! mutation   op u8 (bit 7: guarded) | guard u64 LE (if guarded) | varint len, key | varint len, cells
 //! ```
 //!
-//! One batch becomes one entry of one tablet's log, so all its mutations share one seqno and happen together or not at all. They are
-//! decided in order: a later one sees the earlier ones. A batch whose keys lie in several tablets is cut ([`MutationBatch::cut`]).
-//! `docs/formats/entry.md` has an example.
+//! One batch becomes one entry of one tablet's log, so all its mutations share one seqno and happen together or not at
+//! all. They are decided in order: a later one sees the earlier ones. A batch whose keys lie in several tablets is cut
+//! ([`MutationBatch::cut`]). `docs/formats/entry.md` has an example.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub enum Op {
     Patch = 3,
     /// Delete the row if it is there.
     Delete = 4,
-    /// Write the whole row if its key is not there, else the whole batch is refused. Where keys are not unique it is written.
+    /// Write the whole row if its key is not there, else the whole batch is refused. Where keys are not unique it is
+    /// written.
     Create = 5,
 }
 
@@ -276,7 +277,8 @@ impl BatchBuilder {
 
 /// Turns rows into a batch, in their order. The columns go along ([`MutationBatch::columns`]), not copied.
 ///
-/// `rows` has all columns of the table in storage types, as [`crate::conform`] makes them; `op` is `Put`, `Insert` or `Create`.
+/// `rows` has all columns of the table in storage types, as [`crate::conform`] makes them; `op` is `Put`, `Insert` or
+/// `Create`.
 ///
 /// # Errors
 /// [`Error::Null`] names column and row of a NULL that may not be; [`Error::MissingColumn`], [`Error::Type`];
@@ -297,8 +299,8 @@ pub fn batch_from_columns(schema: &TableSchema, rows: &RecordBatch, op: Op) -> R
 }
 
 impl MutationBatch {
-    /// One batch for each tablet that its keys are in, in the order of tablets; inside of each, mutations keep their order. A batch of one
-    /// tablet comes back as it is.
+    /// One batch for each tablet that its keys are in, in the order of tablets; inside of each, mutations keep their
+    /// order. A batch of one tablet comes back as it is.
     ///
     /// # Errors
     /// [`Error::Arrow`] when columns cannot be taken apart.

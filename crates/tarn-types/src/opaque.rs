@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 
 /// A value whose type shows nothing of its insides.
 ///
-/// A compiler that is to prove that a task may move between threads looks into everything the task holds, each time anew. A syntax tree or a
-/// query engine is some thousand types deep, and the crates above hold one in every task: this is the wall in front of it. It took more than a
-/// minute of each `cargo check`. Reading through it costs one call that is not inlined.
+/// A compiler that is to prove that a task may move between threads looks into everything the task holds, each time
+/// anew. A syntax tree or a query engine is some thousand types deep, and the crates above hold one in every task: this
+/// is the wall in front of it. It took more than a minute of each `cargo check`. Reading through it costs one call that
+/// is not inlined.
 pub struct Opaque<T> {
     value: Box<dyn Any + Send + Sync>,
     of: PhantomData<fn(T) -> T>,

@@ -23,7 +23,8 @@ pub const MAX_TABLETS: u32 = 4096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Partitioning {
-    /// In the order of the primary key: neighbours lie together, a scan gives key order. The table begins as one tablet, which is split.
+    /// In the order of the primary key: neighbours lie together, a scan gives key order. The table begins as one
+    /// tablet, which is split.
     #[default]
     Range,
     /// By the token of the partition key: writes spread evenly, and rows of one partition lie together.
@@ -79,7 +80,8 @@ pub struct TableOptions {
     /// Set for a view: it has no key, no tablets and no rows, but those that its query gives when it is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
-    /// Set for the entries of an index ([`crate::index_table`]): nobody names it, and what is written to it goes with the rows of its table.
+    /// Set for the entries of an index ([`crate::index_table`]): nobody names it, and what is written to it goes with
+    /// the rows of its table.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_index: bool,
     /// The data folder that has the table's log and rows. None: an archive, or a table of a build that did not say.
@@ -99,9 +101,11 @@ pub struct TableOptions {
 pub struct Indexing {
     /// `tokens = 'body, message'` or `'all'`: text columns whose tokens are in the bloom.
     pub tokens: TokenColumns,
-    /// `bloom = 'trace_id, status'`: columns whose whole values are. Any type but floats, whose equality is not that of bytes.
+    /// `bloom = 'trace_id, status'`: columns whose whole values are. Any type but floats, whose equality is not that of
+    /// bytes.
     pub bloom: Vec<ColumnId>,
-    /// `bloom_chunks`: 32-byte chunks per block, a power of two from 64 to 32,768. 0: chosen from the first blocks. Default 0.
+    /// `bloom_chunks`: 32-byte chunks per block, a power of two from 64 to 32,768. 0: chosen from the first blocks.
+    /// Default 0.
     pub bloom_chunks: u32,
     /// `bloom_fpp`: the false positives to choose for, of one key and block. Default 0.001.
     pub bloom_fpp: f64,
@@ -134,7 +138,8 @@ pub struct Archive {
     pub follow_ms: Option<u64>,
     /// Files read at once. `None`: as the server likes.
     pub concurrency: Option<u32>,
-    /// Each file is read whole when it is attached, and every later read of it is held against the checksums that were made then.
+    /// Each file is read whole when it is attached, and every later read of it is held against the checksums that were
+    /// made then.
     pub checksums: bool,
     /// Its files were all looked at once: until then, a server that starts goes on with it.
     pub attached: bool,
@@ -145,9 +150,11 @@ pub struct Archive {
 pub struct View {
     /// As it was written: it is parsed and planned anew whenever the view is read.
     pub query: String,
-    /// What the query calls the columns of the view, in their order: the view's own names may be others, and a `*` may give more by now.
+    /// What the query calls the columns of the view, in their order: the view's own names may be others, and a `*` may
+    /// give more by now.
     pub columns: Vec<String>,
-    /// The tables and views that the query itself reads, by the names that they had. None of those that a view below reads.
+    /// The tables and views that the query itself reads, by the names that they had. None of those that a view below
+    /// reads.
     pub reads: BTreeMap<String, TableId>,
 }
 
@@ -199,7 +206,8 @@ impl Default for TableOptions {
 
 impl TableOptions {
     /// Sets one option from its text in `WITH (name = 'value')`. Durations are `'2 minutes'`, `'30 days'`, `'500 ms'`;
-    /// sizes `'128 MiB'`, `'1GB'` or bytes. `tokens` and `bloom` name columns: [`crate::TableSchema::set_option`] sets them.
+    /// sizes `'128 MiB'`, `'1GB'` or bytes. `tokens` and `bloom` name columns: [`crate::TableSchema::set_option`] sets
+    /// them.
     ///
     /// # Errors
     /// [`Error::UnknownOption`] names those there are; [`Error::BadOption`] says what the option takes.

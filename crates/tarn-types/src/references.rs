@@ -1,16 +1,16 @@
 //! What does a foreign key refer to, and by what are the rows found that do?
 //!
-//! A key of the parent is what its rows are found by: its primary key, or the entries of a unique constraint. So "is the parent there" is whether one
-//! engine key is, wherever the row lies. Rows of the child are found by the entries of an index of theirs ([`crate::Rules::serving`]), which all
-//! begin with the values.
+//! A key of the parent is what its rows are found by: its primary key, or the entries of a unique constraint. So "is
+//! the parent there" is whether one engine key is, wherever the row lies. Rows of the child are found by the entries of
+//! an index of theirs ([`crate::Rules::serving`]), which all begin with the values.
 //!
 //! ```text
 //! parent   id = 7 | …                    child   3 | p_id = 7          index of child (p_id)     n1 = not NULL, k1 = 7, row = 3
 //!          └ engine key of the parent <──────────────┘                 └────── range ──────┘
 //! ```
 //!
-//! The columns of a child may be of another width than those of the parent (`integer` and `bigint`): values are converted, and one that has no place in
-//! the other type is of no row.
+//! The columns of a child may be of another width than those of the parent (`integer` and `bigint`): values are
+//! converted, and one that has no place in the other type is of no row.
 
 use std::ops::Range;
 
@@ -34,7 +34,8 @@ pub struct Referenced {
     pub order: Vec<usize>,
 }
 
-/// The key of a table that consists of these columns, in whatever order; `None`: there is none. The primary key comes first.
+/// The key of a table that consists of these columns, in whatever order; `None`: there is none. The primary key comes
+/// first.
 #[must_use]
 pub fn referenced(parent: &TableSchema, columns: &[ColumnId]) -> Option<Referenced> {
     let order_of = |key: Vec<ColumnId>| -> Option<Vec<usize>> {
@@ -88,8 +89,8 @@ pub fn converted(value: &Value, from: DataType, to: DataType) -> Option<Value> {
     }
 }
 
-/// The engine key of the parent that has these values, which are in the order of the foreign key's columns and of the types `of`. `keys` is the table
-/// of [`Referenced::keys`]. `None`: no parent can have them.
+/// The engine key of the parent that has these values, which are in the order of the foreign key's columns and of the
+/// types `of`. `keys` is the table of [`Referenced::keys`]. `None`: no parent can have them.
 ///
 /// # Errors
 /// As of [`encode_key`].
@@ -116,8 +117,8 @@ pub fn parent_key(
     encode_key(keys, &parts).map(Some)
 }
 
-/// Entries of children, in the index by which they are found, that have these values (in the order of the foreign key's columns, of the types `of`).
-/// `None`: no child can have them.
+/// Entries of children, in the index by which they are found, that have these values (in the order of the foreign key's
+/// columns, of the types `of`). `None`: no child can have them.
 ///
 /// # Errors
 /// As of [`encode_partition_prefix`].

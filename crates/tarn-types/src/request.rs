@@ -1,4 +1,5 @@
-//! What is a request called, and what came of it? By its name one that is made again is known, and has its first outcome.
+//! What is a request called, and what came of it? By its name one that is made again is known, and has its first
+//! outcome.
 //!
 //! ```text
 //! outcome    varint n | n × statement
@@ -6,8 +7,8 @@
 //! named      envelope of kind 02, with origin and sequence | outcome | effects, a whole entry of kind 01
 //! ```
 //!
-//! What a request does is decided once, and its outcome is in the same entry of the log: there is no moment at which one is known and the other not.
-//! `docs/formats/entry.md` has an example.
+//! What a request does is decided once, and its outcome is in the same entry of the log: there is no moment at which
+//! one is known and the other not. `docs/formats/entry.md` has an example.
 
 use bytes::Bytes;
 

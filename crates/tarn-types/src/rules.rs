@@ -1,10 +1,10 @@
 //! What does a table's definition say of its columns beside their types?
 //!
-//! Defaults that are computed for each row, how long texts may be, which column counts by itself, and what every row has to fulfil. All
-//! of it is kept as it was written: expressions are texts of SQL, which this crate does not read.
+//! Defaults that are computed for each row, how long texts may be, which column counts by itself, and what every row
+//! has to fulfil. All of it is kept as it was written: expressions are texts of SQL, which this crate does not read.
 //!
-//! And what tells rows and files that were stored before the columns changed: what a column has in them that came later, and which of their
-//! columns are no more.
+//! And what tells rows and files that were stored before the columns changed: what a column has in them that came
+//! later, and which of their columns are no more.
 
 use std::borrow::Cow;
 
@@ -29,7 +29,8 @@ pub struct Rules {
     /// What every row has to fulfil, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Of which columns no two rows have the same values, and by which rows are found, in the order in which it was said.
+    /// Of which columns no two rows have the same values, and by which rows are found, in the order in which it was
+    /// said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uniques: Vec<Unique>,
     /// Whose rows its rows refer to, in the order in which it was said.
@@ -40,8 +41,8 @@ pub struct Rules {
     pub dropped: Vec<DroppedColumn>,
 }
 
-/// A column that a table had. Rows and files that are there may still have values of it, which nobody reads: neither its id nor its name in
-/// files is ever another column's.
+/// A column that a table had. Rows and files that are there may still have values of it, which nobody reads: neither
+/// its id nor its name in files is ever another column's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedColumn {
     /// The id that it had.
@@ -71,11 +72,12 @@ pub struct ColumnRules {
     /// Its type is an enumerated one: it keeps labels of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enumerated: Option<Enumerated>,
-    /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in files that are there.
+    /// What lake files call it, where that is not its name: it was renamed since, or its name was another column's in
+    /// files that are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
-    /// The column's value in rows and files that were stored before it was there: the default that it was added with, whatever that is by
-    /// now. It never changes. Without it they have NULL.
+    /// The column's value in rows and files that were stored before it was there: the default that it was added with,
+    /// whatever that is by now. It never changes. Without it they have NULL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Value>,
 }
@@ -120,8 +122,8 @@ pub struct Check {
     pub columns: Vec<ColumnId>,
 }
 
-/// `UNIQUE (…)`: no two rows have the same values in these columns. Rows that have NULL in one of them are not compared. Or an index by which
-/// rows are found, and no more.
+/// `UNIQUE (…)`: no two rows have the same values in these columns. Rows that have NULL in one of them are not
+/// compared. Or an index by which rows are found, and no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unique {
     /// What the constraint and its index are called. It shares the names of tables.
@@ -133,18 +135,21 @@ pub struct Unique {
     /// `CREATE INDEX` or `CREATE UNIQUE INDEX` made it: who asks for constraints is not told of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_index: bool,
-    /// `CREATE INDEX`: rows may have the same values, and those with NULL have entries, too. Such an index holds rows to nothing.
+    /// `CREATE INDEX`: rows may have the same values, and those with NULL have entries, too. Such an index holds rows
+    /// to nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeats: bool,
     /// What was said of each column, in the order of `columns`; empty: of none of them anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<IndexedColumn>,
-    /// It is there for a foreign key alone, by which rows are found that refer to one that goes: nobody is told of it, and it goes with the key.
+    /// It is there for a foreign key alone, by which rows are found that refer to one that goes: nobody is told of it,
+    /// and it goes with the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_foreign_key: bool,
 }
 
-/// `FOREIGN KEY (…) REFERENCES …`: a row whose columns are all not NULL needs a row of the parent that has these values (`references.rs`).
+/// `FOREIGN KEY (…) REFERENCES …`: a row whose columns are all not NULL needs a row of the parent that has these values
+/// (`references.rs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignKey {
     /// Unique in the table.
@@ -255,8 +260,8 @@ impl Rules {
             && self.dropped.is_empty()
     }
 
-    /// The place, among [`Rules::uniques`], of an index by which the rows of a foreign key are found: one whose first columns are the key's and that has
-    /// an entry for each row, or a constraint of just these columns.
+    /// The place, among [`Rules::uniques`], of an index by which the rows of a foreign key are found: one whose first
+    /// columns are the key's and that has an entry for each row, or a constraint of just these columns.
     #[must_use]
     pub fn serving(&self, key: &ForeignKey) -> Option<usize> {
         let serves = |unique: &Unique| match unique.repeats {
@@ -372,7 +377,8 @@ impl Length {
         })
     }
 
-    /// The field of a column of this length. Like the type of a `uuid`, it goes with the column through whatever reads it.
+    /// The field of a column of this length. Like the type of a `uuid`, it goes with the column through whatever reads
+    /// it.
     #[must_use]
     pub fn told(self, field: Field) -> Field {
         let text = match self {

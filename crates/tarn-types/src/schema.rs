@@ -1,7 +1,8 @@
 //! What does a table look like: its columns, its key, its tablets?
 //!
-//! A schema is immutable data; a change makes another one. The key is the first thing everything else hangs on: rows with the same
-//! leading [`TableSchema::n_partition_key`] parts are a partition, which no split of a tablet cuts; the rest cluster.
+//! A schema is immutable data; a change makes another one. The key is the first thing everything else hangs on: rows
+//! with the same leading [`TableSchema::n_partition_key`] parts are a partition, which no split of a tablet cuts; the
+//! rest cluster.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -25,8 +26,8 @@ pub const SEQNO_COLUMN: &str = "__seqno";
 /// The id under which the metastore keeps where [`SEQNO_COLUMN`] lies in a file; no column of a table has it.
 pub const SEQNO_ID: ColumnId = ColumnId(i32::MAX as u32);
 
-/// The hidden last column of a table that was made without a primary key: its key, which every row gets when it is inserted. Bytes;
-/// those of later rows sort behind.
+/// The hidden last column of a table that was made without a primary key: its key, which every row gets when it is
+/// inserted. Bytes; those of later rows sort behind.
 pub const ROW_COLUMN: &str = "__row";
 
 /// One column.
@@ -66,16 +67,17 @@ pub struct TableSchema {
     pub key: Vec<KeyPart>,
     /// How many leading key parts make the partition key: at least one, in archives and views none.
     pub n_partition_key: usize,
-    /// The first of the [`MAX_TABLETS`] tablet ids that are its own: the table begins with `options.tablets` of them, splits use the
-    /// next. Archives and views have none.
+    /// The first of the [`MAX_TABLETS`] tablet ids that are its own: the table begins with `options.tablets` of them,
+    /// splits use the next. Archives and views have none.
     pub first_tablet: TabletId,
     /// The rest.
     pub options: TableOptions,
 }
 
 impl TableSchema {
-    /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable, not JSON and no
-    /// array, decimals have 1–38 digits, defaults fit their column, options are in range. An archive has no key and no tablets.
+    /// Holds the definition against all rules: names and ids are unique, the key exists, is not nullable, not JSON and
+    /// no array, decimals have 1–38 digits, defaults fit their column, options are in range. An archive has no key and
+    /// no tablets.
     ///
     /// # Errors
     /// [`Error::Schema`] names the table and the first thing that is wrong.
@@ -424,8 +426,8 @@ impl TableSchema {
         renamed
     }
 
-    /// The same table with another name for the column at this place, whose rows and files stay as they are. Texts that name the column
-    /// are the caller's: checks, and the queries of views.
+    /// The same table with another name for the column at this place, whose rows and files stay as they are. Texts that
+    /// name the column are the caller's: checks, and the queries of views.
     #[must_use]
     pub fn with_column_renamed(&self, column_idx: usize, name: &str) -> TableSchema {
         let mut renamed = self.clone();
@@ -437,8 +439,8 @@ impl TableSchema {
         renamed
     }
 
-    /// The same table with a column more, the last that is shown, of the id [`TableSchema::next_column_id`]; rows and files stay as they are,
-    /// and have `rules.missing` in it. What files call it is said here.
+    /// The same table with a column more, the last that is shown, of the id [`TableSchema::next_column_id`]; rows and
+    /// files stay as they are, and have `rules.missing` in it. What files call it is said here.
     #[must_use]
     pub fn with_column_added(&self, column: Column, rules: ColumnRules) -> TableSchema {
         let mut wider = self.clone();
@@ -455,8 +457,9 @@ impl TableSchema {
         wider
     }
 
-    /// The same table without the column at this place, and without the checks, unique constraints, indexes and foreign keys that name it. Rows and files stay as they are. What else needs
-    /// the column is the caller's: it is not in the key, and no view reads it. Panics for a place beyond the last.
+    /// The same table without the column at this place, and without the checks, unique constraints, indexes and foreign
+    /// keys that name it. Rows and files stay as they are. What else needs the column is the caller's: it is not in the
+    /// key, and no view reads it. Panics for a place beyond the last.
     #[must_use]
     pub fn with_column_dropped(&self, column_idx: usize) -> TableSchema {
         let mut narrower = self.clone();
@@ -515,7 +518,8 @@ impl TableSchema {
         }
     }
 
-    /// What lake files call the columns, in order: the same for as long as a column is there, whatever its name is by then.
+    /// What lake files call the columns, in order: the same for as long as a column is there, whatever its name is by
+    /// then.
     #[must_use]
     pub fn stored_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
@@ -535,14 +539,16 @@ impl TableSchema {
         of_rules.filter_map(|rules| Some((rules.stored.as_deref()?, self.column_by_id(rules.id)?.name.as_str())))
     }
 
-    /// Whether a batch of stored rows of the other is one of this one: the same columns in the same places, of the same types.
+    /// Whether a batch of stored rows of the other is one of this one: the same columns in the same places, of the same
+    /// types.
     #[must_use]
     pub fn stores_as(&self, other: &TableSchema) -> bool {
         let ids = |of: &TableSchema| of.columns.iter().map(|column| column.id).collect::<Vec<_>>();
         ids(self) == ids(other) && self.arrow() == other.arrow()
     }
 
-    /// Whether rows of the other are rows of this one, column by column: it may have another name, other defaults and checks.
+    /// Whether rows of the other are rows of this one, column by column: it may have another name, other defaults and
+    /// checks.
     #[must_use]
     pub fn has_columns_of(&self, other: &TableSchema) -> bool {
         let is_alike = |(one, two): (&Column, &Column)| {
@@ -557,7 +563,8 @@ impl TableSchema {
         self.options.view.is_some()
     }
 
-    /// Whether rows have entries in tables of their own: of constraints that they are held to, or of indexes by which they are found.
+    /// Whether rows have entries in tables of their own: of constraints that they are held to, or of indexes by which
+    /// they are found.
     #[must_use]
     pub fn has_indexes(&self) -> bool {
         !self.options.rules.uniques.is_empty()
@@ -625,8 +632,8 @@ impl TableSchema {
         self.columns.iter().find(|column| column.id == id)
     }
 
-    /// Sets one option from its text in `WITH (name = 'value')`, those that name columns too: `tokens` takes `all`, `none` or
-    /// names, `bloom` takes names, with commas between them. The rest is [`TableOptions::set`].
+    /// Sets one option from its text in `WITH (name = 'value')`, those that name columns too: `tokens` takes `all`,
+    /// `none` or names, `bloom` takes names, with commas between them. The rest is [`TableOptions::set`].
     ///
     /// # Errors
     /// As there; [`Error::UnknownColumn`] for a name that no column has.

@@ -1,7 +1,9 @@
-//! How is a setting declared? Once, in the room that uses it: its name, type, default, how text becomes a value, and one sentence.
+//! How is a setting declared? Once, in the room that uses it: its name, type, default, how text becomes a value, and
+//! one sentence.
 //!
-//! [`settings!`](crate::settings!) makes of such a list a struct of plain data, which knows its defaults, can be set by name, and lists
-//! what it has for `--help` and `tarn config`. Values travel as text (`64MiB`, `2min`, `true`): files, variables and flags say the same.
+//! [`settings!`](crate::settings!) makes of such a list a struct of plain data, which knows its defaults, can be set by
+//! name, and lists what it has for `--help` and `tarn config`. Values travel as text (`64MiB`, `2min`, `true`): files,
+//! variables and flags say the same.
 //!
 //! ```
 //! use tarn_types::settings::{bytes, duration_ms};

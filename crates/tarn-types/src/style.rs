@@ -1,5 +1,5 @@
-//! How are values shown in a session, and in which order does a date have its day? What `TimeZone`, `DateStyle`, `IntervalStyle`, `bytea_output` and
-//! `extra_float_digits` say.
+//! How are values shown in a session, and in which order does a date have its day? What `TimeZone`, `DateStyle`,
+//! `IntervalStyle`, `bytea_output` and `extra_float_digits` say.
 
 use std::fmt::Write;
 
@@ -26,8 +26,8 @@ pub struct Forms {
     pub intervals: IntervalForm,
     /// Of bytes.
     pub bytes: BytesForm,
-    /// Above 0, floats have as many digits as tell them from all others; else so many more (or fewer) than 6 of a `real` and 15 of a
-    /// `double precision`.
+    /// Above 0, floats have as many digits as tell them from all others; else so many more (or fewer) than 6 of a
+    /// `real` and 15 of a `double precision`.
     pub float_digits: i8,
 }
 
@@ -121,7 +121,8 @@ impl Style {
     }
 }
 
-/// What a `DateStyle` says beside what was said before: `German`, `SQL, DMY`, `YMD`. `None`: it says two things of one, or what is none.
+/// What a `DateStyle` says beside what was said before: `German`, `SQL, DMY`, `YMD`. `None`: it says two things of one,
+/// or what is none.
 #[must_use]
 pub fn date_style(text: &str, before: Forms) -> Option<Forms> {
     let (mut form, mut order) = (None, None);
@@ -183,8 +184,8 @@ pub fn date_style_text(forms: Forms) -> &'static str {
     }
 }
 
-/// Whether a text of SQL may have a date of which the DateStyle says what is the day: `'1/2/2026'`. A definition that is kept as a text would be another
-/// where the order is another.
+/// Whether a text of SQL may have a date of which the DateStyle says what is the day: `'1/2/2026'`. A definition that
+/// is kept as a text would be another where the order is another.
 #[must_use]
 pub fn hangs_on_order(sql: &str) -> bool {
     let begins_so = |literal: &str| {

@@ -1,4 +1,5 @@
-//! Which tablet is a key in? A tablet is a half-open range of engine keys; the tablets of a table have each of its keys once.
+//! Which tablet is a key in? A tablet is a half-open range of engine keys; the tablets of a table have each of its keys
+//! once.
 
 use std::ops::Range;
 
@@ -10,14 +11,16 @@ use crate::schema::TableSchema;
 /// The tablets of a table and their ranges, in the order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TabletMap {
-    /// Invariant: at least one, ascending by start; the first begins where the table does, each ends where the next begins.
+    /// Invariant: at least one, ascending by start; the first begins where the table does, each ends where the next
+    /// begins.
     starts: Vec<(Vec<u8>, TabletId)>,
     /// Where the last one ends.
     end: Vec<u8>,
 }
 
 impl TabletMap {
-    /// Those a table begins with: of a hashed one they have equal shares of the tokens, the lowest tokens the first tablet.
+    /// Those a table begins with: of a hashed one they have equal shares of the tokens, the lowest tokens the first
+    /// tablet.
     #[must_use]
     pub fn initial(schema: &TableSchema) -> Self {
         let n = u128::from(schema.options.tablets.max(1));
@@ -90,7 +93,8 @@ impl TabletMap {
     /// With a new tablet that takes the keys from `at` on of the one that has them.
     ///
     /// # Errors
-    /// [`Error::Usage`] when nothing would be left of that one, `at` is no key of the table, or the new one is here already.
+    /// [`Error::Usage`] when nothing would be left of that one, `at` is no key of the table, or the new one is here
+    /// already.
     pub fn split(&self, at: &[u8], new: TabletId) -> Result<Self> {
         let is_inside = at > self.whole().start && at < self.whole().end;
         if !is_inside || self.starts.iter().any(|(start, id)| start == at || *id == new) {

@@ -10,7 +10,8 @@ use crate::options::{Partitioning, TableOptions};
 use crate::schema::{Column, KeyPart, TableSchema};
 use crate::value::Value;
 
-/// `orders (customer BIGINT, id INTEGER, total NUMERIC(10,2) DEFAULT 0, note TEXT, at TIMESTAMPTZ)`, key (customer, id).
+/// `orders (customer BIGINT, id INTEGER, total NUMERIC(10,2) DEFAULT 0, note TEXT, at TIMESTAMPTZ)`, key (customer,
+/// id).
 pub fn orders() -> TableSchema {
     let column = |id, name: &str, data_type, nullable, default| Column {
         id: ColumnId(id),

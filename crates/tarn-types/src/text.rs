@@ -3,7 +3,8 @@
 //! Parsers answer `None` for everything they do not understand; the caller names the text and the type. None of them
 //! allocates except for bytes, and none knows [`crate::Value`].
 //!
-//! Dates are proleptic Gregorian, also beyond year 9999 and before Christ (`0044-03-15 BC`). Dates and times in other forms than `2026-11-24 10:00:00+01` are read by [`crate::time_text`].
+//! Dates are proleptic Gregorian, also beyond year 9999 and before Christ (`0044-03-15 BC`). Dates and times in other
+//! forms than `2026-11-24 10:00:00+01` are read by [`crate::time_text`].
 
 use std::fmt::Write;
 
@@ -175,7 +176,8 @@ pub(crate) fn format_bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// Days since 1970-01-01. A time and a zone behind the date are read and ignored, as Postgres does: JDBC sends `2026-11-22 +01`.
+/// Days since 1970-01-01. A time and a zone behind the date are read and ignored, as Postgres does: JDBC sends
+/// `2026-11-22 +01`.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     let text = text.trim();
     let (date, bc) = text.strip_suffix(" BC").map_or((text, false), |text| (text, true));
@@ -248,8 +250,8 @@ fn push_date(out: &mut String, days: i64) -> bool {
     year <= 0
 }
 
-/// Microseconds since midnight, up to and including 24:00:00. More than six digits of a second are rounded. A zone is read and
-/// ignored, as Postgres does: JDBC sends `08:09:10+01`.
+/// Microseconds since midnight, up to and including 24:00:00. More than six digits of a second are rounded. A zone is
+/// read and ignored, as Postgres does: JDBC sends `08:09:10+01`.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
     let zone_at = text.find(['+', '-', 'Z', 'z', ' ']).unwrap_or(text.len());
@@ -346,7 +348,8 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     i64::try_from(parse_date_time(text)?.0).ok().filter(is_in_calendar)
 }
 
-/// Microseconds since 1970-01-01 UTC; a text without an offset is what the clocks of the zone show, without a zone it is UTC.
+/// Microseconds since 1970-01-01 UTC; a text without an offset is what the clocks of the zone show, without a zone it
+/// is UTC.
 pub(crate) fn parse_timestamp_tz(text: &str, zone: Option<&Zone>) -> Option<i64> {
     let instant = match (parse_date_time(text)?, zone) {
         ((us, None), Some(zone)) => zone.instant(i64::try_from(us).ok()?),

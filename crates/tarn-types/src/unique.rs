@@ -1,23 +1,24 @@
 //! What are the entries by which a unique constraint is kept, and rows are found by their values?
 //!
-//! An index is a table of its own, which nobody names. Of a constraint its key is the values of the columns, so that two rows of the same
-//! values have one entry, and only one of them can create it; its only other column is the engine key of the row. A row with NULL in one of
-//! the columns has no entry: NULLs are never the same.
+//! An index is a table of its own, which nobody names. Of a constraint its key is the values of the columns, so that
+//! two rows of the same values have one entry, and only one of them can create it; its only other column is the engine
+//! key of the row. A row with NULL in one of the columns has no entry: NULLs are never the same.
 //!
 //! ```text
 //! table   id | email | name          unique (email)          index   k1 = 'a@b.c' | row = engine key of id 7
 //! ```
 //!
-//! Of an index whose values may repeat the engine key of the row is the last part of the key, and before each value a mark says whether it is
-//! NULL, for which there is no place in keys: every row has an entry, all of the same values lie side by side, and nothing is in the cells.
+//! Of an index whose values may repeat the engine key of the row is the last part of the key, and before each value a
+//! mark says whether it is NULL, for which there is no place in keys: every row has an entry, all of the same values
+//! lie side by side, and nothing is in the cells.
 //!
 //! ```text
 //! index (name)     n1 = false, k1 = 'ada', row = engine key of id 7
 //!                  n1 = true,  k1 = '',    row = engine key of id 8          its name is NULL
 //! ```
 //!
-//! An entry is written in the same batch of the log as its row. Being rows of a table, entries are durable, delivered, replayed and split as
-//! rows are (RFC 10).
+//! An entry is written in the same batch of the log as its row. Being rows of a table, entries are durable, delivered,
+//! replayed and split as rows are (RFC 10).
 
 use crate::data_type::DataType;
 use crate::error::{Error, Result};
@@ -78,7 +79,8 @@ fn column(place: usize, name: &str, data_type: DataType) -> Column {
     Column { id: ColumnId(place as u32 + 1), name: name.to_owned(), data_type, nullable: false, default: None }
 }
 
-/// Where the values of the indexed column at this place lie among the columns of the index. The mark, where there are any, is before them.
+/// Where the values of the indexed column at this place lie among the columns of the index. The mark, where there are
+/// any, is before them.
 #[must_use]
 pub fn place_in_index(unique: &Unique, place: usize) -> usize {
     if unique.repeats { 2 * place + 1 } else { place }
@@ -106,8 +108,8 @@ pub fn stand_in(data_type: DataType) -> Value {
     }
 }
 
-/// The engine key of the entry that a row of these values (in the order of the table's columns) has in the index; `None`: it has none. The key
-/// of the row is a part of it where values may repeat.
+/// The engine key of the entry that a row of these values (in the order of the table's columns) has in the index;
+/// `None`: it has none. The key of the row is a part of it where values may repeat.
 ///
 /// # Errors
 /// [`Error::Coerce`] for a value of another type, [`Error::Usage`] for an index of other columns.
@@ -204,7 +206,8 @@ mod tests {
         assert_eq!(row_of_entry(&entry), Some(&b"row 1"[..]));
     }
 
-    /// NULL is behind all values, or before them, and rows of the same values lie side by side, each with its own entry.
+    /// NULL is behind all values, or before them, and rows of the same values lie side by side, each with its own
+    /// entry.
     #[test]
     fn every_row_has_an_entry_of_its_own_where_values_may_repeat() {
         let table = table();

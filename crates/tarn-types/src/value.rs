@@ -101,7 +101,8 @@ impl Value {
 
     /// Reads Postgres' text format. NULL has none: an empty text is a text.
     ///
-    /// Decimals are rounded to the type's scale, half away from zero, as Postgres does. Times without an offset are UTC.
+    /// Decimals are rounded to the type's scale, half away from zero, as Postgres does. Times without an offset are
+    /// UTC.
     ///
     /// # Errors
     /// [`Error::Parse`] names the text and the type, [`Error::Json`] what is too much of a JSON text.
@@ -109,8 +110,8 @@ impl Value {
         Self::parse_at(data_type, text, Here { zone: None, order: DateOrder::default(), now_us: None })
     }
 
-    /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of the session show, and not UTC, and the numbers of a date
-    /// are in its order.
+    /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of the session show, and not UTC,
+    /// and the numbers of a date are in its order.
     ///
     /// # Errors
     /// As [`Value::parse`].
@@ -121,7 +122,8 @@ impl Value {
     /// As [`Value::parse_in`], and `now`, `today` and their kin are those of the reader. Others refuse them.
     ///
     /// # Errors
-    /// [`Error::Time`] for dates and times, [`Error::Array`] for what is no array, else [`Error::Parse`]; all name the text.
+    /// [`Error::Time`] for dates and times, [`Error::Array`] for what is no array, else [`Error::Parse`]; all name the
+    /// text.
     pub fn parse_at(data_type: &DataType, text: &str, here: Here<'_>) -> Result<Self> {
         let time = |read: std::result::Result<Self, TimeFault>| {
             let named = || data_type.to_string().to_lowercase();

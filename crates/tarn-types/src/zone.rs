@@ -1,7 +1,8 @@
-//! Which instant is 08:00, and what do the clocks of a place show at an instant? A time zone, as `SET TIME ZONE` names it.
+//! Which instant is 08:00, and what do the clocks of a place show at an instant? A time zone, as `SET TIME ZONE` names
+//! it.
 //!
-//! Names are those of the IANA database; numbers are hours east of Greenwich. POSIX' `GMT-05:30` lies east, as drivers know, and so does
-//! `-05:30`. Functions and `AT TIME ZONE` know abbreviations too.
+//! Names are those of the IANA database; numbers are hours east of Greenwich. POSIX' `GMT-05:30` lies east, as drivers
+//! know, and so does `-05:30`. Functions and `AT TIME ZONE` know abbreviations too.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -54,8 +55,8 @@ impl Zone {
         Zone::named("UTC").expect("the database of time zones has UTC")
     }
 
-    /// A zone by its name, in any case that is usual, by hours east of Greenwich (`-7`, `5.5`), by hours and minutes *west* (`+05:30`, as
-    /// POSIX has it), or as [`Zone::name`] writes those.
+    /// A zone by its name, in any case that is usual, by hours east of Greenwich (`-7`, `5.5`), by hours and minutes
+    /// *west* (`+05:30`, as POSIX has it), or as [`Zone::name`] writes those.
     #[must_use]
     pub fn parse(text: &str) -> Option<Zone> {
         let text = text.trim();
@@ -82,8 +83,8 @@ impl Zone {
             .or_else(|| Zone::posix(text))
     }
 
-    /// A zone as functions and `AT TIME ZONE` name it: by an abbreviation, or as [`Zone::parse`], but that numbers are POSIX', and count hours
-    /// *west*, with their minutes: `5`, `+5`, `-05:30`.
+    /// A zone as functions and `AT TIME ZONE` name it: by an abbreviation, or as [`Zone::parse`], but that numbers are
+    /// POSIX', and count hours *west*, with their minutes: `5`, `+5`, `-05:30`.
     #[must_use]
     pub fn at(text: &str) -> Option<Zone> {
         let (sign, rest) = match text.as_bytes().first()? {
@@ -154,7 +155,8 @@ impl Zone {
         Some(Zone { name: name.into(), arrow: name.into(), tz, changes: &[] })
     }
 
-    /// As `SHOW TimeZone` writes it, and `SET` reads it: of an offset in POSIX' form, with the sign that everybody reads in brackets.
+    /// As `SHOW TimeZone` writes it, and `SET` reads it: of an offset in POSIX' form, with the sign that everybody
+    /// reads in brackets.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -166,7 +168,8 @@ impl Zone {
         &self.arrow
     }
 
-    /// What its clocks are called beside a time, as in `10:00 UTC`, where that is one thing at all times. `None`: it is another in summer, or is not known here.
+    /// What its clocks are called beside a time, as in `10:00 UTC`, where that is one thing at all times. `None`: it is
+    /// another in summer, or is not known here.
     #[must_use]
     pub fn letters(&self) -> Option<&str> {
         if let name @ ("UTC" | "GMT") = self.name.strip_prefix("Etc/").unwrap_or(&self.name) {
@@ -202,7 +205,8 @@ impl Zone {
         }
     }
 
-    /// What the clocks show at an instant; both in microseconds since 1970-01-01. What is infinite stays so, and nothing else becomes it.
+    /// What the clocks show at an instant; both in microseconds since 1970-01-01. What is infinite stays so, and
+    /// nothing else becomes it.
     #[must_use]
     pub fn local(&self, us: i64) -> i64 {
         if is_infinite_us(us) {
@@ -212,9 +216,9 @@ impl Zone {
         local.clamp(MINUS_INFINITE_US + 1, INFINITE_US - 1)
     }
 
-    /// The instant at which the clocks show a time; both in microseconds since 1970-01-01. As in Postgres, a time that is left out when
-    /// the clocks go forward is read as if they had not, one that comes twice is the second. An abbreviation means what it means when the clocks
-    /// of its place show that time.
+    /// The instant at which the clocks show a time; both in microseconds since 1970-01-01. As in Postgres, a time that
+    /// is left out when the clocks go forward is read as if they had not, one that comes twice is the second. An
+    /// abbreviation means what it means when the clocks of its place show that time.
     ///
     /// `None`: out of range. What is infinite stays so.
     #[must_use]

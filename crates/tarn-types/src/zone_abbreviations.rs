@@ -1,8 +1,9 @@
 //! Which zone is `PST`, and which `MSK`? What PostgreSQL's default set of abbreviations means.
 //!
-//! Most have one offset, always, also where a place's clocks have another in summer: `CET` is an hour ahead of Greenwich, and the zone of
-//! that name is asked for as `Europe/Brussels`. Others were used for several; they are what the clocks of a place show. `MSK` alone is still a word of
-//! the database of time zones, so that it means what it meant last before an instant, and not the summer's `MSD`.
+//! Most have one offset, always, also where a place's clocks have another in summer: `CET` is an hour ahead of
+//! Greenwich, and the zone of that name is asked for as `Europe/Brussels`. Others were used for several; they are what
+//! the clocks of a place show. `MSK` alone is still a word of the database of time zones, so that it means what it
+//! meant last before an instant, and not the summer's `MSD`.
 
 /// What an abbreviation means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

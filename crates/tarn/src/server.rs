@@ -1,8 +1,8 @@
 //! How does a server start, serve and stop?
 //!
-//! Listeners accept; each connection is a task with a place. Descriptors are shared out at the start, so that connections
-//! never take those that the engine needs. Stopping: no new connections, idle ones are told, running statements get
-//! `shutdown_ms` to finish, then the node closes (which flushes the row engine and closes the log).
+//! Listeners accept; each connection is a task with a place. Descriptors are shared out at the start, so that
+//! connections never take those that the engine needs. Stopping: no new connections, idle ones are told, running
+//! statements get `shutdown_ms` to finish, then the node closes (which flushes the row engine and closes the log).
 //!
 //! A data folder that is opened anew is closed as at a stop, behind `Doors` that stay: encryption, places and time
 //! limits hold meanwhile for those who are told to come back.
@@ -267,8 +267,8 @@ impl Running {
         stopping.boxed()
     }
 
-    /// Opens the data folder anew after a fault that nothing else heals. Connections end, new ones are told to come back.
-    /// Tries until it works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
+    /// Opens the data folder anew after a fault that nothing else heals. Connections end, new ones are told to come
+    /// back. Tries until it works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
     async fn reopen(self, shutdown: &mut BoxFuture<'_, ()>) -> Option<Running> {
         let Running { pg, http, node, sql, settings, doors } = self;
         let reasons = node.not_ready();

@@ -1,8 +1,8 @@
 //! What can be set, and who set it?
 //!
-//! Each room declares what it can be told ([`tarn_types::settings!`](tarn_types::settings!)); here they become one list of names. Flags win
-//! over `TARN_*` variables, these over the TOML file, this over the default: callers apply the layers in that order with [`Layers`], which
-//! remembers where each value came from.
+//! Each room declares what it can be told ([`tarn_types::settings!`](tarn_types::settings!)); here they become one list
+//! of names. Flags win over `TARN_*` variables, these over the TOML file, this over the default: callers apply the
+//! layers in that order with [`Layers`], which remembers where each value came from.
 
 use std::collections::BTreeMap;
 use std::fmt;

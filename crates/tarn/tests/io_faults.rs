@@ -94,8 +94,8 @@ fn a_data_folder_is_opened_anew_after_a_fault_that_nothing_else_ends() -> Result
     runtime.block_on(run_all(vec![fault("/log/", "sync", EIO), fault("/rows/db$", "sync", EIO)]))
 }
 
-/// While a data folder was opened anew, HTTP was answered in clear where encryption is required, without places and time
-/// limits, and Postgres clients before they could encrypt.
+/// While a data folder was opened anew, HTTP was answered in clear where encryption is required, without places and
+/// time limits, and Postgres clients before they could encrypt.
 #[test]
 fn a_server_that_is_opening_its_data_folder_keeps_to_encryption_places_and_time_limits() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -114,7 +114,8 @@ fn a_server_that_is_opening_its_data_folder_keeps_to_encryption_places_and_time_
     let (status, said) = sql("CREATE TABLE t (id bigint PRIMARY KEY, v text)")?;
     ensure!(status == 200, "{said}");
 
-    // The log fails once, which nothing but a new opening ends; and that fails for as long as the row engine's folder does.
+    // The log fails once, which nothing but a new opening ends; and that fails for as long as the row engine's folder
+    // does.
     std::fs::write(&control, format!("/log/ sync {EIO} 1 1\n/rows/db$ sync {EIO} 1 0\n"))?;
     let (status, said) = sql("INSERT INTO t VALUES (1, 'x')")?;
     ensure!(status != 200, "{said}");

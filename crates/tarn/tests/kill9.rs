@@ -1,4 +1,5 @@
-//! Is an acknowledged row there after kill -9, and each change in the lake exactly once? Laws 1 and 2, on the shipped binary.
+//! Is an acknowledged row there after kill -9, and each change in the lake exactly once? Laws 1 and 2, on the shipped
+//! binary.
 //!
 //! A round: a server is started on the folder of the round before; clients write, split tablets and remember what was
 //! acknowledged; the server dies, at a random acknowledgement or at a failpoint of delivery; it is started again and
@@ -94,7 +95,8 @@ fn a_planted_loss_change_or_double_is_noticed() -> Result<()> {
     })
 }
 
-/// A DROP that dies half-way is finished at the next start, or has not happened; a CREATE alike. Nothing else is touched.
+/// A DROP that dies half-way is finished at the next start, or has not happened; a CREATE alike. Nothing else is
+/// touched.
 #[test]
 fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -133,7 +135,8 @@ fn a_drop_that_dies_at_any_step_is_finished_or_has_not_happened() -> Result<()> 
     })
 }
 
-/// A table that dies while it is altered is what it was, or what it was to be; so are those that change their names at one moment.
+/// A table that dies while it is altered is what it was, or what it was to be; so are those that change their names at
+/// one moment.
 #[test]
 fn an_alteration_that_dies_at_any_step_has_happened_or_has_not() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -272,7 +275,8 @@ fn a_type_that_dies_while_it_is_changed_is_told_to_its_tables() -> Result<()> {
     })
 }
 
-/// A function is what it was or what it is to be, and the table of numbers goes on, whatever a server does that dies behind the write.
+/// A function is what it was or what it is to be, and the table of numbers goes on, whatever a server does that dies
+/// behind the write.
 #[test]
 fn a_function_that_dies_while_it_is_changed_is_whole() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -305,7 +309,8 @@ fn a_function_that_dies_while_it_is_changed_is_whole() -> Result<()> {
     })
 }
 
-/// A schema is there with what is in it, or with what is left of it, whichever step of its end the server dies at; it is never gone before that.
+/// A schema is there with what is in it, or with what is left of it, whichever step of its end the server dies at; it
+/// is never gone before that.
 #[test]
 fn a_schema_that_dies_while_it_is_made_or_dropped_has_whole_tables() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -361,7 +366,8 @@ fn a_schema_that_dies_while_it_is_made_or_dropped_has_whole_tables() -> Result<(
     })
 }
 
-/// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT the server dies at.
+/// A transaction that alters a table and writes rows is there as a whole or not at all, whichever step of its COMMIT
+/// the server dies at.
 #[test]
 fn a_commit_that_alters_tables_and_dies_at_any_step_is_whole_or_nothing() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -571,8 +577,8 @@ async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
     Server::start(folder, &["--background-interval-ms", "10", "--log-segment-bytes", "1MiB"], &abort_at).await
 }
 
-/// Starts the server without failpoints and compares everything with the models, on each path, before and after a delivery.
-/// A server of what one leaves that dies at a step of a statement.
+/// Starts the server without failpoints and compares everything with the models, on each path, before and after a
+/// delivery. A server of what one leaves that dies at a step of a statement.
 async fn after_death_at(folder: &Path, place: &str, statement: &str) -> Result<Server> {
     let server = start(folder, Some(place)).await?;
     let client = server.connect().await?;
@@ -777,7 +783,8 @@ impl Model {
         };
     }
 
-    /// Compares this writer's keys. With `settle`, a doubtful key may be as before or as the unanswered statement left it.
+    /// Compares this writer's keys. With `settle`, a doubtful key may be as before or as the unanswered statement left
+    /// it.
     fn check(&mut self, found: &BTreeMap<i64, Row>, settle: bool) -> Result<()> {
         let doubt = if settle { std::mem::take(&mut self.doubt) } else { BTreeMap::new() };
         for id in self.writer * N_KEYS..(self.writer + 1) * N_KEYS {

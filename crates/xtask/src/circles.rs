@@ -1,8 +1,10 @@
-//! Do modules of a crate import each other in circles? A reader who follows a name from file to file must come to an end.
+//! Do modules of a crate import each other in circles? A reader who follows a name from file to file must come to an
+//! end.
 //!
-//! A module is a file. It depends on another of its crate when it names it: by `crate::`, `super::` or `self::`, or as a module below it.
-//! What a module passes on from those below it (`pub use`), and what its tests name, is no dependency; nor is the root, which lists the modules.
-//! Whoever names a thing that a module, or the root, has from elsewhere depends on where it comes from, too.
+//! A module is a file. It depends on another of its crate when it names it: by `crate::`, `super::` or `self::`, or as
+//! a module below it. What a module passes on from those below it (`pub use`), and what its tests name, is no
+//! dependency; nor is the root, which lists the modules. Whoever names a thing that a module, or the root, has from
+//! elsewhere depends on where it comes from, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Has each library the same features in what is tested as in what is built? What tests alone ask for is another library to the compiler, and all that stands on it is
-//! compiled again: DataFusion and Arrow for the documentation, or for the server without its tests.
+//! Has each library the same features in what is tested as in what is built? What tests alone ask for is another
+//! library to the compiler, and all that stands on it is compiled again: DataFusion and Arrow for the documentation, or
+//! for the server without its tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +10,8 @@ use anyhow::{Context, ensure};
 
 use crate::Complaint;
 
-/// Libraries that crates of ours alone stand on, and that are to be other ones in tests: places where a test kills the process.
+/// Libraries that crates of ours alone stand on, and that are to be other ones in tests: places where a test kills the
+/// process.
 const APART: [&str; 1] = ["fail"];
 
 /// A complaint for each library that tests ask for with other features.

@@ -1,4 +1,5 @@
-//! Is the repository tidy? Reads ARCHITECTURE.md, the manifests and the sources, and names every place that breaks a rule.
+//! Is the repository tidy? Reads ARCHITECTURE.md, the manifests and the sources, and names every place that breaks a
+//! rule.
 //!
 //! `cargo test --workspace` runs the same checks as a test; `make tidy` prints them without building anything else.
 

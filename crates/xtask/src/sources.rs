@@ -1,8 +1,9 @@
 //! Does each file keep the house rules that a compiler does not see?
 //!
-//! A source file opens with `//!`. Library crates start no threads, read no clock and print nothing outside their tests.
-//! Unfinished work is an issue, not a macro. Every page of docs/formats is named by the code that writes the bytes, and every
-//! page that code names exists. No file names a person's folder.
+//! A source file opens with `//!`. Library crates start no threads, read no clock and print nothing outside their
+//! tests. Comments are at most 120 characters wide, as code is (rustfmt). Unfinished work is an issue, not a macro.
+//! Every page of docs/formats is named by the code that writes the bytes, and every page that code names exists. No
+//! file names a person's folder.
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,9 @@ const NOT_IN_LIBRARIES: [(&str, &str); 9] = [
     ("eprintln!", "return it, or trace it in the binary"),
     ("tokio::spawn", "let the caller drive"),
 ];
+
+/// How wide a line of prose may be, in characters.
+const MAX_WIDTH: usize = 120;
 
 /// What no source may contain. Split so that this file does not complain about itself.
 const NOWHERE: [(&str, &str); 4] = [
@@ -71,6 +75,8 @@ fn check_file(name: &str, text: &str) -> Vec<Complaint> {
     }
     let library = is_driven(name);
     let mut in_tests = is_test_file(name);
+    complaints
+        .extend(too_wide(text).map(|line| format!("{name}:{line}: a comment is wider than {MAX_WIDTH}: wrap it")));
     for (number, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]") || line.trim_start().starts_with("#[cfg(any(test");
         let code = line.split("//").next().unwrap_or(line);
@@ -99,6 +105,23 @@ pub fn is_test_file(name: &str) -> bool {
     let stem = Path::new(name).file_stem().and_then(|s| s.to_str()).unwrap_or_default();
     let in_folder = ["/tests/", "/contract/"].iter().any(|folder| name.contains(folder));
     stem.ends_with("tests") || stem.starts_with("test") || stem.starts_with("contract") || in_folder
+}
+
+/// The lines of prose in comments that are too wide. Tables and what is fenced cannot be wrapped, nor can one word.
+fn too_wide(text: &str) -> impl Iterator<Item = usize> {
+    let mut is_fenced = false;
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let comment = line.trim_start();
+        let Some(prose) = comment.strip_prefix("//") else {
+            is_fenced = false;
+            return None;
+        };
+        let prose = prose.trim_start_matches(['/', '!']);
+        is_fenced ^= prose.trim_start().starts_with("```");
+        let is_one_word = !prose.trim().contains(' ');
+        let is_drawn = is_fenced || prose.trim_start().starts_with('|') || prose.starts_with("     ") || is_one_word;
+        (line.chars().count() > MAX_WIDTH && !is_drawn).then_some(number + 1)
+    })
 }
 
 /// Whether `pattern` stands in `code` and is not the end of a longer word (`eprintln!` contains `println!`).
@@ -163,6 +186,16 @@ mod tests {
         assert_eq!(check_file("crates/tarn-rows/src/a.rs", text).len(), 1);
         assert_eq!(check_file("crates/tarn/src/a.rs", text).len(), 0);
         assert_eq!(check_file("crates/tarn-rows/tests/a.rs", text).len(), 0);
+    }
+
+    #[test]
+    fn prose_of_comments_is_as_wide_as_code() {
+        let (wide, table) = ("word ".repeat(25), format!("| {}|", "cell ".repeat(25)));
+        let text =
+            format!("//! x\n/// {wide}\n/// {table}\n/// ```\n/// {wide}\n/// ```\nfn f() {{}} // {wide}\n// {wide}\n");
+        let found: Vec<usize> = too_wide(&text).collect();
+        assert_eq!(found, [2, 8]);
+        assert_eq!(too_wide(&format!("// {}", "x".repeat(200))).count(), 0);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! How does raft-engine 0.4.2 do the jobs?
 //!
-//! As TiKV configures it: batches are compressed from 4 KiB on (TiKV sets 4 KiB instead of the crate's 8 KiB when its write pool is on,
-//! "better performance"), files are recycled, the entry is raft-rs' protobuf. `purge_threshold` is 512 MiB instead of 10 GB, or no run of
-//! this length would ever reach a purge. The prefilled form writes its log files ahead when it opens (`prefill-for-recycle`, off by
-//! default): commits then overwrite blocks that exist, as ours do. The buffer of a batch is kept from commit to commit.
+//! As TiKV configures it: batches are compressed from 4 KiB on (TiKV sets 4 KiB instead of the crate's 8 KiB when its
+//! write pool is on, "better performance"), files are recycled, the entry is raft-rs' protobuf. `purge_threshold` is
+//! 512 MiB instead of 10 GB, or no run of this length would ever reach a purge. The prefilled form writes its log files
+//! ahead when it opens (`prefill-for-recycle`, off by default): commits then overwrite blocks that exist, as ours do.
+//! The buffer of a batch is kept from commit to commit.
 
 use std::cell::RefCell;
 use std::ops::Range;

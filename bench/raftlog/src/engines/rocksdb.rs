@@ -1,9 +1,10 @@
 //! How does RocksDB, as TiKV's raftdb, do the jobs?
 //!
-//! TiKV's defaults for `raftdb`: pipelined and concurrent memtable writes, 128 MiB write buffers, five of them, 64 KiB blocks, levels of
-//! 512 MiB with dynamic sizes, no compression on the first two levels and LZ4 below (TiKV has zstd on the last two; the C++ is built here
-//! with one compressor), point-in-time recovery of its write-ahead log, 512 KiB between background syncs. TiKV keeps statistics; here they
-//! are off, in RocksDB's favour. Keys are TiKV's: two bytes, the group, one byte, the index; truncation deletes each key.
+//! TiKV's defaults for `raftdb`: pipelined and concurrent memtable writes, 128 MiB write buffers, five of them, 64 KiB
+//! blocks, levels of 512 MiB with dynamic sizes, no compression on the first two levels and LZ4 below (TiKV has zstd on
+//! the last two; the C++ is built here with one compressor), point-in-time recovery of its write-ahead log, 512 KiB
+//! between background syncs. TiKV keeps statistics; here they are off, in RocksDB's favour. Keys are TiKV's: two bytes,
+//! the group, one byte, the index; truncation deletes each key.
 
 use std::cell::RefCell;
 use std::ops::Range;

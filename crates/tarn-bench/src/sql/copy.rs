@@ -1,7 +1,8 @@
 //! How much faster are rows taken as binary data than as text?
 //!
-//! The data are TPC-H lineitem as the server itself gives them in either format; both are in memory before a clock runs. Each run
-//! fills a new table, the formats take turns, and a clock runs from the first byte to the acknowledgement.
+//! The data are TPC-H lineitem as the server itself gives them in either format; both are in memory before a clock
+//! runs. Each run fills a new table, the formats take turns, and a clock runs from the first byte to the
+//! acknowledgement.
 
 use std::path::Path;
 use std::time::Instant;

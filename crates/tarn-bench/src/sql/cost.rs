@@ -1,7 +1,8 @@
 //! How much slower are queries and keyed statements than another build's?
 //!
-//! Both servers have the same rows, delivered and compacted, and keep no fragments; they take turns. Ratios are this build's over the
-//! other's, by processor time of the server for queries (what else runs disturbs it less) and by the client's clock for keyed statements.
+//! Both servers have the same rows, delivered and compacted, and keep no fragments; they take turns. Ratios are this
+//! build's over the other's, by processor time of the server for queries (what else runs disturbs it less) and by the
+//! client's clock for keyed statements.
 
 use std::path::Path;
 

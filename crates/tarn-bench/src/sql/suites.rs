@@ -1,7 +1,8 @@
 //! What do the suites beside PostgreSQL, and the clients, say?
 //!
-//! They are programs of their own (`tests/postgres`, `tests/generated`, `tests/clients`) that say what they found on stderr and write
-//! their counts as JSON. That a suite fails is what is measured: only one that writes no counts is an error.
+//! They are programs of their own (`tests/postgres`, `tests/generated`, `tests/clients`) that say what they found on
+//! stderr and write their counts as JSON. That a suite fails is what is measured: only one that writes no counts is an
+//! error.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Are the answers of all queries right, from a cold lake and from warm caches?
 //!
-//! DuckDB reads Parquet that this program writes, not the lake's: what is lost on the way into the lake is seen, too. Each query runs twice on
-//! one server, first after `SYSTEM DROP CACHE`, then again with whatever the caches have kept.
+//! DuckDB reads Parquet that this program writes, not the lake's: what is lost on the way into the lake is seen, too.
+//! Each query runs twice on one server, first after `SYSTEM DROP CACHE`, then again with whatever the caches have kept.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -15,7 +15,8 @@ use crate::python::Engine;
 use crate::report::Report;
 use crate::scratch::scratch;
 
-/// Of Q17's answer, 348406.0542857…, the benchmark's text has always had other cents; it allows ratios to be one per cent off.
+/// Of Q17's answer, 348406.0542857…, the benchmark's text has always had other cents; it allows ratios to be one per
+/// cent off.
 const Q17: (&str, &str) = ("348406.02", "348406.05");
 
 /// The bundled text of Q11's answer has the first four places of keys that were printed in six.

@@ -1,8 +1,8 @@
 //! How long does each query take: from far away and near, with each layer of caches alone, with all and with none?
 //!
-//! Each arrangement has a server of its own, started on the same tables with empty caches. A query runs once to fill them (over a line
-//! without delay, unless that run is a figure itself), then `rounds` times. Where nothing that is read stays near, one run is enough,
-//! and takes long.
+//! Each arrangement has a server of its own, started on the same tables with empty caches. A query runs once to fill
+//! them (over a line without delay, unless that run is a figure itself), then `rounds` times. Where nothing that is
+//! read stays near, one run is enough, and takes long.
 
 use std::time::Instant;
 

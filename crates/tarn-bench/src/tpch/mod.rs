@@ -1,5 +1,5 @@
-//! `tarn-bench tpch`: the 22 queries on TPC-H's eight tables, on a lake that is far away and on the local disk, with each cache and
-//! without; beside DuckDB and ClickHouse on the same files; and whether all answers are right.
+//! `tarn-bench tpch`: the 22 queries on TPC-H's eight tables, on a lake that is far away and on the local disk, with
+//! each cache and without; beside DuckDB and ClickHouse on the same files; and whether all answers are right.
 //!
 //! | file | answers |
 //! |---|---|

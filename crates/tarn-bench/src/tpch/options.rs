@@ -30,7 +30,8 @@ pub struct Options {
     /// Runs of each query where something is near; the value is their median. What comes from far away whole runs once
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Compare all answers with DuckDB's on data of its own (at scale factor 1 with the benchmark's, too), measure nothing
+    /// Compare all answers with DuckDB's on data of its own (at scale factor 1 with the benchmark's, too), measure
+    /// nothing
     #[arg(long)]
     pub check: bool,
     /// Keep the loaded tables in this folder

@@ -1,7 +1,7 @@
 //! The 22 queries, with the parameters that the benchmark names for validation.
 //!
-//! One text for all engines. Two differences to the benchmark's own: Q15 has a common table expression for its view, and Q13's count has its name
-//! inside. Q11's fraction depends on the scale factor.
+//! One text for all engines. Two differences to the benchmark's own: Q15 has a common table expression for its view,
+//! and Q13's count has its name inside. Q11's fraction depends on the scale factor.
 
 /// One query, and by which columns its rows are in order.
 pub struct Query {

@@ -1,6 +1,7 @@
 //! How long do DuckDB and ClickHouse take for the same queries, on the lake's own files on the local disk?
 //!
-//! Each in a process of its own with its defaults, timed inside, all rows fetched. The first run of each query does not count.
+//! Each in a process of its own with its defaults, timed inside, all rows fetched. The first run of each query does not
+//! count.
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ use super::workspace::{Caches, Lake, Workspace};
 use crate::python::Engine;
 use crate::report::Report;
 
-/// DuckDB always, ClickHouse where there is a Python for it. A query that one cannot run is told on stderr and left out.
+/// DuckDB always, ClickHouse where there is a Python for it. A query that one cannot run is told on stderr and left
+/// out.
 pub async fn measure(
     options: &Options,
     workspace: &Workspace,

@@ -1,4 +1,5 @@
-//! Where the tables lie: a folder with a server's data, what is in its object store, and how it was made; kept for the next run if asked for.
+//! Where the tables lie: a folder with a server's data, what is in its object store, and how it was made; kept for the
+//! next run if asked for.
 //!
 //! ```text
 //! DIR/tpch.json          scale factor, store, rows of each table
@@ -186,8 +187,8 @@ impl Workspace {
         }
     }
 
-    /// The Parquet files of each table, linked into a folder of its own: older ones that are still kept are not among them. No file may have dead
-    /// rows, or others would read different tables.
+    /// The Parquet files of each table, linked into a folder of its own: older ones that are still kept are not among
+    /// them. No file may have dead rows, or others would read different tables.
     pub async fn files(&self, server: &Server) -> Result<Vec<(&'static str, PathBuf)>> {
         let links = self.folder.join("files");
         if links.exists() {

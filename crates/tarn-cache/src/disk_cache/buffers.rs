@@ -1,5 +1,5 @@
-//! Into which memory is a run of values read? Into one that was read into before, if there is one of that length: making and zeroing memory
-//! costs about as much as the copy out of the system's page cache.
+//! Into which memory is a run of values read? Into one that was read into before, if there is one of that length:
+//! making and zeroing memory costs about as much as the copy out of the system's page cache.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -21,7 +21,8 @@ struct Free {
     bytes: usize,
 }
 
-/// A buffer that goes back when the last who reads it lets it go. It holds what was read before, until it is written to.
+/// A buffer that goes back when the last who reads it lets it go. It holds what was read before, until it is written
+/// to.
 #[derive(Debug)]
 pub(super) struct Lent {
     bytes: Vec<u8>,

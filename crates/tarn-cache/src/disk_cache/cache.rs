@@ -6,11 +6,12 @@
 //!                                    /<item>.tmp  being written
 //! ```
 //!
-//! Values are written behind the readers' backs, by one blocking task at a time, without a sync: what a power cut damages, its checksum
-//! shows. Nothing here is an error to a reader: what cannot be read is a miss, and a write that fails stops writing
-//! until [`DiskCache::resume`].
+//! Values are written behind the readers' backs, by one blocking task at a time, without a sync: what a power cut
+//! damages, its checksum shows. Nothing here is an error to a reader: what cannot be read is a miss, and a write that
+//! fails stops writing until [`DiskCache::resume`].
 //!
-//! Locks: `state` is never held across IO; `writing` is held by whoever changes files, one value at a time. `writing` before `state`.
+//! Locks: `state` is never held across IO; `writing` is held by whoever changes files, one value at a time. `writing`
+//! before `state`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -145,8 +146,9 @@ pub(crate) enum Enqueued {
 }
 
 impl<K: DiskKey> DiskCache<K> {
-    /// Opens or makes the folder and takes over what an earlier process left. What `judge` does not know is deleted: it is asked for each
-    /// group, and handed what reads the key of one of its files. Cost: lists all files and asks for their sizes.
+    /// Opens or makes the folder and takes over what an earlier process left. What `judge` does not know is deleted: it
+    /// is asked for each group, and handed what reads the key of one of its files. Cost: lists all files and asks for
+    /// their sizes.
     ///
     /// Errors: [`Error::Folder`] when it cannot be used, or another process uses it.
     pub(crate) fn open(options: DiskCacheOptions, mut judge: impl Judge) -> Result<Arc<Self>> {
@@ -326,7 +328,8 @@ impl<K: DiskKey> DiskCache<K> {
         n
     }
 
-    /// Deletes files of at least `bytes`, or all, those first that would go first anyway. Returns how many bytes they took. Blocks on the disk.
+    /// Deletes files of at least `bytes`, or all, those first that would go first anyway. Returns how many bytes they
+    /// took. Blocks on the disk.
     pub(crate) fn give_back(&self, bytes: u64) -> u64 {
         let _writing = self.writing.lock();
         let mut evicted = vec![];
@@ -407,8 +410,9 @@ fn leave_room(folder: &FsPath) -> io::Result<()> {
     }
 }
 
-/// How many bytes of the disk that has `folder` a cache should give back: 0, as long as there is free what is left to others (a twentieth, at
-/// most 1 GiB); else what is missing of that and an eighth more, so that what comes next finds room.
+/// How many bytes of the disk that has `folder` a cache should give back: 0, as long as there is free what is left to
+/// others (a twentieth, at most 1 GiB); else what is missing of that and an eighth more, so that what comes next finds
+/// room.
 pub fn shortage(folder: &FsPath) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(folder)?;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);

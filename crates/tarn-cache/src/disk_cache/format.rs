@@ -1,4 +1,5 @@
-//! How is one value kept in a file? Layout: docs/formats/page.md. Everything read back is checked; what fails is a miss.
+//! How is one value kept in a file? Layout: docs/formats/page.md. Everything read back is checked; what fails is a
+//! miss.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,7 +11,8 @@ pub(crate) fn header_len(key_len: usize, align: usize) -> usize {
     (FIXED_BYTES + key_len).next_multiple_of(align)
 }
 
-/// What stands before the value: the fixed part, the key, and zeros up to where the value begins. `None`: one of them is 4 GiB or longer.
+/// What stands before the value: the fixed part, the key, and zeros up to where the value begins. `None`: one of them
+/// is 4 GiB or longer.
 pub(crate) fn header(magic: [u8; 4], align: usize, key: &[u8], written_ms: i64, value: &[u8]) -> Option<Vec<u8>> {
     let len = header_len(key.len(), align);
     let mut out = Vec::with_capacity(len);

@@ -1,4 +1,5 @@
-//! Values in files of a folder, each under its whole key, bounded by bytes, with checksums; shared by pages and fragments.
+//! Values in files of a folder, each under its whole key, bounded by bytes, with checksums; shared by pages and
+//! fragments.
 //!
 //! Reading order: [`key`] what a key must say; [`cache`] the folder, what is in it and what goes; [`read`] values out
 //! of files, [`cached`] without waiting for a disk, [`buffers`] into what memory; [`recover`] what an earlier process

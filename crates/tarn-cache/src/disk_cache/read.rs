@@ -41,8 +41,8 @@ impl From<io::Error> for Failed {
 }
 
 impl<K: DiskKey> DiskCache<K> {
-    /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old, another's, or files cannot be opened
-    /// now. Blocks on the disk.
+    /// The value of `key` and when it was written. `None`: it is not there any more, damaged, too old, another's, or
+    /// files cannot be opened now. Blocks on the disk.
     pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
         self.read_or_forget(key, || {
             let (file, len) = self.open_file(key)?;
@@ -95,7 +95,8 @@ impl<K: DiskKey> DiskCache<K> {
         Some(ReadAll { buffer: buffer.into(), values })
     }
 
-    /// What `attempt` reads of the file of `key`. When it fails although nobody has the file in hand, the file is forgotten.
+    /// What `attempt` reads of the file of `key`. When it fails although nobody has the file in hand, the file is
+    /// forgotten.
     fn read_or_forget<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, Failed>) -> Option<T> {
         if let Ok(value) = attempt() {
             return Some(value);

@@ -1,5 +1,5 @@
-//! What did an earlier process leave in the folder? Values are taken over by the names and sizes of their files; what they hold is tested
-//! when they are read. What makes no sense is deleted.
+//! What did an earlier process leave in the folder? Values are taken over by the names and sizes of their files; what
+//! they hold is tested when they are read. What makes no sense is deleted.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,7 +14,8 @@ use super::key::{DiskKey, EntryId};
 const FIRST_READ_BYTES: u64 = 4096;
 
 impl<K: DiskKey> DiskCache<K> {
-    /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are tested when read.
+    /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are
+    /// tested when read.
     pub(super) fn recover(&self, judge: &mut impl Judge) -> io::Result<()> {
         for shard in fs::read_dir(&self.root)? {
             let shard = shard?.path();

@@ -1,6 +1,7 @@
 //! Which fragments are near? Memory in front of a folder.
 //!
-//! One lock guards memory, what is refused and the counters; it is never held across an await or IO. The folder has its own.
+//! One lock guards memory, what is refused and the counters; it is never held across an await or IO. The folder has its
+//! own.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -93,8 +94,8 @@ impl fmt::Debug for FragmentCache {
 impl FragmentCache {
     /// Opens the cache. With a folder, fragments that an earlier process left there are taken over.
     ///
-    /// Cost: with a folder, lists it: call it from a thread that may block.
-    /// Errors: [`Error::Folder`] when the folder cannot be used, another process uses it, or there is no runtime for its files.
+    /// Cost: with a folder, lists it: call it from a thread that may block. Errors: [`Error::Folder`] when the folder
+    /// cannot be used, another process uses it, or there is no runtime for its files.
     pub fn open(options: FragmentOptions) -> Result<FragmentCache> {
         let disk = match &options.folder {
             None => None,
@@ -181,8 +182,8 @@ impl FragmentCache {
         }
     }
 
-    /// Keeps `value`, which should own its memory: a slice keeps the whole it is of. Returns at once; it is in the folder some time later.
-    /// What is there already stays; what is larger than all the room there is, is not kept.
+    /// Keeps `value`, which should own its memory: a slice keeps the whole it is of. Returns at once; it is in the
+    /// folder some time later. What is there already stays; what is larger than all the room there is, is not kept.
     pub fn put(&self, key: FragmentKey, value: Bytes) {
         if !self.is_on() {
             return;
@@ -274,8 +275,8 @@ impl FragmentCache {
         }
     }
 
-    /// Deletes fragments on disk, of at least `bytes` or all, and returns how many bytes they took: for when others need the disk
-    /// ([`crate::shortage`]). Blocks on the disk.
+    /// Deletes fragments on disk, of at least `bytes` or all, and returns how many bytes they took: for when others
+    /// need the disk ([`crate::shortage`]). Blocks on the disk.
     pub fn give_back(&self, bytes: u64) -> u64 {
         self.0.disk.as_ref().map_or(0, |(disk, _)| disk.give_back(bytes))
     }

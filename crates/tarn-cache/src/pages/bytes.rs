@@ -1,5 +1,5 @@
-//! Where do the bytes of a page lie? In memory of their own, or beside their neighbours, where one task read several into one buffer: a range
-//! over such pages is handed out without a copy.
+//! Where do the bytes of a page lie? In memory of their own, or beside their neighbours, where one task read several
+//! into one buffer: a range over such pages is handed out without a copy.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,7 +1,9 @@
-//! Which pages are near, and who fetches the others? Every missing page is fetched by one reader while the others wait for it.
+//! Which pages are near, and who fetches the others? Every missing page is fetched by one reader while the others wait
+//! for it.
 //!
-//! A fetch ("flight") is a future that all who wait for it share: whoever is polled moves it on, so a reader that is cancelled leaves
-//! the others nothing to repair, and when nobody waits any more the fetch ends too. Pages enter memory and the disk's queue only whole.
+//! A fetch ("flight") is a future that all who wait for it share: whoever is polled moves it on, so a reader that is
+//! cancelled leaves the others nothing to repair, and when nobody waits any more the fetch ends too. Pages enter memory
+//! and the disk's queue only whole.
 //!
 //! Locks, in this order: `flights`, `ram`, the disk's. None is held across an await.
 
@@ -35,11 +37,13 @@ use crate::ttl::{Ttl, now_ms, oldest_ms};
 
 /// Requests of one read that are under way at once.
 const REQUESTS_AT_ONCE: usize = 16;
-/// Bytes that one task reads into one buffer. Allocators give larger ones back to the system each time, which costs more than reading.
+/// Bytes that one task reads into one buffer. Allocators give larger ones back to the system each time, which costs
+/// more than reading.
 const MAX_READ_BYTES: u64 = 4 << 20;
 /// What is read on the thread that asks, if it is in the system's page cache: 100 to 200 µs.
 const MAX_INLINE_BYTES: u64 = 1 << 20;
-/// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the disk.
+/// How often a read looks again after a page on disk turned out to be damaged or evicted, before it fetches past the
+/// disk.
 const MAX_ROUNDS: usize = 4;
 
 /// Pages of objects in memory and on disk, shared by cloning. Which store they came from is part of their key.
@@ -80,7 +84,8 @@ impl fmt::Debug for PageCache {
 }
 
 impl PageCache {
-    /// Opens the cache; pages that an earlier process left in the folder are taken over. Blocking work runs on `runtime`.
+    /// Opens the cache; pages that an earlier process left in the folder are taken over. Blocking work runs on
+    /// `runtime`.
     ///
     /// Cost: lists the folder, and reads the first bytes of one file per object: call it from a thread that may block.
     /// Errors: [`crate::Error::Folder`] when the folder cannot be used, or another process uses it.
@@ -88,8 +93,8 @@ impl PageCache {
         Self::open_with_ttl(options, runtime, None)
     }
 
-    /// The same; a page that was fetched longer ago than `ttl` is fetched again. Nothing needs this to be right: it is for who may not
-    /// keep bytes any longer.
+    /// The same; a page that was fetched longer ago than `ttl` is fetched again. Nothing needs this to be right: it is
+    /// for who may not keep bytes any longer.
     pub fn open_with_ttl(options: PageOptions, runtime: Handle, ttl: Option<Ttl>) -> Result<PageCache> {
         let mut objects = Objects::default();
         let disk = match &options.folder {
@@ -182,8 +187,8 @@ impl PageCache {
         }
     }
 
-    /// Deletes pages on disk, of at least `bytes` or all, and returns how many bytes they took: for when others need the disk
-    /// ([`crate::shortage`]). Blocks on the disk.
+    /// Deletes pages on disk, of at least `bytes` or all, and returns how many bytes they took: for when others need
+    /// the disk ([`crate::shortage`]). Blocks on the disk.
     pub fn give_back(&self, bytes: u64) -> u64 {
         self.0.disk.as_ref().map_or(0, |disk| disk.give_back(bytes))
     }
@@ -195,8 +200,8 @@ impl PageCache {
         }
     }
 
-    /// Drops the pages of `store` (of all, if `None`) whose object lies under `prefix` (anywhere, if `None`). Blocks on the disk. What is
-    /// being fetched meanwhile is kept: it is younger than this call.
+    /// Drops the pages of `store` (of all, if `None`) whose object lies under `prefix` (anywhere, if `None`). Blocks on
+    /// the disk. What is being fetched meanwhile is kept: it is younger than this call.
     pub fn clear(&self, store: Option<&str>, prefix: Option<&Path>) -> Cleared {
         let of = |object: &Object| {
             store.is_none_or(|store| object.store.as_ref() == store)
@@ -227,7 +232,8 @@ impl PageCache {
         Meter::new(Arc::clone(&self.0.stats), query)
     }
 
-    /// The object under the id of `object`, which is kept under it if there was none. `None`: another object has the same hash.
+    /// The object under the id of `object`, which is kept under it if there was none. `None`: another object has the
+    /// same hash.
     pub(crate) fn intern(&self, object: Object) -> Option<Arc<Object>> {
         let mut objects = self.0.objects.lock();
         if let Some(known) = objects.by_id.get(&object.id).cloned() {
@@ -249,7 +255,8 @@ impl PageCache {
         self.0.objects.lock().writes
     }
 
-    /// The same as [`PageCache::intern`], of an object that the store said is at its path, asked after so many `writes`.
+    /// The same as [`PageCache::intern`], of an object that the store said is at its path, asked after so many
+    /// `writes`.
     pub(crate) fn found(&self, object: Object, writes: u64) -> Option<Arc<Object>> {
         let object = self.intern(object)?;
         let mut objects = self.0.objects.lock();
@@ -307,7 +314,8 @@ impl PageCache {
         Ok(have)
     }
 
-    /// Puts what memory has of `missing` into `have`, and returns the fetches that bring the rest: those of others, and new ones.
+    /// Puts what memory has of `missing` into `have`, and returns the fetches that bring the rest: those of others, and
+    /// new ones.
     fn look(
         &self,
         from: &Origin<'_>,
@@ -479,8 +487,8 @@ impl Inner {
         pages
     }
 
-    /// Puts pages into memory that were fetched then, or later. Those beside their neighbours are copied: while there is room, or when they
-    /// are asked for a second time.
+    /// Puts pages into memory that were fetched then, or later. Those beside their neighbours are copied: while there
+    /// is room, or when they are asked for a second time.
     fn keep(&self, object: &Arc<Object>, pages: &Pages, fetched_ms: i64) {
         // It may have been cleared meanwhile: whoever has pages is known, so that the next call finds them.
         let mut objects = self.objects.lock();

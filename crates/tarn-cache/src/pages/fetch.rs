@@ -1,4 +1,5 @@
-//! How do missing pages come from the store? One ranged, conditional read per run of pages, cut into pages of their own.
+//! How do missing pages come from the store? One ranged, conditional read per run of pages, cut into pages of their
+//! own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use super::stats::{Meter, PageStats};
 /// Pages by number.
 pub(crate) type Pages = Vec<(u32, PageBytes)>;
 
-/// Reads pages `run` of `object` as it is named: a store that now has another state gives `Precondition`. With `checksums` the read is as much
-/// wider as it takes to check every byte, and pages come back only if all of it is what was written.
+/// Reads pages `run` of `object` as it is named: a store that now has another state gives `Precondition`. With
+/// `checksums` the read is as much wider as it takes to check every byte, and pages come back only if all of it is what
+/// was written.
 pub(crate) async fn fetch(
     store: &dyn ObjectStore,
     object: &Object,
@@ -60,7 +62,8 @@ struct Cut {
     page_bytes: u64,
 }
 
-/// Copies what arrives into pages, each in memory of its own. More or fewer bytes than promised is an error, and so are others.
+/// Copies what arrives into pages, each in memory of its own. More or fewer bytes than promised is an error, and so are
+/// others.
 async fn cut(
     got: GetResult,
     object: &Object,

@@ -1,5 +1,5 @@
-//! Which state of which object do these bytes belong to? Two answers are the same object only if store, path and everything that
-//! tells one state from the next are equal.
+//! Which state of which object do these bytes belong to? Two answers are the same object only if store, path and
+//! everything that tells one state from the next are equal.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ pub(crate) fn is_strong(etag: &str) -> bool {
 /// One state of one object of one store. Immutable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
-    /// Hash of everything below that identifies it. Equal ids of different objects are possible: whoever looks one up compares the rest.
+    /// Hash of everything below that identifies it. Equal ids of different objects are possible: whoever looks one up
+    /// compares the rest.
     pub id: u128,
     /// Name of the store, the same in every run.
     pub store: Arc<str>,

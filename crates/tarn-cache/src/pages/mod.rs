@@ -1,7 +1,8 @@
 //! Pages of objects near by: memory in front of a local folder, original bytes.
 //!
-//! Reading order: [`key`] which state of which object, [`objects`] those that are known; [`plan`] which pages and requests; [`bytes`] where a page's lie; [`cache`] the pages and who fetches them;
-//! [`store`] the object store around it; [`format`] how a file names its page, [`stats`] counters.
+//! Reading order: [`key`] which state of which object, [`objects`] those that are known; [`plan`] which pages and
+//! requests; [`bytes`] where a page's lie; [`cache`] the pages and who fetches them; [`store`] the object store around
+//! it; [`format`] how a file names its page, [`stats`] counters.
 
 mod bytes;
 mod cache;

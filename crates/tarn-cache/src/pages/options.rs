@@ -5,7 +5,8 @@ use std::path::PathBuf;
 /// Sizes and places of a page cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageOptions {
-    /// Bytes of a page: what is fetched, kept and evicted at once. Pages of another size in the folder are deleted at open. Default 256 KiB.
+    /// Bytes of a page: what is fetched, kept and evicted at once. Pages of another size in the folder are deleted at
+    /// open. Default 256 KiB.
     pub page_bytes: u32,
     /// Memory for pages. Default 256 MiB.
     pub ram_bytes: u64,

@@ -10,8 +10,9 @@ pub(crate) fn pages_of(range: &Range<u64>, page_bytes: u64) -> Range<u32> {
     (range.start / page_bytes) as u32..range.end.div_ceil(page_bytes) as u32
 }
 
-/// Groups of pages, each to be fetched in one request: neighbours of `missing` (sorted, each once) with at most `gap_pages` present ones
-/// between them, and at most `max_pages` in a group. Half-open, in order, disjoint; the first and last page of each is missing.
+/// Groups of pages, each to be fetched in one request: neighbours of `missing` (sorted, each once) with at most
+/// `gap_pages` present ones between them, and at most `max_pages` in a group. Half-open, in order, disjoint; the first
+/// and last page of each is missing.
 pub(crate) fn runs(missing: &[u32], gap_pages: u32, max_pages: u32) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = vec![];
     for &page in missing {

@@ -1,4 +1,5 @@
-//! What does a read of an object get? The bytes of one state of it: pages that are near, and the rest in as few requests as possible.
+//! What does a read of an object get? The bytes of one state of it: pages that are near, and the rest in as few
+//! requests as possible.
 //!
 //! Which state, is decided first, and never by the cache alone:
 //!
@@ -8,9 +9,10 @@
 //! | says nothing, [`Trust::WrittenOnce`] | the one seen before, else what a HEAD says |
 //! | says nothing, [`Trust::Checked`] | what a HEAD says, each time |
 //!
-//! Every page is fetched under the condition that it is of that state, so an object that was overwritten in place is never answered
-//! with bytes of two states, or of an old one. Who knows the checksums of an object hands them in with its [`Ask`], and gets no byte, from the
-//! store or from a page that was fetched with them, that is not what was written.
+//! Every page is fetched under the condition that it is of that state, so an object that was overwritten in place is
+//! never answered with bytes of two states, or of an old one. Who knows the checksums of an object hands them in with
+//! its [`Ask`], and gets no byte, from the store or from a page that was fetched with them, that is not what was
+//! written.
 
 use std::fmt;
 use std::ops::Range;
@@ -43,13 +45,15 @@ const MAX_STARTS: usize = 3;
 /// Whether an object of a store can become another one under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// No: names are never used again (the lake's own files). What was seen of an object stays true until it is deleted through this store.
+    /// No: names are never used again (the lake's own files). What was seen of an object stays true until it is deleted
+    /// through this store.
     WrittenOnce,
     /// Yes: a read that does not say which state it means asks the store first.
     Checked,
 }
 
-/// What a caller knows and wants of one read: in the `extensions` of [`GetOptions`], or handed to [`PageStore::read_ranges`].
+/// What a caller knows and wants of one read: in the `extensions` of [`GetOptions`], or handed to
+/// [`PageStore::read_ranges`].
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
     /// The state that is meant. The answer is of this state, or an error.
@@ -58,8 +62,8 @@ pub struct Ask {
     pub bypass: bool,
     /// Where to count what this read got.
     pub usage: Option<PageUsage>,
-    /// Of the object: what the store gives is held against them before anybody sees it or it is kept. A read that does not match is an error
-    /// with a [`tarn_metastore::Damage`] in it, and nothing of it is kept.
+    /// Of the object: what the store gives is held against them before anybody sees it or it is kept. A read that does
+    /// not match is an error with a [`tarn_metastore::Damage`] in it, and nothing of it is kept.
     pub checksums: Option<Arc<Checksums>>,
 }
 
@@ -82,7 +86,8 @@ enum Meant {
 }
 
 impl PageStore {
-    /// `inner` behind `cache`. `name` tells its objects from those of other stores that share the cache, in every run (its URL, say).
+    /// `inner` behind `cache`. `name` tells its objects from those of other stores that share the cache, in every run
+    /// (its URL, say).
     pub fn new(inner: Arc<dyn ObjectStore>, cache: PageCache, name: &str, trust: Trust) -> Self {
         PageStore { inner, cache, name: name.into(), trust }
     }
@@ -92,11 +97,12 @@ impl PageStore {
         &self.cache
     }
 
-    /// The bytes of `ranges`, in their order. A range that ends behind the object is cut there, an empty one gives no bytes.
+    /// The bytes of `ranges`, in their order. A range that ends behind the object is cut there, an empty one gives no
+    /// bytes.
     ///
-    /// Cost: the missing pages, adjacent ones in one request; see the table above for a HEAD. A page in memory is handed out without
-    /// a copy, unless less than half of it is asked for.
-    /// Errors: those of the store; `Precondition` when the object no longer has the state that `ask` names and a page of it is missing.
+    /// Cost: the missing pages, adjacent ones in one request; see the table above for a HEAD. A page in memory is
+    /// handed out without a copy, unless less than half of it is asked for. Errors: those of the store; `Precondition`
+    /// when the object no longer has the state that `ask` names and a page of it is missing.
     pub async fn read_ranges(&self, location: &Path, ranges: &[Range<u64>], ask: &Ask) -> Result<Vec<Bytes>> {
         let meter = self.cache.meter(ask.usage.clone());
         for _ in 0..MAX_STARTS {

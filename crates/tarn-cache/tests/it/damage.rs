@@ -121,7 +121,8 @@ async fn a_damaged_or_missing_file_is_a_miss_and_is_counted() {
     }
 }
 
-/// One damaged, one cut and one missing page among neighbours that are read into one buffer: the others are still the folder's.
+/// One damaged, one cut and one missing page among neighbours that are read into one buffer: the others are still the
+/// folder's.
 #[tokio::test]
 async fn damage_within_a_run_costs_only_its_pages() {
     let inner = TestStore::new();

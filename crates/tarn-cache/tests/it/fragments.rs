@@ -181,7 +181,8 @@ async fn a_folder_needs_rights_a_runtime_and_has_one_owner() {
     assert!(FragmentCache::open(on_disk(&file)).is_err());
 }
 
-/// Every byte of a small file in turn, files cut everywhere, gone, longer, and another's: a miss that is counted, and then written again.
+/// Every byte of a small file in turn, files cut everywhere, gone, longer, and another's: a miss that is counted, and
+/// then written again.
 #[tokio::test]
 async fn a_damaged_or_missing_file_is_a_miss_and_is_written_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,12 @@
 //! Which bounds that somebody else wrote can be believed?
 //!
-//! Parquet's statistics had a wrong order for a while, leave NaN out, and may be as long as the value. A bound that is wrong hides
-//! rows, so what is in doubt is dropped:
+//! Parquet's statistics had a wrong order for a while, leave NaN out, and may be as long as the value. A bound that is
+//! wrong hides rows, so what is in doubt is dropped:
 //!
-//! - bytes, texts and unsigned numbers only where the file says that their order is the type's (older writers compared signed);
-//! - floats never: the file cannot tell whether there is a NaN, which filters hold to be greater than everything, or −NaN;
+//! - bytes, texts and unsigned numbers only where the file says that their order is the type's (older writers compared
+//!   signed);
+//! - floats never: the file cannot tell whether there is a NaN, which filters hold to be greater than everything, or
+//!   −NaN;
 //! - INT96 never: it has no order.
 //!
 //! Invariant: no non-null value of the column lies outside, also after nanoseconds were cut in either direction.

@@ -1,9 +1,10 @@
 //! What is in a file that somebody else wrote, in its own types: columns, row groups, bounds, places?
 //!
-//! Taken from the footer once, in the few bytes that are kept, because the footer of a wide file is large. What a table cannot hold
-//! is left out and said: nested columns, intervals, decimals above 38 digits, names that come twice.
+//! Taken from the footer once, in the few bytes that are kept, because the footer of a wide file is large. What a table
+//! cannot hold is left out and said: nested columns, intervals, decimals above 38 digits, names that come twice.
 //!
-//! Invariant: whatever numbers a footer has, nothing panics and every range lies within the file; else the file is refused.
+//! Invariant: whatever numbers a footer has, nothing panics and every range lies within the file; else the file is
+//! refused.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Which hour is a file of?
 //!
-//! What its path says where the table tells how to read it (`hour_from`), else the hour of its earliest row, else of its last
-//! modification. The hour groups what is kept of blocks; it prunes nothing, so a row that came late is found under the hour of its
-//! folder.
+//! What its path says where the table tells how to read it (`hour_from`), else the hour of its earliest row, else of
+//! its last modification. The hour groups what is kept of blocks; it prunes nothing, so a row that came late is found
+//! under the hour of its folder.
 
 use chrono::NaiveDate;
 
@@ -26,8 +26,9 @@ impl HourFrom {
         keys.filter(|keys| !keys.is_empty()).map(|keys| Self { keys })
     }
 
-    /// Hours since the Unix epoch. The values of the keys, in the order of the keys, are read as year, month, day and hour, with
-    /// anything between them: `dt=2026-03-01/hr=07`, `day=20260301/hour=7`, `hr=2026-03-01-07`, `y=2026/m=3/d=1`.
+    /// Hours since the Unix epoch. The values of the keys, in the order of the keys, are read as year, month, day and
+    /// hour, with anything between them: `dt=2026-03-01/hr=07`, `day=20260301/hour=7`, `hr=2026-03-01-07`,
+    /// `y=2026/m=3/d=1`.
     pub fn hour(&self, path: &str) -> Option<i64> {
         let mut numbers = Vec::new();
         for key in &self.keys {

@@ -1,8 +1,8 @@
 //! Which files does an archive have, and which of them does the table not know as they are now?
 //!
-//! Every object whose name ends in `.parquet`, unless a part of its path begins with `_` or `.`: such are the scratch files of those
-//! who write archives. A file is known by path, size and ETag; where the store has no ETags, by path, size and having been attached
-//! after its last modification.
+//! Every object whose name ends in `.parquet`, unless a part of its path begins with `_` or `.`: such are the scratch
+//! files of those who write archives. A file is known by path, size and ETag; where the store has no ETags, by path,
+//! size and having been attached after its last modification.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,12 @@
-//! Do a file's columns fit the table, and what does the table have to become for them? What does the file look like in the table?
+//! Do a file's columns fit the table, and what does the table have to become for them? What does the file look like in
+//! the table?
 //!
-//! Columns are the same when they have the same name. A column that the table does not have comes at its end, a wider type widens
-//! the table's; a file for which neither will do is refused whole, with the column and both types. A file that lacks a column is NULL
-//! there.
+//! Columns are the same when they have the same name. A column that the table does not have comes at its end, a wider
+//! type widens the table's; a file for which neither will do is refused whole, with the column and both types. A file
+//! that lacks a column is NULL there.
 //!
-//! Invariant: what was committed before still means the same: a table that has files only changes in ways that the metastore allows
-//! (`DataType::widens_to`), and bounds are given in the table's types of the moment.
+//! Invariant: what was committed before still means the same: a table that has files only changes in ways that the
+//! metastore allows (`DataType::widens_to`), and bounds are given in the table's types of the moment.
 
 use std::collections::HashMap;
 
@@ -150,8 +151,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A count of NULLs that the file does not say becomes one that excludes nothing: some are, some are not. Of a single row that cannot
-/// be said, unless there is a value.
+/// A count of NULLs that the file does not say becomes one that excludes nothing: some are, some are not. Of a single
+/// row that cannot be said, unless there is a value.
 fn stats(
     column: &Column,
     own: DataType,

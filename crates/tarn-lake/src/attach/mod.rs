@@ -5,8 +5,8 @@
 //! pass:   list ──> what is new, changed, gone ──> footers, key columns ──> commit by commit (again and again)
 //! ```
 //!
-//! The objects are only ever listed and read. A file's path is below the archive's folder, which is the root of the store that
-//! [`Attach`] is given.
+//! The objects are only ever listed and read. A file's path is below the archive's folder, which is the root of the
+//! store that [`Attach`] is given.
 
 mod bounds;
 mod columns;

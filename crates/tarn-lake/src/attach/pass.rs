@@ -2,14 +2,15 @@
 //!
 //! 1. The archive is listed, and held against the table's latest version.
 //! 2. New and changed files are read in path order, a few at a time (`read.rs`).
-//! 3. Once there are enough for a commit, the table takes in new columns and wider types, and the files become one version: added,
-//!    in place of those they changed from, and with the first commit those that are gone leave.
+//! 3. Once there are enough for a commit, the table takes in new columns and wider types, and the files become one
+//!    version: added, in place of those they changed from, and with the first commit those that are gone leave.
 //!
-//! What is committed is the progress: a pass that dies loses at most one batch of reading, and the next one goes on. A file that
-//! cannot be read is committed as well, without blocks and with the reason: it is known, and not read again until it changes.
+//! What is committed is the progress: a pass that dies loses at most one batch of reading, and the next one goes on. A
+//! file that cannot be read is committed as well, without blocks and with the reason: it is known, and not read again
+//! until it changes.
 //!
-//! Invariant: a path is at most once in a version. Commits follow on the version that was looked at, and are rebased by looking
-//! again; a store that rebased them would let two passes at once attach a file twice.
+//! Invariant: a path is at most once in a version. Commits follow on the version that was looked at, and are rebased by
+//! looking again; a store that rebased them would let two passes at once attach a file twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub struct Attach {
     pub metastore: Arc<dyn Metastore>,
     /// For the times of commits.
     pub clock: Arc<dyn Clock>,
-    /// Files read at once. Each takes the memory of its footer, and of the key columns of a row group if the table asks for blooms.
+    /// Files read at once. Each takes the memory of its footer, and of the key columns of a row group if the table asks
+    /// for blooms.
     pub concurrency: usize,
 }
 
@@ -78,8 +80,9 @@ pub struct Progress {
 }
 
 impl Attach {
-    /// Lists, reads what is new or changed, commits in batches; what is committed is not read again. Ends when all that was listed is
-    /// in the table, or known not to be. `report` hears of each file and each commit, at once and on the calling task.
+    /// Lists, reads what is new or changed, commits in batches; what is committed is not read again. Ends when all that
+    /// was listed is in the table, or known not to be. `report` hears of each file and each commit, at once and on the
+    /// calling task.
     ///
     /// One pass of a table at a time: two do no harm, but read everything twice.
     ///
@@ -215,8 +218,8 @@ struct Pass<'a> {
     schema: Arc<TableSchema>,
     /// The latest version that this pass found or made.
     seen: Version,
-    /// Somebody else committed since the archive was held against the table: what is new has to be found out again, to the end of
-    /// the pass.
+    /// Somebody else committed since the archive was held against the table: what is new has to be found out again, to
+    /// the end of the pass.
     others: bool,
     hour_from: Option<HourFrom>,
     gone: Vec<FileId>,

@@ -1,7 +1,8 @@
 //! What does a file of an archive hold? Its footer in one or two reads, and the columns whose keys are asked for.
 //!
-//! All reads are on the condition that the object is still the one that was listed. What is wrong with a file is said of the file;
-//! what is wrong with the store ends the pass: what cannot be reached now would be taken for damaged for ever.
+//! All reads are on the condition that the object is still the one that was listed. What is wrong with a file is said
+//! of the file; what is wrong with the store ends the pass: what cannot be reached now would be taken for damaged for
+//! ever.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,8 +238,8 @@ async fn checksums(source: &Arc<ListedObject>, metadata: &ParquetMetaData) -> Re
     Ok(summing.finish())
 }
 
-/// Where row groups begin, and where the last of them ends and what a footer refers to begins. None, if they lie among each other: then
-/// damage of one may be taken for that of another.
+/// Where row groups begin, and where the last of them ends and what a footer refers to begins. None, if they lie among
+/// each other: then damage of one may be taken for that of another.
 fn cuts(metadata: &ParquetMetaData) -> Vec<u64> {
     let columns = || metadata.row_groups().iter().flat_map(|group| group.columns());
     let start = |column: &ColumnChunkMetaData| {

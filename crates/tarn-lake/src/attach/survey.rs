@@ -22,7 +22,8 @@ const LOOKED_AT: usize = 32;
 /// What an archive looks like.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Surveyed {
-    /// A table for it, to be created in the metastore: no key, no tablets, every column may be NULL. Ids are numbers of the moment.
+    /// A table for it, to be created in the metastore: no key, no tablets, every column may be NULL. Ids are numbers of
+    /// the moment.
     pub schema: TableSchema,
     /// Parquet files there are.
     pub listed: u64,
@@ -35,8 +36,8 @@ pub struct Surveyed {
 }
 
 impl Attach {
-    /// The table that the first, the last and some files between have in common. Reads their footers only: about as many requests as
-    /// files, up to 32.
+    /// The table that the first, the last and some files between have in common. Reads their footers only: about as
+    /// many requests as files, up to 32.
     ///
     /// The time column is the archive's, else the first timestamp.
     ///

@@ -6,8 +6,9 @@
 //!     └─> real ───────────┘
 //! ```
 //!
-//! Invariants: a value is the same number, text or instant in the wider type; the order of values stays, so bounds stay bounds.
-//! Integers of 64 bits are no floats, numbers are no texts, and a time without a zone is none with one: nothing is guessed.
+//! Invariants: a value is the same number, text or instant in the wider type; the order of values stays, so bounds stay
+//! bounds. Integers of 64 bits are no floats, numbers are no texts, and a time without a zone is none with one: nothing
+//! is guessed.
 
 use tarn_types::{DataType, Value};
 

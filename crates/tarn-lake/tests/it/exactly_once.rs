@@ -1,5 +1,5 @@
-//! One call fails, or the process dies at one place: then it is tried again, or started again, and the lake holds each row
-//! exactly once. Every call and every place is taken in turn.
+//! One call fails, or the process dies at one place: then it is tried again, or started again, and the lake holds each
+//! row exactly once. Every call and every place is taken in turn.
 
 use std::collections::BTreeMap;
 

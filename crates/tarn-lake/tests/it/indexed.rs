@@ -1,4 +1,5 @@
-//! What is kept of each block beside the commit log is what its file says and its rows hold, from delivery on and after compaction.
+//! What is kept of each block beside the commit log is what its file says and its rows hold, from delivery on and after
+//! compaction.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,8 @@ async fn all_block_metadata(world: &World, version: &TableVersion) -> MetadataBy
     world.metastore.inner.block_metadata(world.table.id, wanted).await.unwrap()
 }
 
-/// Columns are where the footer says, their bounds those of the block, and every key of every row is in its block's filter.
+/// Columns are where the footer says, their bounds those of the block, and every key of every row is in its block's
+/// filter.
 async fn check(world: &World, with_blooms: bool) {
     let version = world.latest().await;
     let block_metadata = all_block_metadata(world, &version).await;

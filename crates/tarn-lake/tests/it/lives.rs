@@ -1,5 +1,5 @@
-//! Random lives of a table: writes, deliveries, compactions, expiry, crashes and faults in any order. The lake equals the model
-//! throughout.
+//! Random lives of a table: writes, deliveries, compactions, expiry, crashes and faults in any order. The lake equals
+//! the model throughout.
 
 use proptest::prelude::*;
 

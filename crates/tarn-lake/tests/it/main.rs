@@ -1,5 +1,5 @@
-//! Do changes reach the lake exactly once, whatever fails on the way? Deliveries, compactions and clean-ups against a model, with
-//! a store, a metastore and a hot side that fail on command.
+//! Do changes reach the lake exactly once, whatever fails on the way? Deliveries, compactions and clean-ups against a
+//! model, with a store, a metastore and a hot side that fail on command.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Is any byte of a lake file that is not what was written an error that names the file, whoever reads it, and never a row?
+//! Is any byte of a lake file that is not what was written an error that names the file, whoever reads it, and never a
+//! row?
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;

@@ -101,8 +101,8 @@ impl World {
         reader.flat_map(|batch| to_events(&batch.unwrap())).collect()
     }
 
-    /// Law 2: what is installed is what is committed; the lake holds each row of the model at its cursor exactly once; each row's
-    /// address is where it lies; files are sorted, and their bounds hold.
+    /// Law 2: what is installed is what is committed; the lake holds each row of the model at its cursor exactly once;
+    /// each row's address is where it lies; files are sorted, and their bounds hold.
     pub async fn check(&self) {
         let version = self.latest().await;
         let (installed, cursor) = self.hot.installed();

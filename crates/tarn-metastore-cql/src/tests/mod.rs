@@ -1,5 +1,5 @@
-//! What holds on a real Cassandra? `TARN_TEST_CQL` names one (`scripts/services/cassandra start DIR` prints it); without it these tests say so
-//! and pass.
+//! What holds on a real Cassandra? `TARN_TEST_CQL` names one (`scripts/services/cassandra start DIR` prints it);
+//! without it these tests say so and pass.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

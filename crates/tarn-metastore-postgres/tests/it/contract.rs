@@ -1,4 +1,5 @@
-//! What must hold of every backend: in the schema that this build makes, and in the one before it while a store is not migrated yet.
+//! What must hold of every backend: in the schema that this build makes, and in the one before it while a store is not
+//! migrated yet.
 
 use tarn_metastore::contract::Backend;
 use tarn_metastore::contract::many_writers;

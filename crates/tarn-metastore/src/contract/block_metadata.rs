@@ -140,7 +140,8 @@ pub async fn unlawful_block_metadata_change_nothing(metastore: Backend) {
     metastore.commit(table, Commit { block_metadata, ..append(1, file) }).await.unwrap();
 }
 
-/// Blocks over some hours, with blooms of different sizes and without, of files that stay and go; and what was put into each.
+/// Blocks over some hours, with blooms of different sizes and without, of files that stay and go; and what was put into
+/// each.
 struct Indexed {
     table: TableId,
     /// In the order in which they are asked for.

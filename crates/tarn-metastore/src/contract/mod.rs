@@ -1,5 +1,5 @@
-//! What must hold of every backend? One suite of functions over `&dyn Metastore`, run on each of them, and the samples that
-//! tests of this crate share. Backends in crates of their own reach it by the feature `contract`.
+//! What must hold of every backend? One suite of functions over `&dyn Metastore`, run on each of them, and the samples
+//! that tests of this crate share. Backends in crates of their own reach it by the feature `contract`.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ impl<T: Made> Made for Option<T> {
     }
 }
 
-/// Runs the suite, or the named parts of it, on what the expression makes anew for each: see [`Made`]. Its clock says 1,000 ms.
+/// Runs the suite, or the named parts of it, on what the expression makes anew for each: see [`Made`]. Its clock says
+/// 1,000 ms.
 #[macro_export]
 macro_rules! contract_suite {
     ($make:expr) => {

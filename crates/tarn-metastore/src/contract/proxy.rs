@@ -5,8 +5,8 @@
 //!         <──       <──             the answer: passed on, or swallowed after the server has made it
 //! ```
 //!
-//! A proxy passes bytes both ways until it is told otherwise. A fault is armed for the first request that a test recognises, is met once, and
-//! says so (`reached`); so tests wait for what happens, not for time to pass.
+//! A proxy passes bytes both ways until it is told otherwise. A fault is armed for the first request that a test
+//! recognises, is met once, and says so (`reached`); so tests wait for what happens, not for time to pass.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -88,8 +88,8 @@ impl Proxy {
         self.address
     }
 
-    /// Does this to the next request that `request` recognises; `answered` recognises the server's answer to it. Both see what has come
-    /// since in their direction, of one connection.
+    /// Does this to the next request that `request` recognises; `answered` recognises the server's answer to it. Both
+    /// see what has come since in their direction, of one connection.
     pub fn arm(
         &self,
         fault: Fault,

@@ -6,12 +6,13 @@
 //! commit ──> pending ─┘                     └─> answered
 //! ```
 //!
-//! Who finds nobody leading leads: takes all that waits, writes it in one go, and goes on until nothing waits. It does so on a
-//! blocking thread of the caller's runtime; this crate has none of its own. While one group is synced the next one gathers, so a group
-//! is as large as there are writers, and no commit waits for more than two syncs.
+//! Who finds nobody leading leads: takes all that waits, writes it in one go, and goes on until nothing waits. It does
+//! so on a blocking thread of the caller's runtime; this crate has none of its own. While one group is synced the next
+//! one gathers, so a group is as large as there are writers, and no commit waits for more than two syncs.
 //!
-//! Invariants: commits of a group are checked one after the other, each against what those before it make; nothing of a group is
-//! visible or answered before all of it is durable. A group whose write failed did not happen, or nobody knows, for all of it alike.
+//! Invariants: commits of a group are checked one after the other, each against what those before it make; nothing of a
+//! group is visible or answered before all of it is durable. A group whose write failed did not happen, or nobody
+//! knows, for all of it alike.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -54,8 +55,8 @@ pub(super) fn encode_block_metadata(
     files.map(of_file).collect()
 }
 
-/// Leads until nothing waits. When it is dropped before (its runtime ended, or it panicked), those who wait are told that nobody
-/// knows.
+/// Leads until nothing waits. When it is dropped before (its runtime ended, or it panicked), those who wait are told
+/// that nobody knows.
 pub(super) struct Leader {
     /// `None`: it has led.
     inner: Option<Arc<Inner>>,

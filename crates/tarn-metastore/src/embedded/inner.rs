@@ -1,8 +1,9 @@
 //! What does the open store hold, and under which locks?
 //!
-//! Locks: `writer` orders changes and is held over the sync; `held` is held only to look or to apply, so readers never wait for
-//! the disk; `chores` is held by the one who does maintenance. They are taken in the order `chores`, `writer`, `held`;
-//! the queue, `files` and `doomed` are held for a moment, and nothing is taken under them but `writer` and `held` under `files`.
+//! Locks: `writer` orders changes and is held over the sync; `held` is held only to look or to apply, so readers never
+//! wait for the disk; `chores` is held by the one who does maintenance. They are taken in the order `chores`, `writer`,
+//! `held`; the queue, `files` and `doomed` are held for a moment, and nothing is taken under them but `writer` and
+//! `held` under `files`.
 
 use std::fs;
 use std::ops::Range;
@@ -63,8 +64,8 @@ pub(super) enum Stopped {
 /// When there is something to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes; or it as a
-    /// whole, which opening reads, four times that and this many.
+    /// The log is folded into a checkpoint once its records have outgrown the former checkpoint and this many bytes; or
+    /// it as a whole, which opening reads, four times that and this many.
     pub log_bytes: u64,
     pub block_metadata_bytes: u64,
     /// How many times that size the log may have when nobody calls `maintain`.

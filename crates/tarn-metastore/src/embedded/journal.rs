@@ -93,7 +93,8 @@ impl Image {
         }
     }
 
-    /// `pause` sees, and may take, what there is so far: behind every file, commit and hour. What it leaves is answered.
+    /// `pause` sees, and may take, what there is so far: behind every file, commit and hour. What it leaves is
+    /// answered.
     pub fn encode<E>(&self, mut pause: impl FnMut(&mut Vec<u8>) -> Result<(), E>) -> Result<Vec<u8>, E> {
         let mut out = Vec::new();
         put_u64(&mut out, self.next_table.0.into());

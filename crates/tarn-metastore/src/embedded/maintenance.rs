@@ -6,12 +6,12 @@
 //! log   ──larger than the last checkpoint──> checkpoint, next log;  what nothing names any more is deleted
 //! ```
 //!
-//! One job at a time: it is planned on what is held now, written without any lock, and comes to be by one record. Answers do not
-//! change: before the record block metadata is read where it was, after it where it is.
+//! One job at a time: it is planned on what is held now, written without any lock, and comes to be by one record.
+//! Answers do not change: before the record block metadata is read where it was, after it where it is.
 //!
-//! Invariants: a pack is durable before the record that names it, and what the record leaves behind is deleted only when nobody who
-//! began before still reads it. A crash at any point leaves files that nothing names: the first maintenance after
-//! opening deletes them.
+//! Invariants: a pack is durable before the record that names it, and what the record leaves behind is deleted only
+//! when nobody who began before still reads it. A crash at any point leaves files that nothing names: the first
+//! maintenance after opening deletes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -264,8 +264,8 @@ impl Inner {
 
     /// Folds the log while others write. Answers the bytes of the checkpoint.
     ///
-    /// Each step leaves a folder that opens to the same state: first there is a new log behind the old one, then the checkpoint
-    /// beside both, then what it covers is deleted.
+    /// Each step leaves a folder that opens to the same state: first there is a new log behind the old one, then the
+    /// checkpoint beside both, then what it covers is deleted.
     fn checkpoint(&self) -> Result<u64> {
         let prepared = Prepared::create(&self.dir, "upkeep")?;
         self.reached(Step::LogPrepared)?;
@@ -388,8 +388,8 @@ fn delete_logs(logs: &[Arc<LogFile>]) -> Result<()> {
     Ok(())
 }
 
-/// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before it together. So
-/// one late block never rewrites a full hour.
+/// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before
+/// it together. So one late block never rewrites a full hour.
 fn run_of_similar<'a>(packs: &[&'a Arc<PackFile>]) -> Option<Vec<&'a Arc<PackFile>>> {
     (0..packs.len()).find_map(|start| {
         let mut sum = u64::from(packs[start].n_slots);

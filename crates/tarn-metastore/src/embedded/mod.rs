@@ -7,8 +7,8 @@
 //! dir/packs/<table>/<hour>-<n>.pack   metadata of many blocks
 //! ```
 //!
-//! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without a
-//! gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
+//! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without
+//! a gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
 //! known). After a failed sync nothing more is written until maintenance has cut off what was not answered and read
 //! back from the disk what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
 
@@ -58,8 +58,8 @@ const READER_BLOCKS: usize = 4096;
 /// Block metadata of more bytes is encoded on a blocking thread.
 const INLINE_BYTES: usize = 256 << 10;
 
-/// The embedded backend. Commits that wait for the disk together share one `fdatasync`, which a blocking thread of the tokio runtime
-/// that calls waits for.
+/// The embedded backend. Commits that wait for the disk together share one `fdatasync`, which a blocking thread of the
+/// tokio runtime that calls waits for.
 pub struct Embedded {
     inner: Arc<Inner>,
     clock: Arc<dyn Clock>,

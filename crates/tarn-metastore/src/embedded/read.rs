@@ -1,8 +1,8 @@
 //! Which blocks may hold the keys, and what is kept of them?
 //!
-//! Hour by hour, and within an hour place by place: blocks that are loose from the log, then those in packs. A pack is asked for whole
-//! rows: 32 bytes a block for each key, one read, whatever the number of blocks. Each hour stands for itself, so hours are shared out
-//! to a few threads.
+//! Hour by hour, and within an hour place by place: blocks that are loose from the log, then those in packs. A pack is
+//! asked for whole rows: 32 bytes a block for each key, one read, whatever the number of blocks. Each hour stands for
+//! itself, so hours are shared out to a few threads.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};

@@ -1,10 +1,10 @@
 //! What does a folder hold that was left at any moment?
 //!
-//! The newest checkpoint, then every record behind it. Whatever the two do not name was not finished, or is not needed any more; what
-//! they name must be there.
+//! The newest checkpoint, then every record behind it. Whatever the two do not name was not finished, or is not needed
+//! any more; what they name must be there.
 //!
-//! Invariant: no pack is deleted here. A log that was cut short or exchanged names fewer packs than the right one, and that is seen
-//! only when it is held against the rows: the first maintenance deletes what was left over.
+//! Invariant: no pack is deleted here. A log that was cut short or exchanged names fewer packs than the right one, and
+//! that is seen only when it is held against the rows: the first maintenance deletes what was left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

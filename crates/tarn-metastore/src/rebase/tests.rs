@@ -1,8 +1,10 @@
-//! Writers that read at some time and commit at another, in any order, against a table of which one commit after the other is made.
+//! Writers that read at some time and commit at another, in any order, against a table of which one commit after the
+//! other is made.
 //!
-//! A delivery writes rows of one tablet: a file, the rows that they were before buried, the cursor. A compaction writes the live rows of some files into
-//! one. Each is made of the version that its writer read. After each commit that comes in, the live rows of the latest version must be what the deliveries
-//! that came in wrote, in the order in which they did; each that is refused must have met another in a file's rows or a tablet.
+//! A delivery writes rows of one tablet: a file, the rows that they were before buried, the cursor. A compaction writes
+//! the live rows of some files into one. Each is made of the version that its writer read. After each commit that comes
+//! in, the live rows of the latest version must be what the deliveries that came in wrote, in the order in which they
+//! did; each that is refused must have met another in a file's rows or a tablet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! (`docs/formats/users.md`).
 //!
 //! Pure: a statement about users ([`Access`]) changes a copy of [`Users`], or says why not. Whether the one who asks
-//! may ask is not decided here ([`super::authorize()`]), but what would leave nobody who can decide anything is refused.
+//! may ask is not decided here ([`super::authorize()`]), but what would leave nobody who can decide anything is
+//! refused.
 //!
 //! Rights on tables hang on the table's id: a table that is dropped takes them along, and the next of its name begins
 //! without any.

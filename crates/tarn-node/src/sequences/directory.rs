@@ -1,7 +1,8 @@
 //! Who gives the numbers of this server, and who changes what sequences there are?
 //!
-//! All sequences are one document of the metastore, which is changed as a whole if nobody else was quicker. Numbers are taken from it by
-//! blocks: 32 at first, twice as many each time, so that few of them are lost by a crash and bulk loads rarely wait for the disk.
+//! All sequences are one document of the metastore, which is changed as a whole if nobody else was quicker. Numbers are
+//! taken from it by blocks: 32 at first, twice as many each time, so that few of them are lost by a crash and bulk
+//! loads rarely wait for the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,11 +95,11 @@ impl Directory {
         Some(numbers)
     }
 
-    /// `n` numbers. Cost: nothing while the block lasts; then one change of a document, which is a few lists of the tables and two
-    /// durable writes.
+    /// `n` numbers. Cost: nothing while the block lasts; then one change of a document, which is a few lists of the
+    /// tables and two durable writes.
     ///
-    /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and again.
-    /// Numbers that were taken by then are a gap.
+    /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and
+    /// again. Numbers that were taken by then are a gap.
     pub async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
         check_n(name, n)?;
         let mut numbers = Numbers::new();
@@ -140,7 +141,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Whose it is: the column that it goes with, and who made it. Cost: nothing for one whose numbers were asked for before.
+    /// Whose it is: the column that it goes with, and who made it. Cost: nothing for one whose numbers were asked for
+    /// before.
     pub async fn owner(&self, name: &str) -> Result<(Option<Owner>, Option<String>)> {
         if let Some(taken) = self.taken.lock().get(name) {
             return Ok((taken.owner.clone(), taken.maker.clone()));
@@ -197,14 +199,14 @@ impl Directory {
         .await
     }
 
-    /// Before a table is called otherwise: what goes with its columns knows it by its id from then on. Cost: one list of the tables if
-    /// there is nothing.
+    /// Before a table is called otherwise: what goes with its columns knows it by its id from then on. Cost: one list
+    /// of the tables if there is nothing.
     pub async fn know_by_id(&self, table: &str, id: TableId) -> Result<()> {
         self.mark(|owner| owner.table == table, |owner| owner.table_id = Some(id)).await
     }
 
-    /// Before columns of a table are called otherwise, or go: what goes with them knows table and column by their ids from then on. Cost: as of
-    /// [`Directory::know_by_id`].
+    /// Before columns of a table are called otherwise, or go: what goes with them knows table and column by their ids
+    /// from then on. Cost: as of [`Directory::know_by_id`].
     pub(crate) async fn know_columns(&self, table: &TableSchema, columns: &[ColumnId]) -> Result<()> {
         let column = |owner: &Owner| table.column(&owner.column).map(|(_, column)| column.id);
         let is_one = |owner: &Owner| column(owner).is_none_or(|id| columns.contains(&id));
@@ -234,8 +236,8 @@ impl Directory {
         .await
     }
 
-    /// After tables were called otherwise: what was taken of sequences that go with a table is known by its old name, and forgotten. Those
-    /// numbers are a gap.
+    /// After tables were called otherwise: what was taken of sequences that go with a table is known by its old name,
+    /// and forgotten. Those numbers are a gap.
     pub(crate) fn forget_owners(&self) {
         self.taken.lock().retain(|_, taken| taken.owner.is_none());
     }
@@ -262,7 +264,8 @@ impl Directory {
         self.change(restart).await
     }
 
-    /// Changes a sequence; numbers that this server has of it are dropped. Other servers notice when theirs are used up.
+    /// Changes a sequence; numbers that this server has of it are dropped. Other servers notice when theirs are used
+    /// up.
     pub async fn alter(&self, name: &str, change: impl Fn(&mut Sequence) -> Result<()>) -> Result<()> {
         let altered = self.change(|sequences| {
             change(sequences.get_mut(name).ok_or_else(|| missing(name))?)?;
@@ -273,7 +276,8 @@ impl Directory {
         altered.await
     }
 
-    /// Numbers of sequences that were changed or dropped are forgotten: before the change, so that none of them is given behind it.
+    /// Numbers of sequences that were changed or dropped are forgotten: before the change, so that none of them is
+    /// given behind it.
     async fn change<T>(&self, change: impl Fn(&mut Sequences) -> Result<T>) -> Result<T> {
         let one = self.changing.lock().await;
         let changed = self.change_alone(&one, |sequences| {
@@ -332,7 +336,8 @@ async fn read(metastore: &dyn Metastore) -> Result<(Sequences, u64)> {
     Ok((sequences, document.version))
 }
 
-/// Whether the column is gone that it went with: who dropped the column may have died before anybody wrote the sequences anew.
+/// Whether the column is gone that it went with: who dropped the column may have died before anybody wrote the
+/// sequences anew.
 fn is_dropped(owner: &Owner, tables: &[Arc<TableSchema>]) -> bool {
     let table = tables.iter().find(|table| owner.table_id == Some(table.id));
     table.zip(owner.column_id).is_some_and(|(table, id)| table.column_by_id(id).is_none())

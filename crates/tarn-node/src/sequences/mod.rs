@@ -5,8 +5,8 @@
 //!                  └ used up ──> a block more, in the metastore ──> memory      one change of a document
 //! ```
 //!
-//! Invariant: a number is durably gone before it is given. So none is given twice, whoever dies when, and whichever server of the
-//! metastore gives it; those of a block that nobody asked for by then are a gap.
+//! Invariant: a number is durably gone before it is given. So none is given twice, whoever dies when, and whichever
+//! server of the metastore gives it; those of a block that nobody asked for by then are a gap.
 //!
 //! Rooms: `sequence` counts (pure), `kept` is the document's text, `directory` gives numbers and changes definitions.
 

@@ -1,6 +1,7 @@
 //! Whose buckets are known, and who are we to them?
 //!
-//! All is said by the server's environment, in the variables that other tools of these clouds take; crate `object_store` lists the rest:
+//! All is said by the server's environment, in the variables that other tools of these clouds take; crate
+//! `object_store` lists the rest:
 //!
 //! | | who we are | where it is |
 //! |---|---|---|

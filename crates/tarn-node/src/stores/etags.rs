@@ -1,5 +1,5 @@
-//! Is this the same ETag? Azure, and some servers that speak other clouds' protocols, list them without the quotes that they answer reads
-//! with: here they always have them.
+//! Is this the same ETag? Azure, and some servers that speak other clouds' protocols, list them without the quotes that
+//! they answer reads with: here they always have them.
 
 use std::fmt;
 use std::ops::Range;

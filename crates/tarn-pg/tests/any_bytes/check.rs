@@ -1,4 +1,5 @@
-//! What must hold for any bytes of a client? Nothing panics, and what comes of them does not depend on where they are cut.
+//! What must hold for any bytes of a client? Nothing panics, and what comes of them does not depend on where they are
+//! cut.
 //!
 //! The fuzz targets `startup`, `messages`, `parameter`, `copy` and `copy_binary` call the same.
 

@@ -1,5 +1,6 @@
-//! Does what reads the bytes of clients bear any? The fuzz targets `startup`, `messages`, `parameter`, `copy` and `copy_binary` in
-//! short form, from what clients do send, with bytes changed: random ones alone do not find the inside of a message.
+//! Does what reads the bytes of clients bear any? The fuzz targets `startup`, `messages`, `parameter`, `copy` and
+//! `copy_binary` in short form, from what clients do send, with bytes changed: random ones alone do not find the inside
+//! of a message.
 
 #![allow(clippy::unwrap_used)]
 

@@ -17,7 +17,8 @@ pub(super) struct Free {
     pub(super) field: FieldRef,
 }
 
-/// Each of them once, in the order in which they are met. Those of subqueries inside are there if no node between has such a column.
+/// Each of them once, in the order in which they are met. Those of subqueries inside are there if no node between has
+/// such a column.
 pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
     let mut found: Vec<Free> = vec![];
     let mut add = |free: Free| {
@@ -94,7 +95,8 @@ pub(crate) fn asked_again(node: LogicalPlan) -> Result<Transformed<LogicalPlan>>
     node.transform_data(|node| node.map_expressions(|expr| expr.transform_up(|part| each_subquery(part, again))))
 }
 
-/// Does it ask by conditions `inner = outer` alone, where the planner pulls them out of it? Then the planner makes the join, of one hash table.
+/// Does it ask by conditions `inner = outer` alone, where the planner pulls them out of it? Then the planner makes the
+/// join, of one hash table.
 pub(super) fn is_of_equality(plan: &LogicalPlan) -> Result<bool> {
     let mut is_of_equality = true;
     plan.apply(|node| {

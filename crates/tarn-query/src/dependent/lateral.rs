@@ -1,7 +1,9 @@
-//! What are the rows of `FROM a, LATERAL (SELECT … a.x …) s`? Those of `a`, each with the rows that the query gives for it.
+//! What are the rows of `FROM a, LATERAL (SELECT … a.x …) s`? Those of `a`, each with the rows that the query gives for
+//! it.
 //!
-//! The planner makes joins of queries whose only conditions on the other side are `inner = outer`, and knows no others. The others are computed for
-//! all values that they ask of the other side together, as subqueries that stand for values are, and joined to the rows:
+//! The planner makes joins of queries whose only conditions on the other side are `inner = outer`, and knows no others.
+//! The others are computed for all values that they ask of the other side together, as subqueries that stand for values
+//! are, and joined to the rows:
 //!
 //! ```text
 //! FROM a,                                FROM a JOIN (SELECT … FROM (SELECT …, row_number() OVER (PARTITION BY k ORDER BY z) AS n
@@ -10,7 +12,8 @@
 //!     ORDER BY z LIMIT 3) s
 //! ```
 //!
-//! It runs before the rules of subqueries: what one asks of `a` that stands inside asks for a column of the domain then.
+//! It runs before the rules of subqueries: what one asks of `a` that stands inside asks for a column of the domain
+//! then.
 
 use std::sync::Arc;
 
@@ -91,8 +94,8 @@ impl Joins {
         Ok(Transformed::yes(joined))
     }
 
-    /// What the right side asks of a row of the left one. Inside a subquery a query that is not LATERAL may ask for a column of the same name that
-    /// is further around: there the planner says which one is.
+    /// What the right side asks of a row of the left one. Inside a subquery a query that is not LATERAL may ask for a
+    /// column of the same name that is further around: there the planner says which one is.
     fn asked_of_the_left(&self, join: &Join, is_inside: bool) -> Result<Vec<Free>> {
         let mut keys: Vec<Free> = free(&join.right)?;
         keys.retain(|key| join.left.schema().has_column(&key.column));
@@ -123,7 +126,8 @@ fn is_for_the_planner(right: &LogicalPlan) -> Result<bool> {
     }
 }
 
-/// The rows of the left side with those of the right one; the columns are what they were. `None` if these cannot be computed together.
+/// The rows of the left side with those of the right one; the columns are what they were. `None` if these cannot be
+/// computed together.
 fn joined(join: &Join, keys: Vec<Free>, number: usize) -> Result<Option<LogicalPlan>> {
     if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
         return Ok(None);

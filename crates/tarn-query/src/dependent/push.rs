@@ -1,5 +1,6 @@
-//! How is a subquery computed for many rows around it together? The values that it asks for, each combination once, are joined to what it reads
-//! where it first asks for them, and every step above keeps them apart: grouped, ordered and numbered by them too.
+//! How is a subquery computed for many rows around it together? The values that it asks for, each combination once, are
+//! joined to what it reads where it first asks for them, and every step above keeps them apart: grouped, ordered and
+//! numbered by them too.
 
 use std::sync::Arc;
 
@@ -84,7 +85,8 @@ impl Domain {
         self.columns().zip(self.again()).map(|(key, again)| key.alias(again.name())).collect()
     }
 
-    /// The plan for each combination of keys, which are columns of it, in any place. `None` if a step cannot keep them apart.
+    /// The plan for each combination of keys, which are columns of it, in any place. `None` if a step cannot keep them
+    /// apart.
     pub(super) fn push(&self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         if !self.is_asked_by(plan)? {
             let beside = LogicalPlanBuilder::from(self.plan.clone()).cross_join(plan.clone())?;
@@ -136,7 +138,8 @@ impl Domain {
         Some(Column::new_unqualified(&key.name))
     }
 
-    /// A subquery inside that asks for the columns of the keys. What is `nearer` to it, and has a column of a key's name, is what it means.
+    /// A subquery inside that asks for the columns of the keys. What is `nearer` to it, and has a column of a key's
+    /// name, is what it means.
     fn inside(&self, subquery: Subquery, nearer: &[&DFSchema]) -> Result<Subquery> {
         let plan = Arc::unwrap_or_clone(subquery.subquery).transform_up(|node| {
             let own = merge_schema(&node.inputs());
@@ -395,7 +398,8 @@ impl Domain {
         };
         let is_by_both = left && right;
         if is_by_both {
-            // NULLs of keys are equal, those of the join's own columns are not: two kinds of equality are no hash join's.
+            // NULLs of keys are equal, those of the join's own columns are not: two kinds of equality are no hash
+            // join's.
             let is_left_kept = !matches!(
                 node.join_type,
                 JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark

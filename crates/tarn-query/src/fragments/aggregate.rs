@@ -1,8 +1,9 @@
 //! Is an aggregate the same whatever the order of its rows, and however they are grouped into partial states?
 //!
-//! Counts, sums of integers and decimals, bounds of what is totally ordered: yes. Sums of floats differ in the last bits, bounds of floats
-//! in the sign of zero, and what collects rows in their order. Only the first kind is kept as partial states; above the second kind nothing
-//! is kept at all, not even filtered rows: a fragment gives them in another order than a scan.
+//! Counts, sums of integers and decimals, bounds of what is totally ordered: yes. Sums of floats differ in the last
+//! bits, bounds of floats in the sign of zero, and what collects rows in their order. Only the first kind is kept as
+//! partial states; above the second kind nothing is kept at all, not even filtered rows: a fragment gives them in
+//! another order than a scan.
 
 use std::sync::Arc;
 

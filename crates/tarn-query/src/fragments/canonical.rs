@@ -5,11 +5,13 @@
 //! column := id, type, name, default of the table's column: positions, aliases and other columns are not in it
 //! ```
 //!
-//! Operands that may change places are sorted, comparisons point one way, lists of `IN` have no order. Literals have their type, casts stay.
-//! A function is its name, if it is immutable, with the session's time zone, which functions of times may look at.
+//! Operands that may change places are sorted, comparisons point one way, lists of `IN` have no order. Literals have
+//! their type, casts stay. A function is its name, if it is immutable, with the session's time zone, which functions of
+//! times may look at.
 //!
-//! Invariant: two expressions with equal bytes give equal values for equal rows. Whoever is not listed here has no bytes: there is then no
-//! fragment. [`FORMAT`] changes with every change of this file that gives bytes another meaning.
+//! Invariant: two expressions with equal bytes give equal values for equal rows. Whoever is not listed here has no
+//! bytes: there is then no fragment. [`FORMAT`] changes with every change of this file that gives bytes another
+//! meaning.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! How do kept and computed fragments become one stream? Every partition first reads its share of what is no fragment, as without this node;
-//! then the partitions take fragments one by one until none is left.
+//! How do kept and computed fragments become one stream? Every partition first reads its share of what is no fragment,
+//! as without this node; then the partitions take fragments one by one until none is left.
 //!
 //! ```text
 //! partition ──> rest ──> next fragments ──> kept?  ──yes──> its batches
@@ -7,8 +7,8 @@
 //!                             └────────────────────────────────┘
 //! ```
 //!
-//! Nothing is kept of a stream that failed, was dropped, or has more bytes than reading it again is worth. Two statements that miss the
-//! same fragment both compute it.
+//! Nothing is kept of a stream that failed, was dropped, or has more bytes than reading it again is worth. Two
+//! statements that miss the same fragment both compute it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -82,7 +82,8 @@ pub(crate) struct FragmentExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// One execution of all partitions. Executions follow each other: two of one plan at the same time would share their lists.
+/// One execution of all partitions. Executions follow each other: two of one plan at the same time would share their
+/// lists.
 struct Round {
     started: Vec<bool>,
     next: Arc<AtomicUsize>,

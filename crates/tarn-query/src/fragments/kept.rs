@@ -1,12 +1,13 @@
-//! How do batches become bytes, and bytes batches? An Arrow IPC stream of the columns in the key's order, and a checksum.
+//! How do batches become bytes, and bytes batches? An Arrow IPC stream of the columns in the key's order, and a
+//! checksum.
 //!
 //! ```text
 //! value := Arrow IPC stream (buffers LZ4 if the stream is large), XXH3-64 of it (u64, little-endian)
 //! ```
 //!
-//! Columns are named by their positions: the names that a query gives them are put back when the value is used. Small values are not
-//! compressed: their buffers are used as they lie in memory. Text that a filter left is copied together first, so that a value has no bytes of
-//! rows that were dropped.
+//! Columns are named by their positions: the names that a query gives them are put back when the value is used. Small
+//! values are not compressed: their buffers are used as they lie in memory. Text that a filter left is copied together
+//! first, so that a value has no bytes of rows that were dropped.
 
 use std::sync::Arc;
 

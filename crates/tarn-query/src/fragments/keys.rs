@@ -1,9 +1,10 @@
 //! Under which key is a part of a file kept?
 //!
-//! Conditions that bounds prove for all blocks of a part are not in its key: a range and a wider range share the parts that lie in both.
+//! Conditions that bounds prove for all blocks of a part are not in its key: a range and a wider range share the parts
+//! that lie in both.
 //!
-//! The key has all that names the file's rows: table, file id (never used again), path, size, ETag, the deletion vector's digest, and the
-//! blocks, if pruning left some out.
+//! The key has all that names the file's rows: table, file id (never used again), path, size, ETag, the deletion
+//! vector's digest, and the blocks, if pruning left some out.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

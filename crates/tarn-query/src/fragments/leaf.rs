@@ -8,11 +8,12 @@
 //! DataSourceExec         ┘
 //! ```
 //!
-//! Conditions are taken from wherever they are: filters above the scan, and the scan's own predicate if it is applied row by row. A predicate
-//! that only prunes says nothing of the rows.
+//! Conditions are taken from wherever they are: filters above the scan, and the scan's own predicate if it is applied
+//! row by row. A predicate that only prunes says nothing of the rows.
 //!
-//! Invariant: what a leaf gives of a file is determined by its conditions, its outputs and the file's live rows. A filter that changes while
-//! the query runs (of a join, of a top-k) is no condition, and is not in the nodes that run over one file.
+//! Invariant: what a leaf gives of a file is determined by its conditions, its outputs and the file's live rows. A
+//! filter that changes while the query runs (of a join, of a top-k) is no condition, and is not in the nodes that run
+//! over one file.
 
 use std::sync::Arc;
 
@@ -203,8 +204,8 @@ struct Predicate {
 }
 
 impl Predicate {
-    /// The scan of a leaf with these conditions, without files. It leaves out blocks by these conditions only: a node above the leaf may have
-    /// pushed down what no row of the leaf has to meet.
+    /// The scan of a leaf with these conditions, without files. It leaves out blocks by these conditions only: a node
+    /// above the leaf may have pushed down what no row of the leaf has to meet.
     fn config(self, files: &FileScanConfig, conditions: &[Condition]) -> FileScanConfig {
         let n_fixed = self.fixed.len();
         let is_met = |term: &Option<Term>| {
@@ -278,7 +279,8 @@ impl Leaf {
             }
             schema = node.schema();
         }
-        // Rows that a filter in the scan left are a leaf without any node, unless a node below the scan's makes something else of them.
+        // Rows that a filter in the scan left are a leaf without any node, unless a node below the scan's makes
+        // something else of them.
         let is_filtered = !climb.conditions.is_empty() && (stopped.is_none() || stopped_at < scan_at);
         let level = level.or_else(|| is_filtered.then(|| climb.of_scan(scan_at)));
         let Some(level) = level.filter(|level| level.n_conditions > 0 || level.has_aggregate) else {
@@ -346,7 +348,8 @@ impl<'a> Climb<'a> {
         Ok((climb, Predicate { fixed, prunes, is_dynamic }))
     }
 
-    /// One node further up, over rows of `schema`. Answers what a leaf gives that ends here, when it is worth to end here.
+    /// One node further up, over rows of `schema`. Answers what a leaf gives that ends here, when it is worth to end
+    /// here.
     fn node(
         &mut self,
         node: &Arc<dyn ExecutionPlan>,

@@ -1,10 +1,11 @@
 //! Of which conditions do a file's bounds say that they are true of all its rows?
 //!
-//! A condition is true of all rows of a block when no row can make it false or unknown: when the metastore's pruning would leave the block
-//! out for the opposite condition, and no value is NULL. So one piece of code decides on both.
+//! A condition is true of all rows of a block when no row can make it false or unknown: when the metastore's pruning
+//! would leave the block out for the opposite condition, and no value is NULL. So one piece of code decides on both.
 //!
-//! Proves nothing: bounds of floats (NaN has none), of texts that SQL orders otherwise than the metastore (UUID, JSON, JSONB), of a column that
-//! the file does not have or had as another type, and everything that is more than one column beside literals.
+//! Proves nothing: bounds of floats (NaN has none), of texts that SQL orders otherwise than the metastore (UUID, JSON,
+//! JSONB), of a column that the file does not have or had as another type, and everything that is more than one column
+//! beside literals.
 
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
@@ -29,7 +30,8 @@ pub(crate) struct Claim {
 enum Says {
     IsNull,
     IsNotNull,
-    /// A value is there, and for none of these is it possible that it stands in the operator's relation to a value of the column.
+    /// A value is there, and for none of these is it possible that it stands in the operator's relation to a value of
+    /// the column.
     Never(Vec<(Op, Value)>),
     /// Every value is equal to one of these.
     OneOf(Vec<Value>),

@@ -1,10 +1,10 @@
 //! Which leaves of a plan become fragments? The last of the physical rules: it takes plans as they will run.
 //!
-//! It walks down with what stands above ([`Above`]): below a limit, and below aggregates to which the order of rows matters, there is none.
-//! Every leaf that is not used says why at its scan.
+//! It walks down with what stands above ([`Above`]): below a limit, and below aggregates to which the order of rows
+//! matters, there is none. Every leaf that is not used says why at its scan.
 //!
-//! A filter that changes while the query runs (of a join) spares reading what a fragment would have to read. So its rows are fragments only
-//! when the same leaf was asked for before: the first time, the scan is left as it is.
+//! A filter that changes while the query runs (of a join) spares reading what a fragment would have to read. So its
+//! rows are fragments only when the same leaf was asked for before: the first time, the scan is left as it is.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Which part of which file is one fragment?
 //!
-//! A file is cut at the same rows whatever is asked: after every [`UNIT_ROWS`] at the next end of a block. So a large file is read by many at
-//! once, and its parts are found again.
+//! A file is cut at the same rows whatever is asked: after every [`UNIT_ROWS`] at the next end of a block. So a large
+//! file is read by many at once, and its parts are found again.
 
 use std::sync::Arc;
 

@@ -108,8 +108,8 @@ fn visited(statement: &Statement) -> Result<Check, ParseError> {
     }
 }
 
-/// The rows of an INSERT of constants alone. There is nothing in them to be checked, and each of a visitor's steps looks how much
-/// stack is left.
+/// The rows of an INSERT of constants alone. There is nothing in them to be checked, and each of a visitor's steps
+/// looks how much stack is left.
 fn written_rows(statement: &Statement) -> Option<&Query> {
     let Statement::Insert(Insert {
         source: Some(rows),
@@ -133,8 +133,8 @@ fn written_rows(statement: &Statement) -> Option<&Query> {
     values.rows.iter().all(|row| row.content.iter().all(is_constant)).then_some(rows)
 }
 
-/// A SELECT of columns of one table, of rows that are named by `column = constant AND …`: as [`written_rows`], checked without
-/// a visitor.
+/// A SELECT of columns of one table, of rows that are named by `column = constant AND …`: as [`written_rows`], checked
+/// without a visitor.
 fn lookup(statement: &Statement) -> Option<(&Query, &Select, &TableFactor)> {
     let Statement::Query(query) = statement else { return None };
     let Query { with: None, body, order_by: None, limit_clause: None, fetch: None, .. } = query.as_ref() else {
@@ -217,7 +217,8 @@ struct Check {
 }
 
 impl Check {
-    /// Counts one part of the statement as often as the planner looks at it: 2^levels - 1 for the levels around it, never for none.
+    /// Counts one part of the statement as often as the planner looks at it: 2^levels - 1 for the levels around it,
+    /// never for none.
     fn look(&mut self) -> Checked {
         self.n_looks = self.n_looks.saturating_add(self.n_repeated());
         at_most(self.n_looks, MAX_LOOKS, Limit::Looks)
@@ -307,7 +308,8 @@ impl Visitor for Check {
     }
 }
 
-/// How many tables a plan reads. A name of WITH is planned at each mention: each that mentions the last one twice doubles the plan.
+/// How many tables a plan reads. A name of WITH is planned at each mention: each that mentions the last one twice
+/// doubles the plan.
 #[derive(Default)]
 struct Mentions {
     /// Of each name that is defined now.

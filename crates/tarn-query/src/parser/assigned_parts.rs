@@ -1,5 +1,6 @@
-//! What is `UPDATE t SET doc['a'][0] = '1'`? The whole value with a part that is another: before the parser reads it, which knows whole columns alone, it is
-//! written as `SET doc = tarn_assigned(t.doc, '1', 'a', 0)`, a call of [`ASSIGNED`]. What it means is for whoever plans it.
+//! What is `UPDATE t SET doc['a'][0] = '1'`? The whole value with a part that is another: before the parser reads it,
+//! which knows whole columns alone, it is written as `SET doc = tarn_assigned(t.doc, '1', 'a', 0)`, a call of
+//! [`ASSIGNED`]. What it means is for whoever plans it.
 
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};

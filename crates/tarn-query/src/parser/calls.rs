@@ -4,7 +4,8 @@ use crate::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
 };
 
-/// What `CURRENT OF c` is written as, with the name of the cursor: a condition that only whoever has the cursors understands.
+/// What `CURRENT OF c` is written as, with the name of the cursor: a condition that only whoever has the cursors
+/// understands.
 pub const CURRENT_OF: &str = "tarn_current_of";
 
 /// The call of a function, whose name is written as it is.

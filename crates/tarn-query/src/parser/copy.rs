@@ -8,8 +8,8 @@ use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 use super::dialect::{Bounds, PgDialect};
 use super::{ParseError, parse_tokens};
 
-/// The next statement, if it is a COPY: what is behind its semicolon are other statements. sqlparser takes it for rows, and throws away what does not look like
-/// them. Of any other statement nothing is read.
+/// The next statement, if it is a COPY: what is behind its semicolon are other statements. sqlparser takes it for rows,
+/// and throws away what does not look like them. Of any other statement nothing is read.
 pub(super) fn copy_alone(parser: &mut Parser<'_>) -> Result<Option<Statement>, ParseError> {
     if !is_word(&parser.peek_token_ref().token, "copy") {
         return Ok(None);
@@ -26,8 +26,8 @@ pub(super) fn copy_alone(parser: &mut Parser<'_>) -> Result<Option<Statement>, P
     })
 }
 
-/// Writes `FREEZE on` and `HEADER off` of COPYs as `TRUE` and `FALSE`, which are what sqlparser knows of them. Looks at the options alone: elsewhere
-/// `header ON` may be a join.
+/// Writes `FREEZE on` and `HEADER off` of COPYs as `TRUE` and `FALSE`, which are what sqlparser knows of them. Looks at
+/// the options alone: elsewhere `header ON` may be a join.
 pub(super) fn spell_booleans(tokens: &mut [TokenWithSpan]) {
     let (mut is_copy, mut begins, mut is_behind, mut depth) = (false, true, false, 0_usize);
     // Whether an option may begin here, and whether one has.

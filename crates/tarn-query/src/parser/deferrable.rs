@@ -1,5 +1,6 @@
-//! How is `BEGIN … [NOT] DEFERRABLE` read, and `SET TRANSACTION … [NOT] DEFERRABLE`? sqlparser does not know the words: they are taken out of the
-//! tokens, and what is left is read as ever. What they say is kept in two fields of the tree that PostgreSQL has no use for.
+//! How is `BEGIN … [NOT] DEFERRABLE` read, and `SET TRANSACTION … [NOT] DEFERRABLE`? sqlparser does not know the words:
+//! they are taken out of the tokens, and what is left is read as ever. What they say is kept in two fields of the tree
+//! that PostgreSQL has no use for.
 
 use crate::sqlparser::ast::{Set, Statement, TransactionModifier, Value};
 use crate::sqlparser::parser::Parser;

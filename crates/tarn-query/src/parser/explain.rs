@@ -1,5 +1,5 @@
-//! What do the options of `EXPLAIN (…)` ask for? One that would change nothing of what is shown is refused; one that is off, and of something that
-//! is never shown, is what it says.
+//! What do the options of `EXPLAIN (…)` ask for? One that would change nothing of what is shown is refused; one that is
+//! off, and of something that is never shown, is what it says.
 //!
 //! | option | `FORMAT TEXT` | `FORMAT JSON` |
 //! |---|---|---|

@@ -1,10 +1,10 @@
-//! Which rows does a window's frame leave out, and how far does it reach? What the parser does not know of a frame is written as it knows it,
-//! before it reads:
+//! Which rows does a window's frame leave out, and how far does it reach? What the parser does not know of a frame is
+//! written as it knows it, before it reads:
 //!
-//! - `OVER (ORDER BY a ROWS 1 PRECEDING EXCLUDE TIES)` has a first partition key more, the call [`EXCLUDING`]`('ties')`, which whoever plans the
-//!   window takes out again. `EXCLUDE NO OTHERS` says nothing.
-//! - `RANGE '1 year'::interval PRECEDING` and `RANGE '1 year' PRECEDING`, which it would take for intervals that are written out, stand in
-//!   parentheses.
+//! - `OVER (ORDER BY a ROWS 1 PRECEDING EXCLUDE TIES)` has a first partition key more, the call
+//!   [`EXCLUDING`]`('ties')`, which whoever plans the window takes out again. `EXCLUDE NO OTHERS` says nothing.
+//! - `RANGE '1 year'::interval PRECEDING` and `RANGE '1 year' PRECEDING`, which it would take for intervals that are
+//!   written out, stand in parentheses.
 
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};

@@ -1,7 +1,8 @@
-//! Which sets of keys are in each other? `GROUPING SETS (a, GROUPING SETS (b, ()))`, which the parser reads on the first level alone.
+//! Which sets of keys are in each other? `GROUPING SETS (a, GROUPING SETS (b, ()))`, which the parser reads on the
+//! first level alone.
 //!
-//! Before it reads, what is on the inner levels is written as calls, of [`GROUPING_SETS`] and, for `()`, of [`NO_KEYS`]; whoever plans the SELECT writes
-//! them out.
+//! Before it reads, what is on the inner levels is written as calls, of [`GROUPING_SETS`] and, for `()`, of
+//! [`NO_KEYS`]; whoever plans the SELECT writes them out.
 
 use crate::sqlparser::keywords::Keyword;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};

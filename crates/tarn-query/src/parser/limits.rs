@@ -25,13 +25,14 @@ pub const MAX_TABLES: usize = 10_000;
 /// Columns of one SELECT.
 pub const MAX_SELECTED: usize = 20_000;
 
-/// Those of them that are more than a name. The planner compares each with all others, and asks nobody meanwhile whether the
-/// statement was cancelled.
+/// Those of them that are more than a name. The planner compares each with all others, and asks nobody meanwhile
+/// whether the statement was cancelled.
 pub const MAX_COMPUTED: usize = 4_096;
 
 /// Looks at parts of subqueries. The planner looks twice at what is in a subquery of an expression (`EXISTS`, `IN`,
-/// `(SELECT …)`), four times at what is in one in there, and so on, and the same at WITH in the definitions of WITH. Twenty levels
-/// with hardly anything in them are this many, and take two seconds; one with 100,000 parts may be six levels deep.
+/// `(SELECT …)`), four times at what is in one in there, and so on, and the same at WITH in the definitions of WITH.
+/// Twenty levels with hardly anything in them are this many, and take two seconds; one with 100,000 parts may be six
+/// levels deep.
 ///
 /// Also looks at conditions of CASE (`null_asks.rs`): a dozen of them in each other's conditions are this many.
 pub const MAX_LOOKS: usize = 1 << 23;

@@ -1,7 +1,8 @@
-//! How is `MERGE` read? As PostgreSQL 15 says it: the parser's own form has the clauses of other systems, and not all of PostgreSQL's.
+//! How is `MERGE` read? As PostgreSQL 15 says it: the parser's own form has the clauses of other systems, and not all
+//! of PostgreSQL's.
 //!
-//! Two actions have no place in the tree that the parser makes, and take one that PostgreSQL has no use for: `DO NOTHING` is an `UPDATE` of no
-//! columns, `INSERT DEFAULT VALUES` an `INSERT` of `ROW`.
+//! Two actions have no place in the tree that the parser makes, and take one that PostgreSQL has no use for: `DO
+//! NOTHING` is an `UPDATE` of no columns, `INSERT DEFAULT VALUES` an `INSERT` of `ROW`.
 
 use crate::sqlparser::ast::helpers::attached_token::AttachedToken;
 use crate::sqlparser::ast::{

@@ -1,6 +1,7 @@
-//! How often does the planner ask whether something may be NULL? Of `CASE WHEN x THEN y …` it looks whether `y` may be NULL where `x` is
-//! true: so it asks that of `x`, of its parts, of theirs, and so on. A CASE deep in the condition of a CASE is asked by each part of it that
-//! stands around: thirty in each other, 500 bytes of text, are a thousand million times, at each step of planning.
+//! How often does the planner ask whether something may be NULL? Of `CASE WHEN x THEN y …` it looks whether `y` may be
+//! NULL where `x` is true: so it asks that of `x`, of its parts, of theirs, and so on. A CASE deep in the condition of
+//! a CASE is asked by each part of it that stands around: thirty in each other, 500 bytes of text, are a thousand
+//! million times, at each step of planning.
 //!
 //! What is asked is counted, and refused beyond [`MAX_LOOKS`](super::MAX_LOOKS).
 
@@ -29,7 +30,8 @@ impl NullAsks {
         self.parts_from.push(self.done.len());
     }
 
-    /// Looks that the conditions of this CASE need, 0 for other expressions. Its parts are what came since its [`begin`](Self::begin).
+    /// Looks that the conditions of this CASE need, 0 for other expressions. Its parts are what came since its
+    /// [`begin`](Self::begin).
     pub(super) fn end(&mut self, expr: &Expr) -> usize {
         let from = self.parts_from.pop().unwrap_or(0);
         let (asked, of_case) = Asked::of(expr, &self.done[from..]);

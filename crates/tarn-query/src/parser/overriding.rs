@@ -1,5 +1,6 @@
-//! How is `INSERT INTO t OVERRIDING SYSTEM VALUE …` read? sqlparser does not know the words: they are taken out of the tokens, and what is left is read as
-//! ever. What they say is kept in two fields of the tree that PostgreSQL has no use for.
+//! How is `INSERT INTO t OVERRIDING SYSTEM VALUE …` read? sqlparser does not know the words: they are taken out of the
+//! tokens, and what is left is read as ever. What they say is kept in two fields of the tree that PostgreSQL has no use
+//! for.
 
 use crate::sqlparser::ast::{Insert, Statement};
 use crate::sqlparser::parser::Parser;

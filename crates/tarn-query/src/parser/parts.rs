@@ -1,7 +1,9 @@
-//! What is `WITH x AS (INSERT … RETURNING …), y AS (SELECT …) SELECT … FROM x, y`? Statements that run as one, of which the last answers.
+//! What is `WITH x AS (INSERT … RETURNING …), y AS (SELECT …) SELECT … FROM x, y`? Statements that run as one, of which
+//! the last answers.
 //!
-//! PostgreSQL takes a WITH that changes rows before the statement that a client sends and nowhere else, and so does this: such a statement is
-//! taken apart here. Where a query stands within another, or in a definition, it is refused as what is not understood.
+//! PostgreSQL takes a WITH that changes rows before the statement that a client sends and nowhere else, and so does
+//! this: such a statement is taken apart here. Where a query stands within another, or in a definition, it is refused
+//! as what is not understood.
 
 use crate::sqlparser::ast::{
     Cte, Delete, FromTable, LockClause, NonBlock, ObjectName, Query, SetExpr, Statement, TableAlias, TableFactor,
@@ -122,8 +124,8 @@ fn whole(query: Query) -> Result<Statement, ParseError> {
     }
 }
 
-/// Calls `put` with each table that a FROM names without a schema, and not as what is changed; what it answers is read in its place, by the name
-/// that it had. Answers how many there were.
+/// Calls `put` with each table that a FROM names without a schema, and not as what is changed; what it answers is read
+/// in its place, by the name that it had. Answers how many there were.
 ///
 /// Errors: [`ParseError::Refused`] where a WITH within has a name that is put elsewhere.
 pub fn put_tables(

@@ -1,4 +1,5 @@
-//! How is read what PostgreSQL writes and sqlparser does not know? In other words of the same meaning, which take its place among the tokens:
+//! How is read what PostgreSQL writes and sqlparser does not know? In other words of the same meaning, which take its
+//! place among the tokens:
 //!
 //! | written | read |
 //! |---|---|
@@ -16,7 +17,8 @@ use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::tokens::keyword;
 
-/// Changes the tokens of a text. Cost: a look at each of them, and a copy of the list where something may have to be changed.
+/// Changes the tokens of a text. Cost: a look at each of them, and a copy of the list where something may have to be
+/// changed.
 pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) {
     let is_star = |tokens: &[TokenWithSpan]| {
         matches!([0, 1, 2].map(|at| &tokens[at].token), [Token::RParen, Token::Period, Token::Mul])

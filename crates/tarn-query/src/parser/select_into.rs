@@ -5,8 +5,8 @@ use crate::sqlparser::ast::{SelectInto, SetExpr, Statement};
 
 use super::ParseError;
 
-/// The statement that makes a table of a query which says `INTO`; any other as it is. In the middle of a query it is refused where queries
-/// are looked at.
+/// The statement that makes a table of a query which says `INTO`; any other as it is. In the middle of a query it is
+/// refused where queries are looked at.
 ///
 /// Errors: [`ParseError::Refused`] for an unlogged table.
 pub(super) fn as_create_table(statement: Statement) -> Result<Statement, ParseError> {

@@ -79,7 +79,8 @@ pub(super) fn size(sql: &str) -> Result<Size, ParseError> {
     }
 }
 
-/// Where a number or parameter stands that has letters behind it: `123abc`, `0x1F`, `1_000`, `0.a`, `1.5e`, `$1a`. `word` begins with a digit.
+/// Where a number or parameter stands that has letters behind it: `123abc`, `0x1F`, `1_000`, `0.a`, `1.5e`, `$1a`.
+/// `word` begins with a digit.
 fn junk(bytes: &[u8], word: Range<usize>) -> Option<Range<usize>> {
     let before = word.start.checked_sub(1).map(|at| bytes[at]);
     let n_digits = bytes[word.clone()].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -195,8 +196,8 @@ pub(super) fn tokens(dialect: &PgDialect, sql: &str, size: &Size) -> Result<Vec<
     Ok(tokens)
 }
 
-/// `FOR NO KEY UPDATE` is read as `FOR UPDATE`, `FOR KEY SHARE` as `FOR SHARE`, which the parser knows: there are no foreign keys, for which
-/// PostgreSQL tells them apart.
+/// `FOR NO KEY UPDATE` is read as `FOR UPDATE`, `FOR KEY SHARE` as `FOR SHARE`, which the parser knows: there are no
+/// foreign keys, for which PostgreSQL tells them apart.
 fn weaken_locks(tokens: &mut Vec<TokenWithSpan>) {
     let keyword = |token: &TokenWithSpan| match &token.token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),

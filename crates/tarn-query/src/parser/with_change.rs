@@ -1,8 +1,8 @@
-//! What is `WITH w AS (SELECT …) DELETE FROM t USING w`? A change of rows that reads `w`: the same as `DELETE FROM t USING (WITH w AS (SELECT …) SELECT *
-//! FROM w) AS w`. Before an INSERT the WITH is one of the query that it inserts.
+//! What is `WITH w AS (SELECT …) DELETE FROM t USING w`? A change of rows that reads `w`: the same as `DELETE FROM t
+//! USING (WITH w AS (SELECT …) SELECT * FROM w) AS w`. Before an INSERT the WITH is one of the query that it inserts.
 //!
-//! What is named at several places would be computed at each of them, and its rows may be others each time: that is refused. A WITH that changes
-//! rows itself is refused where queries are looked at.
+//! What is named at several places would be computed at each of them, and its rows may be others each time: that is
+//! refused. A WITH that changes rows itself is refused where queries are looked at.
 
 use std::ops::ControlFlow;
 
@@ -17,8 +17,8 @@ use super::{ParseError, fold};
 
 /// The change behind a WITH, with the WITH where it is read; any other statement as it is.
 ///
-/// Errors: [`ParseError::Refused`] where a name of the WITH is that of the table that is changed, or of another WITH inside, where none is
-/// read, or several places read them.
+/// Errors: [`ParseError::Refused`] where a name of the WITH is that of the table that is changed, or of another WITH
+/// inside, where none is read, or several places read them.
 pub(super) fn as_change(statement: Statement) -> Result<Statement, ParseError> {
     let mut query = match statement {
         Statement::Query(query) => query,

@@ -1,4 +1,5 @@
-//! A table whose files somebody else wrote: they are read from their own store, and only as they were when they were attached.
+//! A table whose files somebody else wrote: they are read from their own store, and only as they were when they were
+//! attached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

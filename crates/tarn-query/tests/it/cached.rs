@@ -1,5 +1,5 @@
-//! Law 4 for the caches of files' metadata and of fragments: whatever becomes of files and columns between two queries, who has the cache answers as who
-//! has none; and what was put together once is not asked for again.
+//! Law 4 for the caches of files' metadata and of fragments: whatever becomes of files and columns between two queries,
+//! who has the cache answers as who has none; and what was put together once is not asked for again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

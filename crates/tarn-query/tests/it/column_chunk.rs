@@ -1,5 +1,5 @@
-//! What does the metastore keep of a column of a row group? As the lake's writer says it, from the file's footer. Also compiled into
-//! the unit tests of `projected.rs`, which hold what is made of it against that footer.
+//! What does the metastore keep of a column of a row group? As the lake's writer says it, from the file's footer. Also
+//! compiled into the unit tests of `projected.rs`, which hold what is made of it against that footer.
 
 use parquet::basic::Compression;
 use parquet::file::metadata::ColumnChunkMetaData;

@@ -1,6 +1,8 @@
-//! A table as the rest of Tarn would keep it, small: hot rows, recent rows, addresses, and lake files with deletion vectors.
+//! A table as the rest of Tarn would keep it, small: hot rows, recent rows, addresses, and lake files with deletion
+//! vectors.
 //!
-//! It follows the protocol (deliver, compact, evict) in the plainest way, so that the query side can be held against [`Table::truth`].
+//! It follows the protocol (deliver, compact, evict) in the plainest way, so that the query side can be held against
+//! [`Table::truth`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Law 4 for fragments: a statement gives the same rows whether what its leaves gave of files is used again or not, whatever happened to the
-//! table and whatever was asked before. And what was given once is not read again.
+//! Law 4 for fragments: a statement gives the same rows whether what its leaves gave of files is used again or not,
+//! whatever happened to the table and whatever was asked before. And what was given once is not read again.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Does the query crate answer what the model says? Fake hot rows, a memory metastore, real Parquet files in a memory store.
+//! Does the query crate answer what the model says? Fake hot rows, a memory metastore, real Parquet files in a memory
+//! store.
 #![allow(clippy::unwrap_used)]
 
 mod answers;

@@ -1,5 +1,5 @@
-//! Law 4 for pruning: whatever is left out of a scan, by time, bounds and blooms, and whoever says where its columns lie, the answer is
-//! the one that reading everything gives; and what is left out is not read.
+//! Law 4 for pruning: whatever is left out of a scan, by time, bounds and blooms, and whoever says where its columns
+//! lie, the answer is the one that reading everything gives; and what is left out is not read.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::fixture::{Fixture, Row, column};
 
 const WORDS: [&str; 8] = ["error", "Refused", "connection", "GET", "x_1", "zürich", "timeout", "42"];
 
-/// `logs (id BIGINT, body TEXT, trace TEXT, n BIGINT, price NUMERIC(15, 2), at TIMESTAMPTZ, ratio DOUBLE, flag BOOLEAN, note TEXT)`: the
-/// tokens of `body` and the values of `trace`, `n` and `price` are in the blooms.
+/// `logs (id BIGINT, body TEXT, trace TEXT, n BIGINT, price NUMERIC(15, 2), at TIMESTAMPTZ, ratio DOUBLE, flag BOOLEAN,
+/// note TEXT)`: the tokens of `body` and the values of `trace`, `n` and `price` are in the blooms.
 pub fn schema() -> TableSchema {
     let mut columns = vec![
         column(1, "id", DataType::Int64),

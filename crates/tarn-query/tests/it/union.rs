@@ -1,4 +1,5 @@
-//! Law 3 and law 4 for reads: whatever was put, deleted, delivered, compacted and evicted, every path gives what the model has.
+//! Law 3 and law 4 for reads: whatever was put, deleted, delivered, compacted and evicted, every path gives what the
+//! model has.
 
 use proptest::prelude::*;
 use tarn_types::Value;

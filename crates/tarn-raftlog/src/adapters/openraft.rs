@@ -1,15 +1,17 @@
 //! How does openraft keep one group in this log?
 //!
-//! [`GroupLog`] is both its `RaftLogStorage` and its `RaftLogReader`; clones share the log. All of a group goes into one lane of one
-//! log, so that a vote and the entries after it keep their order, and an append that is durable proves that what was submitted before is.
+//! [`GroupLog`] is both its `RaftLogStorage` and its `RaftLogReader`; clones share the log. All of a group goes into
+//! one lane of one log, so that a vote and the entries after it keep their order, and an append that is durable proves
+//! that what was submitted before is.
 //!
-//! openraft counts entries from 0, this log from 1: entry `i` lies at `i + 1`. Stored are an entry's encoded form, as state the vote, and
-//! two pairs: `purged`, whose id has the leader that a floor alone does not, and `committed`. The encoding is the host's [`Codec`].
+//! openraft counts entries from 0, this log from 1: entry `i` lies at `i + 1`. Stored are an entry's encoded form, as
+//! state the vote, and two pairs: `purged`, whose id has the leader that a floor alone does not, and `committed`. The
+//! encoding is the host's [`Codec`].
 //!
-//! **Who writes.** No task and no thread waits for the disk: openraft's callback is left with the log, which makes it, in the order of the
-//! appends, when they are durable; a vote is a future. So a thread of the host's must be in [`crate::Committer::run`], one for all groups
-//! of a log; without it appends are readable, but nobody is told, and nothing becomes durable. Reads are made on the blocking threads of
-//! the host's runtime, because they may go to disk.
+//! **Who writes.** No task and no thread waits for the disk: openraft's callback is left with the log, which makes it,
+//! in the order of the appends, when they are durable; a vote is a future. So a thread of the host's must be in
+//! [`crate::Committer::run`], one for all groups of a log; without it appends are readable, but nobody is told, and
+//! nothing becomes durable. Reads are made on the blocking threads of the host's runtime, because they may go to disk.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -52,7 +54,8 @@ pub trait Codec<C: RaftTypeConfig>: Send + Sync + 'static {
     fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>>;
     /// The value of `bytes`; of others an `InvalidData`.
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T>;
-    /// The number of a leader's term, which the log keeps beside each entry: `leader.term` with both of openraft's leader ids.
+    /// The number of a leader's term, which the log keeps beside each entry: `leader.term` with both of openraft's
+    /// leader ids.
     fn term(leader: &CommittedLeaderIdOf<C>) -> u64;
 }
 

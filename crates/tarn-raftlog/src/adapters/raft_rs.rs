@@ -1,7 +1,7 @@
 //! How does raft-rs read a group of this log, and how is a `Ready` written to it?
 //!
-//! raft-rs only reads through [`raft::Storage`]; its host writes. Here both sides: [`GroupStorage`] answers the reads, and its other
-//! methods add to a [`Batch`] what a host must persist, so that the host commits many groups at once:
+//! raft-rs only reads through [`raft::Storage`]; its host writes. Here both sides: [`GroupStorage`] answers the reads,
+//! and its other methods add to a [`Batch`] what a host must persist, so that the host commits many groups at once:
 //!
 //! ```text
 //! let mut ready = node.ready();
@@ -10,8 +10,9 @@
 //! ticket.wait()?; node.on_persist_ready(number);   // entries() sees them since submit
 //! ```
 //!
-//! Stored are raft-rs' own bytes: an entry's payload is its protobuf, whose size is what `max_size` counts; the group's state is the
-//! protobuf of the hard state; the pair `conf_state` that of the configuration. Snapshots are the host's: a function hands them out.
+//! Stored are raft-rs' own bytes: an entry's payload is its protobuf, whose size is what `max_size` counts; the group's
+//! state is the protobuf of the hard state; the pair `conf_state` that of the configuration. Snapshots are the host's:
+//! a function hands them out.
 
 use std::sync::Arc;
 
@@ -101,7 +102,8 @@ where
         self.set_conf_state(snapshot.get_conf_state(), batch)
     }
 
-    /// Drops the entries below `index`, which becomes the first. The term before it is kept. Not later than the last index plus one.
+    /// Drops the entries below `index`, which becomes the first. The term before it is kept. Not later than the last
+    /// index plus one.
     ///
     /// # Errors
     /// `Unavailable` if `index` is beyond that.

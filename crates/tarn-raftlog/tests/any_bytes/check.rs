@@ -1,7 +1,7 @@
 //! Any bytes as a segment file: the log is refused, or opens, answers reads and verifies, and opens again the same.
 //!
-//! The file is put under headers that are whole, because random bytes do not find a checksum; what follows is the input.
-//! Shared by the test beside it and the fuzz target `raftlog`.
+//! The file is put under headers that are whole, because random bytes do not find a checksum; what follows is the
+//! input. Shared by the test beside it and the fuzz target `raftlog`.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

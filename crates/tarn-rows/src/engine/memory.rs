@@ -1,8 +1,9 @@
 //! An engine that forgets: ordered maps with versions, for tests and for tables that need not survive.
 //!
-//! Each key has its values by the number of the write that made them, ascending. A reader at write *n* takes the last one that is
-//! not above *n*. Values that no reader can reach are dropped when their key is written again. [`MemoryEngine::crash`] answers
-//! with what a flush or an ingest made durable, exactly as an engine on disk would come back.
+//! Each key has its values by the number of the write that made them, ascending. A reader at write *n* takes the last
+//! one that is not above *n*. Values that no reader can reach are dropped when their key is written again.
+//! [`MemoryEngine::crash`] answers with what a flush or an ingest made durable, exactly as an engine on disk would come
+//! back.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -68,7 +69,8 @@ impl MemoryEngine {
         Self { inner: Arc::new(Mutex::new(Inner { counted, ..Inner::default() })) }
     }
 
-    /// What would be there after a crash now: a new engine with what was flushed or ingested. This one goes on undisturbed.
+    /// What would be there after a crash now: a new engine with what was flushed or ingested. This one goes on
+    /// undisturbed.
     #[must_use]
     pub fn crash(&self) -> Self {
         let inner = self.inner.lock();

@@ -1,8 +1,9 @@
 //! Here is a key: give me the row. The seam to whatever keeps bytes in key order.
 //!
 //! An engine has three spaces of ordered keys. It has no log of its own: what was written is lost in a crash unless a
-//! [`Engine::flush`] or [`Engine::ingest`] came after it. A flush is one consistent cut over all spaces, so the applied seqno written
-//! in a batch always tells the truth about the rows beside it. An engine may flush by itself at any time, also as one cut.
+//! [`Engine::flush`] or [`Engine::ingest`] came after it. A flush is one consistent cut over all spaces, so the applied
+//! seqno written in a batch always tells the truth about the rows beside it. An engine may flush by itself at any time,
+//! also as one cut.
 
 mod memory;
 mod rocks;
@@ -27,7 +28,8 @@ pub use watch::{Fault, Remedy};
 pub enum Space {
     /// Engine key → stored row (live or tombstone).
     Rows,
-    /// Engine key → address in the lake; one marker per table. Changed by [`Engine::ingest`] alone, except when a table is dropped.
+    /// Engine key → address in the lake; one marker per table. Changed by [`Engine::ingest`] alone, except when a table
+    /// is dropped.
     Addresses,
     /// Applied seqnos and flags.
     Meta,
@@ -50,13 +52,15 @@ impl Space {
 
 /// Ordered bytes with snapshots.
 pub trait Engine: Send + Sync {
-    /// Writes all of the batch or nothing, visible when it returns, durable after the next flush. The last write of a key wins.
+    /// Writes all of the batch or nothing, visible when it returns, durable after the next flush. The last write of a
+    /// key wins.
     fn write(&self, batch: &WriteBatch) -> Result<()>;
 
     /// The newest value of a key.
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// The newest values of keys, in their order. Cheapest when the keys ascend. Not one cut: a concurrent write may be seen in part.
+    /// The newest values of keys, in their order. Cheapest when the keys ascend. Not one cut: a concurrent write may be
+    /// seen in part.
     fn multi_get(&self, space: Space, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>>;
 
     /// A view of everything written so far. Cheap; holds back the reclaiming of old values while it lives.
@@ -69,8 +73,8 @@ pub trait Engine: Send + Sync {
         entries: &mut dyn Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Result<StagedFile>;
 
-    /// Takes staged files in, all or nothing, over what was written before; visible and durable when it returns, whatever else is not.
-    /// The files are all of one space.
+    /// Takes staged files in, all or nothing, over what was written before; visible and durable when it returns,
+    /// whatever else is not. The files are all of one space.
     fn ingest(&self, files: Vec<StagedFile>) -> Result<()>;
 
     /// Makes everything durable that was written before the call.
@@ -79,7 +83,8 @@ pub trait Engine: Send + Sync {
     /// Deletes a half-open range of keys; durable after the next flush.
     fn delete_range(&self, space: Space, range: Range<&[u8]>) -> Result<()>;
 
-    /// About how many bytes of files a half-open range of keys takes. What was not flushed does not count; what was overwritten may.
+    /// About how many bytes of files a half-open range of keys takes. What was not flushed does not count; what was
+    /// overwritten may.
     fn range_bytes(&self, space: Space, range: Range<&[u8]>) -> Result<u64>;
 
     /// A copy of the store at this moment (flushed), made of links where it can, in a folder that must not exist.

@@ -1,8 +1,9 @@
 //! The row engine on disk: RocksDB without its own log.
 //!
-//! One column family per space, atomic flush over all of them, the WAL off: what a flush wrote is one consistent cut, and what no
-//! flush wrote comes back from the tablet's log. Atomic flush excludes pipelined and unordered writes; a batch of many rows amortises
-//! what they would save. Staged files lie in `staged/` until they are linked in; what a crash left there is removed at open.
+//! One column family per space, atomic flush over all of them, the WAL off: what a flush wrote is one consistent cut,
+//! and what no flush wrote comes back from the tablet's log. Atomic flush excludes pipelined and unordered writes; a
+//! batch of many rows amortises what they would save. Staged files lie in `staged/` until they are linked in; what a
+//! crash left there is removed at open.
 //!
 //! A disk that fails makes the engine faulty, not dead: see `watch.rs`. [`RocksEngine::fault`] says so,
 //! [`RocksEngine::heal`] tries again.
@@ -171,7 +172,8 @@ impl RocksEngine {
     }
 
     /// A flush that failed last of all, when its folder was synced, keeps its memtables: the next one waits for it, and
-    /// even closing RocksDB waits for that one then (RocksDB 11, `AtomicFlushMemTablesToOutputFiles`). So none is begun.
+    /// even closing RocksDB waits for that one then (RocksDB 11, `AtomicFlushMemTablesToOutputFiles`). So none is
+    /// begun.
     fn is_stuck(&self) -> Result<bool> {
         for space in Space::ALL {
             let n_immutable = self.property(space, properties::NUM_IMMUTABLE_MEM_TABLE)?;
@@ -182,8 +184,8 @@ impl RocksEngine {
         Ok(false)
     }
 
-    /// Makes RocksDB begin a new MANIFEST when the last one is in doubt; flushes do not even try then. It takes a change
-    /// for that: a file that deletes a key that is not there.
+    /// Makes RocksDB begin a new MANIFEST when the last one is in doubt; flushes do not even try then. It takes a
+    /// change for that: a file that deletes a key that is not there.
     fn change_manifest(&self) -> Result<()> {
         let file = self.stage(Space::Meta, &mut [(NO_KEY, None)].into_iter())?;
         self.ingest(vec![file])?;
@@ -284,7 +286,8 @@ fn family_options(cache: &Cache, memtable_bytes: usize) -> Options {
     table.set_bloom_filter(BLOOM_BITS, false);
     table.set_block_cache(cache);
     table.set_block_size(BLOCK_BYTES);
-    // An ingested file has millions of keys: its filter in one piece would not fit a shard of the cache, and be read for every lookup.
+    // An ingested file has millions of keys: its filter in one piece would not fit a shard of the cache, and be read
+    // for every lookup.
     table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
     table.set_metadata_block_size(BLOCK_BYTES);

@@ -1,7 +1,7 @@
 //! Which row of this generation is a key's latest? The writer's index, and the view of its rows that readers clone.
 //!
-//! The writer works in two steps, so that readers never wait for a big batch: [`Generation::record`] under the apply lock finds
-//! out which rows a change supersedes, [`RowsView::publish`] under the table's short lock makes it visible.
+//! The writer works in two steps, so that readers never wait for a big batch: [`Generation::record`] under the apply
+//! lock finds out which rows a change supersedes, [`RowsView::publish`] under the table's short lock makes it visible.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -131,8 +131,8 @@ impl Generation {
         Spot { set: place, row: 0 }
     }
 
-    /// Says where the rows of keys are now (None: deleted), in the order of the changes, and finds what that supersedes here and in
-    /// `frozen`, the older generations, oldest first.
+    /// Says where the rows of keys are now (None: deleted), in the order of the changes, and finds what that supersedes
+    /// here and in `frozen`, the older generations, oldest first.
     pub(crate) fn record<'k>(
         &mut self,
         latest: impl Iterator<Item = (&'k [u8], Option<Spot>)>,
@@ -187,8 +187,8 @@ impl Generation {
         self
     }
 
-    /// What `view`, one of this generation, shows of `range`, with its share of the memory. Of a table that only appends there is no index:
-    /// its rows are asked.
+    /// What `view`, one of this generation, shows of `range`, with its share of the memory. Of a table that only
+    /// appends there is no index: its rows are asked.
     pub(crate) fn within(&self, view: &RowsView, schema: &TableSchema, range: &Range<Vec<u8>>) -> Result<RowsView> {
         let mut within = view.clone();
         let share = |within: &RowsView| match view.n_live() {

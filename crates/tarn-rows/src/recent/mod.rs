@@ -1,5 +1,5 @@
-//! What of a tablet changed after the delivered cursor? Rows kept columnar in memory beside the engine, as generations: the active one,
-//! and one more for each freeze whose changes are not installed.
+//! What of a tablet changed after the delivered cursor? Rows kept columnar in memory beside the engine, as generations:
+//! the active one, and one more for each freeze whose changes are not installed.
 //!
 //! ```text
 //! Generation          index: key -> arrival                 (the writer's, under the apply lock)

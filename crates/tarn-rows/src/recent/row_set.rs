@@ -1,8 +1,10 @@
-//! Some recent rows, as Arrow columns: a bulk batch as it came, or single rows that are decoded when somebody reads them.
+//! Some recent rows, as Arrow columns: a bulk batch as it came, or single rows that are decoded when somebody reads
+//! them.
 //!
-//! Single rows are kept encoded in an arena. A reader decodes what is new since the last reader and leaves the columns behind; when the
-//! row set is closed and read to its end, the arena goes. Rows are only ever appended, so a reader that knows a length
-//! sees the same rows below it for ever; whether they are alive is in the bitmap beside ([`RowSetView`]).
+//! Single rows are kept encoded in an arena. A reader decodes what is new since the last reader and leaves the columns
+//! behind; when the row set is closed and read to its end, the arena goes. Rows are only ever appended, so a reader
+//! that knows a length sees the same rows below it for ever; whether they are alive is in the bitmap beside
+//! ([`RowSetView`]).
 
 use std::sync::Arc;
 
@@ -125,7 +127,8 @@ impl RowSet {
         key.len() + cells.len() + size_of::<Entry>()
     }
 
-    /// The first `n_rows` rows in pieces, projected to `projection` of the table's columns, `__seqno` last when asked for.
+    /// The first `n_rows` rows in pieces, projected to `projection` of the table's columns, `__seqno` last when asked
+    /// for.
     fn columns(
         &self,
         schema: &TableSchema,

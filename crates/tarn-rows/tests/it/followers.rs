@@ -1,7 +1,9 @@
-//! Replicas that follow one log come to the same: whoever delivers, installs, evicts, flushes, restarts or leads, and whenever.
+//! Replicas that follow one log come to the same: whoever delivers, installs, evicts, flushes, restarts or leads, and
+//! whenever.
 //!
-//! Each replica has a table and an engine of its own. The logs and the lake are common. At every step each replica must show what the log says up
-//! to where it is, and at the end all of them the same, at the same version. The same holds of what requests came to that have a name.
+//! Each replica has a table and an engine of its own. The logs and the lake are common. At every step each replica must
+//! show what the log says up to where it is, and at the end all of them the same, at the same version. The same holds
+//! of what requests came to that have a name.
 
 use std::sync::Arc;
 
@@ -300,7 +302,8 @@ impl Group {
         truth
     }
 
-    /// What a replica has to know of a request: the outcomes that some tablet keeps, its own and those of the tablets that had its keys.
+    /// What a replica has to know of a request: the outcomes that some tablet keeps, its own and those of the tablets
+    /// that had its keys.
     fn known(&self, who: usize, request: u64) -> Vec<Vec<StatementOutcome>> {
         let (table, mut known) = (self.table(who), Vec::new());
         for tablet in table.tablet_map().ids() {
@@ -414,7 +417,8 @@ proptest! {
     }
 }
 
-/// Rows that are not what their log says are found by the next freeze but one on another replica, and by a restart on the same.
+/// Rows that are not what their log says are found by the next freeze but one on another replica, and by a restart on
+/// the same.
 #[test]
 fn a_replica_that_went_astray_is_told() {
     let mut group = Group::new(by_range());
@@ -450,7 +454,8 @@ fn a_replica_that_went_astray_is_told() {
     assert!(matches!(told, tarn_rows::Error::Diverged { after: SeqNo(2), upto: SeqNo(4), .. }), "{told}");
 }
 
-/// A replica may hear of two splits before it installs what was delivered between them: what the third tablet has is in the log of the first.
+/// A replica may hear of two splits before it installs what was delivered between them: what the third tablet has is in
+/// the log of the first.
 #[test]
 fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
     let put = |leader, id| Step::Write { leader, asks: vec![(Op::Put, id, 0)], request: None };
@@ -500,7 +505,8 @@ fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
     (0..2).for_each(|who| group.check(who));
 }
 
-/// As many outcomes are on the disk as may be asked for, and a few more, however many there were; those of a dropped table are gone.
+/// As many outcomes are on the disk as may be asked for, and a few more, however many there were; those of a dropped
+/// table are gone.
 #[test]
 fn outcomes_that_are_forgotten_are_deleted() {
     let mut group = Group::new(by_range());

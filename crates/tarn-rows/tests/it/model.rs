@@ -1,4 +1,5 @@
-//! hot ∪ lake equals a model at the snapshot's position, for any interleaving of writes, deliveries, compactions, splits, evictions and crashes.
+//! hot ∪ lake equals a model at the snapshot's position, for any interleaving of writes, deliveries, compactions,
+//! splits, evictions and crashes.
 
 use proptest::prelude::*;
 use tarn_types::Op;

@@ -54,7 +54,8 @@ fn ask(op: Op, id: i64, v: i64) -> Ask {
     Ask { op, id, v: Some(v), s: None, guard: Guard::None }
 }
 
-/// Every write replaces all rows by rows of one value; a snapshot with two values, or a wrong number of rows, saw half a batch.
+/// Every write replaces all rows by rows of one value; a snapshot with two values, or a wrong number of rows, saw half
+/// a batch.
 #[test]
 fn a_snapshot_never_sees_half_a_batch() {
     const N_ROWS: i64 = 3000;
@@ -96,8 +97,8 @@ fn a_snapshot_never_sees_half_a_batch() {
     check();
 }
 
-/// The eviction was not flushed, the refusal was answered, then the crash: the row is there again, and the whole row that the front door
-/// wrote instead must win all the same.
+/// The eviction was not flushed, the refusal was answered, then the crash: the row is there again, and the whole row
+/// that the front door wrote instead must win all the same.
 #[test]
 fn what_was_written_for_an_evicted_row_survives_a_crash_that_brings_it_back() {
     let mut world = World::new(Disk::Memory);
@@ -452,7 +453,8 @@ fn entries_without_effect_are_not_recent_after_a_crash() {
     assert!(freeze(world.table()).unwrap().is_none());
 }
 
-/// A row is there for whoever would create its key: in the rows, in the lake alone, under way, and in the same batch; and not when it is gone.
+/// A row is there for whoever would create its key: in the rows, in the lake alone, under way, and in the same batch;
+/// and not when it is gone.
 #[test]
 fn a_key_is_created_once_wherever_its_row_lies() {
     let mut world = World::new(Disk::Memory);

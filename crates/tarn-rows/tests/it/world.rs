@@ -1,7 +1,9 @@
-//! A table with everything around it in memory: a log that survives, a lake of vectors, and a model that knows the truth.
+//! A table with everything around it in memory: a log that survives, a lake of vectors, and a model that knows the
+//! truth.
 //!
-//! The model resolves mutations by itself, over plain values. The lake commits what it is given and keeps every version. What is compared: at any
-//! position, lake version minus hidden rows plus recent rows must be the model, row by row with seqnos, and so must every key.
+//! The model resolves mutations by itself, over plain values. The lake commits what it is given and keeps every
+//! version. What is compared: at any position, lake version minus hidden rows plus recent rows must be the model, row
+//! by row with seqnos, and so must every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Which cursors has a session, and how long does each live?
 //!
-//! As long as its transaction, or the savepoint behind which it was opened. One that is WITH HOLD lives on when its transaction commits: it has
-//! read all of its rows by then.
+//! As long as its transaction, or the savepoint behind which it was opened. One that is WITH HOLD lives on when its
+//! transaction commits: it has read all of its rows by then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub struct Facts {
     pub locked: Option<Arc<TableSchema>>,
     /// How often the transaction had changed rows of that table when it was declared.
     pub n_changes: u64,
-    /// A `VOLATILE` function that reads tables, and how often the transaction had changed rows of any table then: it would see what is changed later.
+    /// A `VOLATILE` function that reads tables, and how often the transaction had changed rows of any table then: it
+    /// would see what is changed later.
     pub volatile: Option<(String, u64)>,
     /// Whether it goes back.
     pub scroll: Scroll,
@@ -159,7 +160,8 @@ impl Book {
         taken.put_back();
     }
 
-    /// When a transaction ends, or goes back to a savepoint: closes those that were opened behind so many savepoints, or more.
+    /// When a transaction ends, or goes back to a savepoint: closes those that were opened behind so many savepoints,
+    /// or more.
     pub fn end(&self, depth: usize) {
         let mut closed = vec![];
         let mut open = self.open.lock();

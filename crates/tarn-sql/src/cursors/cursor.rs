@@ -1,7 +1,7 @@
 //! What does FETCH move over? An open result, and where it stands.
 //!
-//! A cursor stands on a row, before the first (0), or behind the last. Rows that it has passed are kept where it may go back ([`Scroll`]);
-//! where not, each is gone when it was given out.
+//! A cursor stands on a row, before the first (0), or behind the last. Rows that it has passed are kept where it may go
+//! back ([`Scroll`]); where not, each is gone when it was given out.
 
 use datafusion::arrow::array::UInt64Array;
 use datafusion::arrow::compute::take_record_batch;
@@ -78,7 +78,8 @@ impl Cursor {
         self.scroll
     }
 
-    /// Reads what is left, so that nothing is read of the tables any more. Rows that a cursor which goes forward only has passed are not kept.
+    /// Reads what is left, so that nothing is read of the tables any more. Rows that a cursor which goes forward only
+    /// has passed are not kept.
     ///
     /// Errors: the query's; of [`Kept::push`].
     pub async fn keep_all(&mut self) -> Result<()> {
@@ -261,7 +262,8 @@ impl Cursor {
         None
     }
 
-    /// Rows before where it stands, the nearest first, at most so many. `None`: there are none, and it stands before the first one.
+    /// Rows before where it stands, the nearest first, at most so many. `None`: there are none, and it stands before
+    /// the first one.
     async fn backward(&mut self, n: u64) -> Result<Option<RecordBatch>> {
         self.check_back()?;
         let Some(kept) = &mut self.kept else { return Ok(None) };

@@ -1,7 +1,8 @@
 //! Where are the rows of a cursor that may be asked for again?
 //!
-//! In memory first; what is more than [`MEMORY_BYTES`], or than transactions may hold together, goes into a file of the folder where
-//! queries spill, which is gone with the cursor. Rows have the numbers that FETCH ABSOLUTE gives them, the first is 1.
+//! In memory first; what is more than [`MEMORY_BYTES`], or than transactions may hold together, goes into a file of the
+//! folder where queries spill, which is gone with the cursor. Rows have the numbers that FETCH ABSOLUTE gives them, the
+//! first is 1.
 //!
 //! ```text
 //! file  [batch][batch]…    each a stream of Arrow IPC by itself; where it begins is known here alone
@@ -92,7 +93,8 @@ impl Kept {
 
     /// Adds the next rows.
     ///
-    /// Errors: `58030`, or `53100` where the disk has no room; `53400` where too many cursors have a file. The cursor cannot be read on then.
+    /// Errors: `58030`, or `53100` where the disk has no room; `53400` where too many cursors have a file. The cursor
+    /// cannot be read on then.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let n_rows = batch.num_rows() as u64;
         if n_rows == 0 {

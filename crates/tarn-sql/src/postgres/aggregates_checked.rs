@@ -1,8 +1,10 @@
-//! Which aggregates does PostgreSQL refuse, or compute elsewhere, that the planner takes? They are refused when a statement is planned.
+//! Which aggregates does PostgreSQL refuse, or compute elsewhere, that the planner takes? They are refused when a
+//! statement is planned.
 //!
-//! - `string_agg(DISTINCT a::text, ',' ORDER BY a)`: what is ordered by is none of the values that are told apart (42P10).
-//! - `(SELECT count(*) FILTER (WHERE o.x > 0) FROM i)` of an outer `o`: all that it reads is the outer query's, so it is an aggregate of that
-//!   one, whose rows it counts. DataFusion counts those of `i`.
+//! - `string_agg(DISTINCT a::text, ',' ORDER BY a)`: what is ordered by is none of the values that are told apart
+//!   (42P10).
+//! - `(SELECT count(*) FILTER (WHERE o.x > 0) FROM i)` of an outer `o`: all that it reads is the outer query's, so it
+//!   is an aggregate of that one, whose rows it counts. DataFusion counts those of `i`.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

@@ -1,5 +1,5 @@
-//! Which column is `a` of `(SELECT 1 AS a, 2 AS a) s`? None: the name is ambiguous (42702). The planner needs another name for the second one, so that
-//! `a` is the first.
+//! Which column is `a` of `(SELECT 1 AS a, 2 AS a) s`? None: the name is ambiguous (42702). The planner needs another
+//! name for the second one, so that `a` is the first.
 //!
 //! A `*` names both of them, and is what it was.
 

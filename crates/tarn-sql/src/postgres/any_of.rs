@@ -1,8 +1,9 @@
-//! What is `a >= ANY ('{1,2}')`, and `a LIKE ALL (ARRAY['x%', '%y'])`? What each item is asked for, one OR or AND the other. The planner asks a text
-//! as a whole, and knows no LIKE of several patterns.
+//! What is `a >= ANY ('{1,2}')`, and `a LIKE ALL (ARRAY['x%', '%y'])`? What each item is asked for, one OR or AND the
+//! other. The planner asks a text as a whole, and knows no LIKE of several patterns.
 //!
-//! Items that are written out are asked one by one, so that a text among them is read as what stands beside it. What is compared is written as often, so it must
-//! be a column or a constant; `= ANY` and `<> ALL` of texts are lists (`select_list`).
+//! Items that are written out are asked one by one, so that a text among them is read as what stands beside it. What is
+//! compared is written as often, so it must be a column or a constant; `= ANY` and `<> ALL` of texts are lists
+//! (`select_list`).
 
 use tarn_query::array_items;
 use tarn_query::sqlparser::ast::{

@@ -1,5 +1,6 @@
-//! What does a function make of the types of its arguments, where DataFusion makes something else of them? `nullif(1, 2::bigint)` is an `integer`, as the first of the two;
-//! functions of times are NULL of NULL, before anything else is wrong with an argument.
+//! What does a function make of the types of its arguments, where DataFusion makes something else of them? `nullif(1,
+//! 2::bigint)` is an `integer`, as the first of the two; functions of times are NULL of NULL, before anything else is
+//! wrong with an argument.
 //!
 //! One rule looks at all of them.
 

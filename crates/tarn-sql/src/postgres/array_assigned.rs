@@ -1,5 +1,5 @@
-//! What does `UPDATE t SET tags[2] = 'x'` make of `tags`? The same array with another item at that place. One behind the end is put there, with NULLs between; what
-//! would make an array begin elsewhere than at 1 is refused.
+//! What does `UPDATE t SET tags[2] = 'x'` make of `tags`? The same array with another item at that place. One behind
+//! the end is put there, with NULLs between; what would make an array begin elsewhere than at 1 is refused.
 //!
 //! The parser writes it as a call of the array, the value and the subscripts, as of a `jsonb`.
 
@@ -24,7 +24,8 @@ use crate::error::{SqlError, state};
 /// NULLs that one assignment may put between.
 const MAX_MADE: usize = 1_000_000;
 
-/// A constant that is assigned was read as a `jsonb` before anybody knew the column's type: in an array it is an item as it is written.
+/// A constant that is assigned was read as a `jsonb` before anybody knew the column's type: in an array it is an item
+/// as it is written.
 #[derive(Debug)]
 pub(super) struct AssignedItems;
 
@@ -49,7 +50,8 @@ impl AnalyzerRule for AssignedItems {
     }
 }
 
-/// The types of the arguments, if the first is an array of one dimension: the value is one of its items, and there is one subscript.
+/// The types of the arguments, if the first is an array of one dimension: the value is one of its items, and there is
+/// one subscript.
 pub(super) fn types(given: &[DataType]) -> Result<Option<Vec<DataType>>> {
     let [of @ DataType::List(item), _, steps @ ..] = given else { return Ok(None) };
     if steps.len() != 1 || item.data_type().is_list() {
@@ -64,7 +66,8 @@ pub(super) fn types(given: &[DataType]) -> Result<Option<Vec<DataType>>> {
 
 /// The arrays with the values at these places, in each row.
 ///
-/// Errors: `22004` for a place that is NULL, `0A000` for one before the first item, and for one behind it in an array that has none.
+/// Errors: `22004` for a place that is NULL, `0A000` for one before the first item, and for one behind it in an array
+/// that has none.
 pub(super) fn with_items(arrays: &ArrayRef, values: &ArrayRef, places: &ArrayRef) -> Result<ArrayRef> {
     let lists = arrays.as_list::<i32>();
     let DataType::List(item) = arrays.data_type() else { return Ok(Arc::clone(arrays)) };

@@ -1,5 +1,5 @@
-//! Into which bucket does a value fall, by a list of their lower bounds? `width_bucket(5, ARRAY[1, 3, 10])` is 2: how many of the bounds, which
-//! are in ascending order, are not above it.
+//! Into which bucket does a value fall, by a list of their lower bounds? `width_bucket(5, ARRAY[1, 3, 10])` is 2: how
+//! many of the bounds, which are in ascending order, are not above it.
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, make_comparator};
 use arrow::compute::{SortOptions, cast};

@@ -1,8 +1,9 @@
-//! Of how many dimensions is `'{{1,2},{3,4}}'::int[]`, or `ARRAY[[1, 2]]::text[][][]`? Of two. A type of PostgreSQL's does not say how many dimensions its arrays have,
-//! and ours are arrays of arrays, whose types do.
+//! Of how many dimensions is `'{{1,2},{3,4}}'::int[]`, or `ARRAY[[1, 2]]::text[][][]`? Of two. A type of PostgreSQL's
+//! does not say how many dimensions its arrays have, and ours are arrays of arrays, whose types do.
 //!
-//! So a cast to an array of what is written out gets as many dimensions as that has, and is one of its items. What is cast from a column has one; and a slice without a bound gets one. `unnest`
-//! gives the items of all dimensions, and `array_fill(7, ARRAY[2, 3])` has two.
+//! So a cast to an array of what is written out gets as many dimensions as that has, and is one of its items. What is
+//! cast from a column has one; and a slice without a bound gets one. `unnest` gives the items of all dimensions, and
+//! `array_fill(7, ARRAY[2, 3])` has two.
 
 use tarn_query::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,

@@ -1,5 +1,7 @@
-//! Have two arrays an item in common? `a && b`, which the planner refuses. No NULL is in common, nor in an array for `@>`. A text beside an array, here and in comparisons, is one of its type. And what is `a || NULL`? The
-//! array: a NULL that is written out is no item, and `a || '{x}'` are two arrays. A parameter beside an array, `tags @> $1`, is one of its type.
+//! Have two arrays an item in common? `a && b`, which the planner refuses. No NULL is in common, nor in an array for
+//! `@>`. A text beside an array, here and in comparisons, is one of its type. And what is `a || NULL`? The array: a
+//! NULL that is written out is no item, and `a || '{x}'` are two arrays. A parameter beside an array, `tags @> $1`, is
+//! one of its type.
 
 use std::sync::Arc;
 

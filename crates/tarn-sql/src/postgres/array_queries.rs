@@ -1,8 +1,9 @@
-//! Which array is `ARRAY(SELECT x FROM t ORDER BY y)`? That of the rows of a query, in its order; without rows an empty one. The planner takes it for a
-//! function.
+//! Which array is `ARRAY(SELECT x FROM t ORDER BY y)`? That of the rows of a query, in its order; without rows an empty
+//! one. The planner takes it for a function.
 //!
-//! So it becomes the array that `array_agg` gives of the query, and an empty one where that gives none. A query that gives a row for each that its
-//! condition leaves is asked for the array itself, because the planner knows no columns of the query around it in a query of a query.
+//! So it becomes the array that `array_agg` gives of the query, and an empty one where that gives none. A query that
+//! gives a row for each that its condition leaves is asked for the array itself, because the planner knows no columns
+//! of the query around it in a query of a query.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What is left of an array without an item? `array_remove(ARRAY[1, NULL, 3], NULL)` is `{1,3}`: NULL is an item as any other, also where
-//! `array_replace` looks for it. DataFusion answers NULL.
+//! What is left of an array without an item? `array_remove(ARRAY[1, NULL, 3], NULL)` is `{1,3}`: NULL is an item as any
+//! other, also where `array_replace` looks for it. DataFusion answers NULL.
 
 use std::sync::Arc;
 

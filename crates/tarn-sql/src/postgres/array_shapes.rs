@@ -1,5 +1,6 @@
-//! How long is an array, and what if it were shorter? `array_dims` says its bounds as a text, `array_ndims` how many there are, `trim_array` takes items from its end, `array_fill`
-//! makes one of equal items. Arrays begin at 1 here, and those that are made have one dimension.
+//! How long is an array, and what if it were shorter? `array_dims` says its bounds as a text, `array_ndims` how many
+//! there are, `trim_array` takes items from its end, `array_fill` makes one of equal items. Arrays begin at 1 here, and
+//! those that are made have one dimension.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! What does `UPDATE t SET (a, b) = (SELECT x, y FROM u WHERE …)` set? Each column to its value of the only row; `(a, b) = ROW(1, 2)` sets both. The planner
-//! knows values of one column: so each is asked for by itself, `a = (SELECT x FROM u WHERE …), b = (SELECT y FROM u WHERE …)`.
+//! What does `UPDATE t SET (a, b) = (SELECT x, y FROM u WHERE …)` set? Each column to its value of the only row; `(a,
+//! b) = ROW(1, 2)` sets both. The planner knows values of one column: so each is asked for by itself, `a = (SELECT x
+//! FROM u WHERE …), b = (SELECT y FROM u WHERE …)`.
 //!
-//! A query whose rows may be others when another column of them is asked for stays as it is, and is refused: one with DISTINCT, LIMIT, a set operation or
-//! `random()`, and one of which some columns aggregate and some do not.
+//! A query whose rows may be others when another column of them is asked for stays as it is, and is refused: one with
+//! DISTINCT, LIMIT, a set operation or `random()`, and one of which some columns aggregate and some do not.
 
 use tarn_query::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Insert, Merge,

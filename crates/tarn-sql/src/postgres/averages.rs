@@ -1,8 +1,10 @@
-//! Of which type is an average? Of integers it is a `numeric` in PostgreSQL, with at least sixteen digits that count: `avg(x)` of 2 and 3 is
-//! 2.5000000000000000. DataFusion's is a float, and that of numerics has four digits more than they have, the rest is cut.
+//! Of which type is an average? Of integers it is a `numeric` in PostgreSQL, with at least sixteen digits that count:
+//! `avg(x)` of 2 and 3 is 2.5000000000000000. DataFusion's is a float, and that of numerics has four digits more than
+//! they have, the rest is cut.
 //!
-//! Here integers and numerics are added up exactly (`moments`), and the sum is divided as PostgreSQL divides it (`division`). Floats and
-//! intervals are DataFusion's; what leaves the range of floats is an error, and `avg(real)` a `double precision`, as there.
+//! Here integers and numerics are added up exactly (`moments`), and the sum is divided as PostgreSQL divides it
+//! (`division`). Floats and intervals are DataFusion's; what leaves the range of floats is an error, and `avg(real)` a
+//! `double precision`, as there.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! Which functions of texts are there of bytes, too? `substr`, `btrim`, `ltrim` and `rtrim`, `octet_length` and `bit_length`, `position` and
-//! `overlay`, and `~~`, which is LIKE. DataFusion has them of texts alone: here each looks at its first argument, and leaves texts to it.
+//! Which functions of texts are there of bytes, too? `substr`, `btrim`, `ltrim` and `rtrim`, `octet_length` and
+//! `bit_length`, `position` and `overlay`, and `~~`, which is LIKE. DataFusion has them of texts alone: here each looks
+//! at its first argument, and leaves texts to it.
 //!
-//! `substring` looks at its second one, too: `substring(x FROM 'a.c')` is what a regular expression matches, `substring(x FROM 'a#"_#"c' FOR '#')` a part of
-//! what one of SQL does.
+//! `substring` looks at its second one, too: `substring(x FROM 'a.c')` is what a regular expression matches,
+//! `substring(x FROM 'a#"_#"c' FOR '#')` a part of what one of SQL does.
 
 use std::sync::Arc;
 

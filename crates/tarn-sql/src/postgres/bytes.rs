@@ -1,5 +1,6 @@
-//! What is done with bytes? `encode` and `decode` in PostgreSQL's three forms, `convert_from` and `convert_to` of UTF-8, and single bytes and
-//! bits: `get_byte`, `set_byte`, `get_bit`, `set_bit`, `bit_count`. Bits are counted from the lowest of the first byte on.
+//! What is done with bytes? `encode` and `decode` in PostgreSQL's three forms, `convert_from` and `convert_to` of
+//! UTF-8, and single bytes and bits: `get_byte`, `set_byte`, `get_bit`, `set_bit`, `bit_count`. Bits are counted from
+//! the lowest of the first byte on.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! In which century is a day, and when did it begin? The fields of a time of the calendar, and where each begins: pure arithmetic, of times
-//! in microseconds since 1970-01-01 as clocks show them.
+//! In which century is a day, and when did it begin? The fields of a time of the calendar, and where each begins: pure
+//! arithmetic, of times in microseconds since 1970-01-01 as clocks show them.
 //!
-//! There is no year 0: the one before 1 is -1. Decades begin with a 0 (1990, also 0 itself), centuries and millennia with a 1.
+//! There is no year 0: the one before 1 is -1. Decades begin with a 0 (1990, also 0 itself), centuries and millennia
+//! with a 1.
 
 use std::ops::Range;
 
@@ -75,7 +76,8 @@ impl Unit {
         })
     }
 
-    /// Whether it grows with time for ever, and does not begin anew: of an infinite time it is infinite, and not unknown.
+    /// Whether it grows with time for ever, and does not begin anew: of an infinite time it is infinite, and not
+    /// unknown.
     pub(super) fn grows(self) -> bool {
         use Unit::{Century, Decade, Epoch, IsoYear, Julian, Millennium, Year};
         matches!(self, Year | Decade | Century | Millennium | IsoYear | Julian | Epoch)
@@ -91,7 +93,8 @@ impl Unit {
     }
 }
 
-/// The field of a time, times ten for each of its [`Unit::digits`]. `None`: times have no such field, or it is not of the calendar.
+/// The field of a time, times ten for each of its [`Unit::digits`]. `None`: times have no such field, or it is not of
+/// the calendar.
 pub(super) fn field_of_time(unit: Unit, local_us: i64) -> Option<i64> {
     let (days, us) = (local_us.div_euclid(DAY_US), local_us.rem_euclid(DAY_US));
     let date = date(days)?;

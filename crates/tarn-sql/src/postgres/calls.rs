@@ -56,8 +56,8 @@ pub(crate) fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr>
     conditions.into_iter().reduce(|left, right| binary(left, BinaryOperator::And, right))
 }
 
-/// Changes the expressions of a statement's part, the inner ones first, but not those of queries in it, which have names and lists of
-/// their own.
+/// Changes the expressions of a statement's part, the inner ones first, but not those of queries in it, which have
+/// names and lists of their own.
 pub(super) fn each_outside_queries(part: &mut impl Walked, change: impl FnMut(&mut Expr)) {
     struct Outside<F> {
         n_queries: usize,

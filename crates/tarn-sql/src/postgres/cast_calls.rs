@@ -1,5 +1,6 @@
-//! What is `float8(x)`? PostgreSQL has a function of one argument for each of its casts, which is called as the type is: `date(now())` is
-//! `now()::date`. Rows have no such functions, and only the cast itself makes a text of one: so `text(x)` stays a call until it is known what `x` is.
+//! What is `float8(x)`? PostgreSQL has a function of one argument for each of its casts, which is called as the type
+//! is: `date(now())` is `now()::date`. Rows have no such functions, and only the cast itself makes a text of one: so
+//! `text(x)` stays a call until it is known what `x` is.
 
 use tarn_query::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
@@ -8,7 +9,8 @@ use tarn_query::sqlparser::ast::{
 
 use super::calls::{call, is_named, take};
 
-/// Types that are cast to so. Those whose names begin a type of several words, or have modifiers, are no functions in PostgreSQL's grammar either.
+/// Types that are cast to so. Those whose names begin a type of several words, or have modifiers, are no functions in
+/// PostgreSQL's grammar either.
 const TYPES: [(&str, DataType); 11] = [
     ("bool", DataType::Boolean),
     ("int2", DataType::SmallInt(None)),

@@ -1,8 +1,9 @@
-//! What does a cast give? PostgreSQL rounds where a number becomes an integer, refuses what does not fit with 22003, writes a value as
-//! text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`, and reads texts as times in many forms. Arrow cuts, and has forms
-//! of its own.
+//! What does a cast give? PostgreSQL rounds where a number becomes an integer, refuses what does not fit with 22003,
+//! writes a value as text as it shows it to clients: `2024-01-01 10:00:00`, `1e+20`, `1 day`, and reads texts as times
+//! in many forms. Arrow cuts, and has forms of its own.
 //!
-//! Arrays are cast item by item. The casts that differ become functions, those that the planner added too. They are called as the cast is, which is as what is cast.
+//! Arrays are cast item by item. The casts that differ become functions, those that the planner added too. They are
+//! called as the cast is, which is as what is cast.
 
 use std::sync::Arc;
 
@@ -61,7 +62,8 @@ impl AnalyzerRule for Casts {
     }
 }
 
-/// The text of a `uuid` is none any more. Bytes have a length of their own, and in `concat` a truth is a letter. The rule runs before types are made one, which makes texts of both.
+/// The text of a `uuid` is none any more. Bytes have a length of their own, and in `concat` a truth is a letter. The
+/// rule runs before types are made one, which makes texts of both.
 #[derive(Debug)]
 pub(super) struct Texts;
 
@@ -150,7 +152,8 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
     }))
 }
 
-/// Whether a text is a `uuid`, `json`, `jsonb` or a label by what stands beside its type, which a cast would leave there.
+/// Whether a text is a `uuid`, `json`, `jsonb` or a label by what stands beside its type, which a cast would leave
+/// there.
 fn is_kept_as_text(field: &Field) -> bool {
     Enumerated::of(field).is_some()
         || data_type_of(field).is_ok_and(|of| matches!(of, Stored::Uuid | Stored::Json | Stored::Jsonb))
@@ -199,7 +202,8 @@ fn is_same_item(from: &DataType, to: &DataType) -> bool {
     is_same(from, to) && !(from.is_string() && to.is_binary())
 }
 
-/// A number that is written with a point or an exponent is exact until it becomes a float; then it is rounded once, by its digits.
+/// A number that is written with a point or an exponent is exact until it becomes a float; then it is rounded once, by
+/// its digits.
 fn float(of: &Expr, to: &DataType) -> Option<Expr> {
     let Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) = of else { return None };
     let Ok(ScalarValue::Utf8(Some(digits))) = value.cast_to(&DataType::Utf8) else { return None };
@@ -379,8 +383,8 @@ fn integers<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(values: &ArrayRef, nam
     })
 }
 
-/// When the session's clocks show these dates and times: of a time that is left out, as if they had not been put forward; of one that comes
-/// twice, the second.
+/// When the session's clocks show these dates and times: of a time that is left out, as if they had not been put
+/// forward; of one that comes twice, the second.
 fn instants(values: &ArrayRef, unit: TimeUnit, name: &Arc<str>, zone: &Zone) -> Result<ArrayRef> {
     let is_date = *values.data_type() == DataType::Date32;
     let shown = match is_date {
@@ -436,7 +440,8 @@ fn days(values: &ArrayRef, zone: &Zone) -> Result<ArrayRef> {
 
 /// The first value that a cast makes one of another type of, and the first behind them. `None`: it cannot be told.
 ///
-/// Where no value becomes this one, both are the first that becomes a later one. Instants are shown by clocks of UTC, which show every time once.
+/// Where no value becomes this one, both are the first that becomes a later one. Instants are shown by clocks of UTC,
+/// which show every time once.
 fn becoming(from: &DataType, to: &DataType, value: &ScalarValue) -> Option<(ScalarValue, ScalarValue)> {
     use ScalarValue::{Date32, TimestampMicrosecond};
     const MICROSECONDS: TimeUnit = TimeUnit::Microsecond;

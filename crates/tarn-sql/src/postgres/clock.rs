@@ -1,6 +1,6 @@
-//! What time is it while a statement runs? `now()` is the time at which its transaction began, in microseconds, as `'now'` is: DataFusion's has
-//! nanoseconds, and is no time that a column can keep; so has `current_time`. `statement_timestamp()` is when the statement began, and
-//! `clock_timestamp()` is another for every row.
+//! What time is it while a statement runs? `now()` is the time at which its transaction began, in microseconds, as
+//! `'now'` is: DataFusion's has nanoseconds, and is no time that a column can keep; so has `current_time`.
+//! `statement_timestamp()` is when the statement began, and `clock_timestamp()` is another for every row.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! In which order is a text by `COLLATE "C"`? By its bytes, as all texts are here: so it is taken where it is said, and other collations are refused. The
-//! planner knows none.
+//! In which order is a text by `COLLATE "C"`? By its bytes, as all texts are here: so it is taken where it is said, and
+//! other collations are refused. The planner knows none.
 //!
 //! It is written as a call that is nothing but its argument, if that is a text: `1 COLLATE "C"` is an error.
 
@@ -23,7 +23,8 @@ use crate::rows::{long_name, pg_type};
 
 const COLLATED: &str = "tarn_collated";
 
-/// Collations by whose names texts are in the order of their bytes. `POSIX` would be another one that means the same, and two in one expression are an error.
+/// Collations by whose names texts are in the order of their bytes. `POSIX` would be another one that means the same,
+/// and two in one expression are an error.
 const BYTES: [&str; 5] = ["C", "C.utf8", "C.UTF-8", "ucs_basic", "default"];
 
 /// Writes the collation of an expression as a call.

@@ -1,7 +1,8 @@
-//! Of which type are values that stand for one another? The results of a CASE, the arguments of `coalesce` and its kin, the items of an array and the sides of
-//! a UNION have one type together in PostgreSQL: a text that is written out is of the type of the others (`coalesce(1, '2')`), a `numeric` beside a
-//! `double precision` is one, and what has no type together is refused (42804). DataFusion makes texts of numbers and numerics of floats, and `1` the
-//! second of January 1970.
+//! Of which type are values that stand for one another? The results of a CASE, the arguments of `coalesce` and its kin,
+//! the items of an array and the sides of a UNION have one type together in PostgreSQL: a text that is written out is
+//! of the type of the others (`coalesce(1, '2')`), a `numeric` beside a `double precision` is one, and what has no type
+//! together is refused (42804). DataFusion makes texts of numbers and numerics of floats, and `1` the second of January
+//! 1970.
 //!
 //! Here the values are cast, before DataFusion makes their types one.
 

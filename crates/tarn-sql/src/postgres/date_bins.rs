@@ -1,5 +1,6 @@
-//! In which bin is a time? `date_bin('15 minutes', at, timestamp '2001-01-01')` is when it begins: bins are of one length and run from an origin in both
-//! directions. DataFusion's knows one length for all rows, and the years from 1677 to 2262.
+//! In which bin is a time? `date_bin('15 minutes', at, timestamp '2001-01-01')` is when it begins: bins are of one
+//! length and run from an origin in both directions. DataFusion's knows one length for all rows, and the years from
+//! 1677 to 2262.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! Which time does a text say, by a template? `to_date('05 Dec 2000', 'DD Mon YYYY')`, `to_timestamp('20261124 10:15', 'YYYYMMDD HH24:MI')`.
-//! DataFusion's functions of these names take the templates of `strftime`.
+//! Which time does a text say, by a template? `to_date('05 Dec 2000', 'DD Mon YYYY')`, `to_timestamp('20261124 10:15',
+//! 'YYYYMMDD HH24:MI')`. DataFusion's functions of these names take the templates of `strftime`.
 //!
-//! A number has as many digits as its pattern, or any where the next thing of the template is none. What separates, in the template or in the
-//! text, may be anything, and blanks before and behind fields do not count. What is behind the end of one of both is left out.
+//! A number has as many digits as its pattern, or any where the next thing of the template is none. What separates, in
+//! the template or in the text, may be anything, and blanks before and behind fields do not count. What is behind the
+//! end of one of both is left out.
 //!
 //! Source: PostgreSQL 15, "Usage notes for date/time formatting", and its answers. `FX` is refused.
 

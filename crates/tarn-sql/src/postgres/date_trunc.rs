@@ -1,4 +1,5 @@
-//! When did the century begin, or the day in Sydney? `date_trunc` of fields, of intervals and of zones that DataFusion's does not know.
+//! When did the century begin, or the day in Sydney? `date_trunc` of fields, of intervals and of zones that
+//! DataFusion's does not know.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

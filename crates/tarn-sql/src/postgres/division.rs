@@ -1,9 +1,10 @@
-//! How many digits has `5 / 3.0`? PostgreSQL gives at least sixteen that count, and rounds the last one. DataFusion gives four more than the
-//! left side has, and cuts.
+//! How many digits has `5 / 3.0`? PostgreSQL gives at least sixteen that count, and rounds the last one. DataFusion
+//! gives four more than the left side has, and cuts.
 //!
-//! Here a column of quotients has twenty digits behind the point, fewer where the whole part may need the room (at least sixteen, or as many as
-//! a side has). Each of them is rounded, half away from zero, to the digits that PostgreSQL gives it, so that it is PostgreSQL's number; the
-//! zeros that fill it up are not shown (`digits`). What needs more than 38 digits in all is an error.
+//! Here a column of quotients has twenty digits behind the point, fewer where the whole part may need the room (at
+//! least sixteen, or as many as a side has). Each of them is rounded, half away from zero, to the digits that
+//! PostgreSQL gives it, so that it is PostgreSQL's number; the zeros that fill it up are not shown (`digits`). What
+//! needs more than 38 digits in all is an error.
 
 use std::sync::Arc;
 
@@ -57,8 +58,8 @@ pub(super) fn is_numeric(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     is_number(&left) && is_number(&right) && (left.is_decimal() || right.is_decimal())
 }
 
-/// Of two numbers that are written out, with exactly the digits that PostgreSQL gives: they hang on the numbers, which a column's type does
-/// not say. `None`: something else, or too long.
+/// Of two numbers that are written out, with exactly the digits that PostgreSQL gives: they hang on the numbers, which
+/// a column's type does not say. `None`: something else, or too long.
 fn written_out(left: &Expr, right: &Expr) -> Option<ScalarValue> {
     let (left, right) = (literal(left)?, literal(right).filter(|right| right.0 != 0)?);
     let scale = i8::try_from(digits_of_quotient(left, right)).ok().filter(|scale| *scale <= DECIMAL128_MAX_SCALE)?;
@@ -74,7 +75,8 @@ fn digits_of_quotient((left, left_scale): (i128, i8), (right, right_scale): (i12
     digits.max(left_scale.into()).max(right_scale.into()).max(0)
 }
 
-/// The quotient of two numbers with their digits behind the point: rounded to PostgreSQL's, filled up with zeros to `scale` of them.
+/// The quotient of two numbers with their digits behind the point: rounded to PostgreSQL's, filled up with zeros to
+/// `scale` of them.
 ///
 /// Errors: `22012`, and `22003` for what does not fit.
 pub(super) fn quotient(left: (i128, i8), right: (i128, i8), scale: i8) -> Result<i128, SqlError> {
@@ -87,7 +89,8 @@ pub(super) fn quotient(left: (i128, i8), right: (i128, i8), scale: i8) -> Result
     filled.filter(|of| of.unsigned_abs() < LIMIT).ok_or_else(too_long)
 }
 
-/// The digits behind the point that PostgreSQL gives the quotient of a long number, of which `scale` digits are behind the point, and a whole one.
+/// The digits behind the point that PostgreSQL gives the quotient of a long number, of which `scale` digits are behind
+/// the point, and a whole one.
 pub(super) fn digits_of_long_quotient(left: i256, scale: i32, right: i256) -> i32 {
     let ((left_weight, left_digit), (right_weight, right_digit)) =
         (first_of_long(left, scale), first_of_long(right, 0));
@@ -135,7 +138,8 @@ fn literal(expr: &Expr) -> Option<(i128, i8)> {
     }
 }
 
-/// PostgreSQL counts in groups of four digits from the point on: where the first group lies that is not zero, and what it is.
+/// PostgreSQL counts in groups of four digits from the point on: where the first group lies that is not zero, and what
+/// it is.
 fn first(value: i128, scale: i8) -> (i32, u128) {
     let (value, scale) = (value.unsigned_abs(), i32::from(scale));
     // Most numbers have 64 bits, whose arithmetic is several times as fast.

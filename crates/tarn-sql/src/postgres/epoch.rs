@@ -1,5 +1,6 @@
-//! Which instant is so many seconds after 1970? `to_timestamp(1284352323.5)` is one of microseconds, and what is no instant is an error: not a
-//! number, or beyond what a `timestamptz` holds; an infinite number is an infinite time. DataFusion counts nanoseconds, and stops at the last it has.
+//! Which instant is so many seconds after 1970? `to_timestamp(1284352323.5)` is one of microseconds, and what is no
+//! instant is an error: not a number, or beyond what a `timestamptz` holds; an infinite number is an infinite time.
+//! DataFusion counts nanoseconds, and stops at the last it has.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::error::{SqlError, state};
 /// What `to_timestamp` of one argument is written as.
 pub(super) const TO_INSTANT: &str = "tarn_to_instant";
 
-/// What an `i64` holds, which ends some thirty years before PostgreSQL's last instant; and midnight of 24 November 4714 BC.
+/// What an `i64` holds, which ends some thirty years before PostgreSQL's last instant; and midnight of 24 November 4714
+/// BC.
 const END_US: f64 = i64::MAX as f64;
 const FIRST_US: f64 = -210_866_803_200_000_000.0;
 

@@ -1,8 +1,8 @@
-//! Of which type are roots, powers and logarithms? Of a `numeric` they are numerics in PostgreSQL, with digits that are right; DataFusion
-//! computes them as floats. What is not defined is an error, and so is a float that leaves its range.
+//! Of which type are roots, powers and logarithms? Of a `numeric` they are numerics in PostgreSQL, with digits that are
+//! right; DataFusion computes them as floats. What is not defined is an error, and so is a float that leaves its range.
 //!
-//! `powers` computes the digits. A constant has exactly those of PostgreSQL; a column has one number of them, filled up with zeros that are
-//! not shown (`digits`).
+//! `powers` computes the digits. A constant has exactly those of PostgreSQL; a column has one number of them, filled up
+//! with zeros that are not shown (`digits`).
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     all.into_iter().map(function).collect()
 }
 
-/// Settles of which type a call is, when those of its arguments are: an argument that becomes a constant later changes nothing. The rule
-/// runs behind all others.
+/// Settles of which type a call is, when those of its arguments are: an argument that becomes a constant later changes
+/// nothing. The rule runs behind all others.
 #[derive(Debug)]
 pub(super) struct Settled;
 
@@ -187,7 +187,8 @@ impl ScalarUDFImpl for Exact {
         &self.signature
     }
 
-    /// Of numerics, and what stands beside one; all others are floats. The logarithm to another base is of numerics alone.
+    /// Of numerics, and what stands beside one; all others are floats. The logarithm to another base is of numerics
+    /// alone.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let n_wanted = match self.what {
             What::Power => 2..=2,

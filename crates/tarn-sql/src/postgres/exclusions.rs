@@ -1,10 +1,13 @@
-//! Which rows does a frame leave out? `sum(x) OVER (ORDER BY y ROWS 2 PRECEDING EXCLUDE CURRENT ROW)`. DataFusion's frames leave out none.
+//! Which rows does a frame leave out? `sum(x) OVER (ORDER BY y ROWS 2 PRECEDING EXCLUDE CURRENT ROW)`. DataFusion's
+//! frames leave out none.
 //!
-//! The parser writes what is left out as a call of [`EXCLUDING`] among the keys of the partition. When the window is planned it is taken out again,
-//! and the function becomes one that is asked for its value row by row: an aggregate begins anew for each, as PostgreSQL's does where rows are left
-//! out, and `first_value`, `last_value` and `nth_value` are the items of the rows that stay. Ranks, and all that look at no frame, are as they were.
+//! The parser writes what is left out as a call of [`EXCLUDING`] among the keys of the partition. When the window is
+//! planned it is taken out again, and the function becomes one that is asked for its value row by row: an aggregate
+//! begins anew for each, as PostgreSQL's does where rows are left out, and `first_value`, `last_value` and `nth_value`
+//! are the items of the rows that stay. Ranks, and all that look at no frame, are as they were.
 //!
-//! So are `nth_value(x, n)`, `lag(x, n)` and `lead(x, n)` whose `n` is another for each row: DataFusion's take one that is written out.
+//! So are `nth_value(x, n)`, `lag(x, n)` and `lead(x, n)` whose `n` is another for each row: DataFusion's take one that
+//! is written out.
 //!
 //! Bound: frames of one partition that hold more than [`MAX_ROWS`] rows together are refused, `54000`.
 
@@ -176,7 +179,8 @@ enum Inner {
     Item(Item),
 }
 
-/// A function of the rows that a frame keeps. Behind its arguments stand the condition of its FILTER, and what the frame leaves out.
+/// A function of the rows that a frame keeps. Behind its arguments stand the condition of its FILTER, and what the
+/// frame leaves out.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Excluding {
     inner: Inner,

@@ -1,10 +1,11 @@
-//! What is `extract(century FROM …)`? A `numeric` of as many digits as PostgreSQL's field has: `extract(year …)` none, `extract(second …)`
-//! six. `date_part('century', …)` is the same as a `double precision`. The year before 1 is -1, seconds have a fraction, an interval's epoch
-//! has years of 365.25 days. Of an infinite time, years are infinite, which no `numeric` here is, and days are NULL.
+//! What is `extract(century FROM …)`? A `numeric` of as many digits as PostgreSQL's field has: `extract(year …)` none,
+//! `extract(second …)` six. `date_part('century', …)` is the same as a `double precision`. The year before 1 is -1,
+//! seconds have a fraction, an interval's epoch has years of 365.25 days. Of an infinite time, years are infinite,
+//! which no `numeric` here is, and days are NULL.
 //!
-//! DataFusion plans both as `date_part`, of integers. Here the planner makes two functions of it ([`Extracts`]), and a rule gives them their
-//! fields when the type of the time is known ([`extracted`]). A condition on the year of a date stays a range of dates, so that blocks are
-//! left out by it.
+//! DataFusion plans both as `date_part`, of integers. Here the planner makes two functions of it ([`Extracts`]), and a
+//! rule gives them their fields when the type of the time is known ([`extracted`]). A condition on the year of a date
+//! stays a range of dates, so that blocks are left out by it.
 
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ fn unknown(form: Form) -> Arc<ScalarUDF> {
 
 /// The call of a field, when the types of its arguments are known.
 ///
-/// Errors: `42883` for what is no time; of `extract`, `0A000` and `22023` for a field that the type does not have, or that is none.
+/// Errors: `42883` for what is no time; of `extract`, `0A000` and `22023` for a field that the type does not have, or
+/// that is none.
 pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
     let (Some(form), [part, of]) = (Form::of(call.func.name()), &call.args[..]) else { return Ok(None) };
     let Ok(of_type) = of.get_type(schema) else { return Ok(None) };

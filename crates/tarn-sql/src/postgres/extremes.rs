@@ -1,6 +1,6 @@
-//! Which of these is the greatest? `greatest` and `least` by PostgreSQL's order: an item of an array that is NULL is greater than any other,
-//! and an interval is as long as its months of 30 days. DataFusion takes NULL for the least, and compares months alone. And arrays stand in the
-//! same order on both sides of `<`.
+//! Which of these is the greatest? `greatest` and `least` by PostgreSQL's order: an item of an array that is NULL is
+//! greater than any other, and an interval is as long as its months of 30 days. DataFusion takes NULL for the least,
+//! and compares months alone. And arrays stand in the same order on both sides of `<`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! What is equal to a `char(5)`? A text without regard to blanks at its end, on both sides. It is kept without them (`tarn_types::Length`), so they are taken from what it
-//! is compared with: from what is of no type yet, a text that is written out or a parameter. What is a `text` keeps them, as in PostgreSQL.
+//! What is equal to a `char(5)`? A text without regard to blanks at its end, on both sides. It is kept without them
+//! (`tarn_types::Length`), so they are taken from what it is compared with: from what is of no type yet, a text that is
+//! written out or a parameter. What is a `text` keeps them, as in PostgreSQL.
 //!
-//! What takes a value of any type as it is shown, and patterns, see the blanks: `concat(c, '.')` is `ab   .`, and no `char(5)` is `LIKE 'ab'`.
+//! What takes a value of any type as it is shown, and patterns, see the blanks: `concat(c, '.')` is `ab   .`, and no
+//! `char(5)` is `LIKE 'ab'`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! What is a text that becomes a `varchar(n)` or a `char(n)`? Where it is read, out of JSON or into a field of a row, the same, or 22001 where it is longer; a cast
-//! cuts it off. Both are functions, because the planner knows no text with a length, and of both it is told what their values are. Of arrays, each item is.
+//! What is a text that becomes a `varchar(n)` or a `char(n)`? Where it is read, out of JSON or into a field of a row,
+//! the same, or 22001 where it is longer; a cast cuts it off. Both are functions, because the planner knows no text
+//! with a length, and of both it is told what their values are. Of arrays, each item is.
 
 use std::borrow::Cow;
 use std::sync::Arc;

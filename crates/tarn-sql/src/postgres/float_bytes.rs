@@ -1,4 +1,5 @@
-//! Which bytes is a float? `float4send` and `float8send` are what the wire sends in binary: the bits of IEEE 754, the highest first.
+//! Which bytes is a float? `float4send` and `float8send` are what the wire sends in binary: the bits of IEEE 754, the
+//! highest first.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Is `1e308 * 10` infinite? In PostgreSQL it is an error, as are a division by zero and a product too small to be told from zero. Only what
-//! is infinite already stays so.
+//! Is `1e308 * 10` infinite? In PostgreSQL it is an error, as are a division by zero and a product too small to be told
+//! from zero. Only what is infinite already stays so.
 //!
 //! As with integers, a whole column is computed first, and looked at row by row only where a value is infinite or zero.
 
@@ -21,8 +21,8 @@ use tarn_query::{BinaryKernel, each_expression, operator_function};
 
 use crate::error::{SqlError, state};
 
-/// `real` beside a number of another type: both are `double precision`, as in PostgreSQL. The rule runs before types are made one, which
-/// DataFusion does by losing digits of the other.
+/// `real` beside a number of another type: both are `double precision`, as in PostgreSQL. The rule runs before types
+/// are made one, which DataFusion does by losing digits of the other.
 #[derive(Debug)]
 pub(super) struct WideFloats;
 

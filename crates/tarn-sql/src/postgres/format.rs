@@ -1,5 +1,6 @@
-//! How are values put into texts of SQL? `format('%s of %I', …)`, also with the items of a list, `quote_literal`, `quote_nullable`; and `like_escape`
-//! and `similar_to_escape` into patterns. Values are written as clients are shown them.
+//! How are values put into texts of SQL? `format('%s of %I', …)`, also with the items of a list, `quote_literal`,
+//! `quote_nullable`; and `like_escape` and `similar_to_escape` into patterns. Values are written as clients are shown
+//! them.
 
 use std::sync::Arc;
 
@@ -70,8 +71,9 @@ fn like_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     Ok(Some(written))
 }
 
-/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a point. One with separators,
-/// `a#"b#"c`, has a group of what is between them; what is before them is as short as can be.
+/// A pattern of SIMILAR TO with its escape, as a regular expression that matches a whole text, and any letter by a
+/// point. One with separators, `a#"b#"c`, has a group of what is between them; what is before them is as short as can
+/// be.
 pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     let [Some(pattern), Some(escape)] = values else { return Ok(None) };
     let escape = one_escape(escape)?;
@@ -90,7 +92,8 @@ pub(super) fn similar_to_escape(values: &[Option<&str>]) -> Result<Option<String
     }
 }
 
-/// What is between the separators of a pattern, as regular expressions. `is_short`: the first matches as little as can be.
+/// What is between the separators of a pattern, as regular expressions. `is_short`: the first matches as little as can
+/// be.
 fn similar_parts(pattern: &str, escape: Option<char>, is_short: bool) -> Result<Vec<String>, SqlError> {
     let mut parts = vec![];
     let mut written = String::with_capacity(pattern.len() + 16);

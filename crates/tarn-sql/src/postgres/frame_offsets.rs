@@ -1,12 +1,13 @@
-//! How far does a window's frame reach? `RANGE BETWEEN '1 year'::interval PRECEDING AND '1 month' FOLLOWING`, `RANGE 1.5::numeric PRECEDING`,
-//! `ROWS '2' PRECEDING`. The planner knows numbers and intervals that are written out, and asks nothing of their types.
+//! How far does a window's frame reach? `RANGE BETWEEN '1 year'::interval PRECEDING AND '1 month' FOLLOWING`, `RANGE
+//! 1.5::numeric PRECEDING`, `ROWS '2' PRECEDING`. The planner knows numbers and intervals that are written out, and
+//! asks nothing of their types.
 //!
-//! So the types that offsets are written with stand before them when a statement is planned (`interval 12 months 0 days …`), and where types are known the
-//! rule here makes values of the column's of them. As in PostgreSQL, the type of an offset is one that the column's type is counted in, and no offset is
-//! negative.
+//! So the types that offsets are written with stand before them when a statement is planned (`interval 12 months 0 days
+//! …`), and where types are known the rule here makes values of the column's of them. As in PostgreSQL, the type of an
+//! offset is one that the column's type is counted in, and no offset is negative.
 //!
-//! Refused is what DataFusion would count otherwise: an infinite offset, hours of dates, digits that a numeric column has not, and days of instants where
-//! the session is in no zone of days of 24 hours.
+//! Refused is what DataFusion would count otherwise: an infinite offset, hours of dates, digits that a numeric column
+//! has not, and days of instants where the session is in no zone of days of 24 hours.
 
 use arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 use datafusion::common::DFSchema;
@@ -72,9 +73,11 @@ impl Written {
     }
 }
 
-/// Writes the offsets of one SELECT's frames, and of its WINDOW, as the planner reads them. Copies are written out before.
+/// Writes the offsets of one SELECT's frames, and of its WINDOW, as the planner reads them. Copies are written out
+/// before.
 ///
-/// Errors: `42P20` for a frame that its window has not the order for; `22013` for a negative number of rows; as reading an interval.
+/// Errors: `42P20` for a frame that its window has not the order for; `22013` for a negative number of rows; as reading
+/// an interval.
 pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
     for window in &mut select.named_window {
         if let NamedWindowExpr::WindowSpec(spec) = &mut window.1 {

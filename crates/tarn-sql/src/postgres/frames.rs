@@ -1,5 +1,6 @@
-//! What is the sum of floats over a frame that moves? That of the values in it, added up anew for each row, as in PostgreSQL. DataFusion takes
-//! off the sum what leaves the frame, which loses digits: of `1e20` and 1, when `1e20` has left, 0 is left.
+//! What is the sum of floats over a frame that moves? That of the values in it, added up anew for each row, as in
+//! PostgreSQL. DataFusion takes off the sum what leaves the frame, which loses digits: of `1e20` and 1, when `1e20` has
+//! left, 0 is left.
 //!
 //! So are averages and variances of floats. Sums of exact numbers lose nothing, and stay as they are.
 
@@ -20,8 +21,8 @@ use crate::error::{SqlError, state};
 /// What the values of a frame come to, in their order.
 type Finish<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) -> Result<ScalarValue> + Send + Sync>;
 
-/// An aggregate of the values of a frame. It keeps them, so it takes 16 bytes or more for each row of the frame, and as long for each row as the
-/// frame is.
+/// An aggregate of the values of a frame. It keeps them, so it takes 16 bytes or more for each row of the frame, and as
+/// long for each row as the frame is.
 pub(super) struct OfFrame<T: ArrowPrimitiveType> {
     /// Of each row; the window takes off as many rows as it says, NULLs among them.
     values: VecDeque<Option<T::Native>>,

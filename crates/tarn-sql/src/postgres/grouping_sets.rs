@@ -1,5 +1,6 @@
-//! By which keys is `GROUP BY GROUPING SETS (ROLLUP (a, b), GROUPING SETS (c, ()))`? By each set that the inner ones stand for: (a, b), (a), (), (c) and (). The planner
-//! knows one level, and no keys in parentheses in `ROLLUP` and `CUBE`. `GROUP BY ()` is of one set without keys.
+//! By which keys is `GROUP BY GROUPING SETS (ROLLUP (a, b), GROUPING SETS (c, ()))`? By each set that the inner ones
+//! stand for: (a, b), (a), (), (c) and (). The planner knows one level, and no keys in parentheses in `ROLLUP` and
+//! `CUBE`. `GROUP BY ()` is of one set without keys.
 //!
 //! So the inner levels, which the parser writes as calls, are written out as sets.
 

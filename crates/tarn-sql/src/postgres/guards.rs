@@ -1,5 +1,6 @@
-//! What do functions of numbers refuse, and where do they round? `ln(0)` is an error in PostgreSQL, `round(2.5::float8)` is 2, and an empty
-//! array has no length. Here DataFusion's functions are asked only what they answer alike.
+//! What do functions of numbers refuse, and where do they round? `ln(0)` is an error in PostgreSQL,
+//! `round(2.5::float8)` is 2, and an empty array has no length. Here DataFusion's functions are asked only what they
+//! answer alike.
 
 use std::sync::Arc;
 

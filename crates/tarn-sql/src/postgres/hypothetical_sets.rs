@@ -1,7 +1,8 @@
-//! Which rank would a row have that is not there? `rank(3) WITHIN GROUP (ORDER BY x)`, and `dense_rank`, `percent_rank` and `cume_dist`. DataFusion has them of windows
-//! alone.
+//! Which rank would a row have that is not there? `rank(3) WITHIN GROUP (ORDER BY x)`, and `dense_rank`, `percent_rank`
+//! and `cume_dist`. DataFusion has them of windows alone.
 //!
-//! So they are counted: the rows that stand before it, `count(*) FILTER (WHERE x < 3) + 1`, by what each key says of NULL.
+//! So they are counted: the rows that stand before it, `count(*) FILTER (WHERE x < 3) + 1`, by what each key says of
+//! NULL.
 
 use std::ops::ControlFlow;
 
@@ -27,8 +28,8 @@ pub(super) fn name(item: &mut SelectItem) {
 
 /// Writes the ranks of rows that are not there as counts.
 ///
-/// Errors: `42883` for other numbers of values than of keys; `0A000` for a `dense_rank` by several keys, and for values that are columns: which of them a row that
-/// is not there has, is not asked where rows are counted.
+/// Errors: `42883` for other numbers of values than of keys; `0A000` for a `dense_rank` by several keys, and for values
+/// that are columns: which of them a row that is not there has, is not asked where rows are counted.
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     let Some((of, function)) = function_of(expr) else { return Ok(()) };
     let FunctionArguments::List(list) = &function.args else { return Ok(()) };

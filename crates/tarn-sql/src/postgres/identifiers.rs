@@ -1,5 +1,6 @@
-//! How is a name written in a statement, and which names are written here? `quote_ident` quotes what is no name as it stands: capitals,
-//! signs, words that are reserved. `parse_ident` gives the names of `a."B".c`, and refuses what is none.
+//! How is a name written in a statement, and which names are written here? `quote_ident` quotes what is no name as it
+//! stands: capitals, signs, words that are reserved. `parse_ident` gives the names of `a."B".c`, and refuses what is
+//! none.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Is `4 = ANY ('{3,NULL}')` false? Unknown: one of the items may be 4. DataFusion's `array_has` says false, and of NULL in an empty array that it
-//! is unknown.
+//! Is `4 = ANY ('{3,NULL}')` false? Unknown: one of the items may be 4. DataFusion's `array_has` says false, and of
+//! NULL in an empty array that it is unknown.
 //!
 //! So the function that stands for `= ANY` of an array is one of ours around it.
 

@@ -1,5 +1,5 @@
-//! What else may a query read? A function of one value, as a table of one row (`FROM current_schema()`), and a table by its name alone
-//! (`TABLE t`). And `EXISTS` in a select list is a count of rows there.
+//! What else may a query read? A function of one value, as a table of one row (`FROM current_schema()`), and a table by
+//! its name alone (`TABLE t`). And `EXISTS` in a select list is a count of rows there.
 
 use tarn_query::dml::{rows_of, table_of};
 use tarn_query::sqlparser::ast::{
@@ -93,8 +93,8 @@ fn count_of(subquery: &Query) -> Option<Box<Query>> {
     Some(query)
 }
 
-/// A SELECT that gives a row for each that its condition leaves. It may ask columns of the query around it, which the planner knows no
-/// other place for.
+/// A SELECT that gives a row for each that its condition leaves. It may ask columns of the query around it, which the
+/// planner knows no other place for.
 fn plain(subquery: &Query) -> Option<Select> {
     let Query { with: None, body, limit_clause: None, fetch: None, .. } = subquery else { return None };
     let SetExpr::Select(select) = body.as_ref() else { return None };

@@ -1,5 +1,6 @@
-//! What do functions make of `infinity` and `-infinity`? Arrow and chrono take them for times beyond their calendars, and fail. So they are taken
-//! out before something is computed of a column, and put back where they stay what they are: `date_trunc('day', 'infinity')`.
+//! What do functions make of `infinity` and `-infinity`? Arrow and chrono take them for times beyond their calendars,
+//! and fail. So they are taken out before something is computed of a column, and put back where they stay what they
+//! are: `date_trunc('day', 'infinity')`.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::buffer::BooleanBuffer;

@@ -1,8 +1,10 @@
-//! What does the ORDER BY of a subquery in FROM decide? SQL leaves it open, and programs rely on PostgreSQL, which keeps it:
+//! What does the ORDER BY of a subquery in FROM decide? SQL leaves it open, and programs rely on PostgreSQL, which
+//! keeps it:
 //!
-//! - `SELECT array_agg(x) FROM (SELECT x FROM t ORDER BY y) s` has the items in the order of `y`. The subquery numbers its rows, and the
-//!   aggregate is ordered by the number.
-//! - `SELECT * FROM (SELECT … ORDER BY y) s LIMIT 3` are the first three. An `OFFSET 0` keeps the planner from leaving the order out.
+//! - `SELECT array_agg(x) FROM (SELECT x FROM t ORDER BY y) s` has the items in the order of `y`. The subquery numbers
+//!   its rows, and the aggregate is ordered by the number.
+//! - `SELECT * FROM (SELECT … ORDER BY y) s LIMIT 3` are the first three. An `OFFSET 0` keeps the planner from leaving
+//!   the order out.
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
-//! When is it a day later? When the session's clocks show the same hour, a month later at the same day: `timestamptz '2024-03-09 02:30' +
-//! interval '1 day'` is 03:30 where clocks are put forward in that night. Arrow takes a time that clocks do not show, or show twice, for an
-//! error.
+//! When is it a day later? When the session's clocks show the same hour, a month later at the same day: `timestamptz
+//! '2024-03-09 02:30' + interval '1 day'` is 03:30 where clocks are put forward in that night. Arrow takes a time that
+//! clocks do not show, or show twice, for an error.
 //!
 //! An infinite time stays so whatever is added to it, and there is no interval between it and another.
 //!
@@ -69,7 +69,8 @@ fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<E
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
 }
 
-/// Whether PostgreSQL's calendar has the time: it begins at 4714-11-24 BC, and ends behind the last one of 64 bits. What is infinite is not in it.
+/// Whether PostgreSQL's calendar has the time: it begins at 4714-11-24 BC, and ends behind the last one of 64 bits.
+/// What is infinite is not in it.
 pub(super) fn is_in_calendar(us: i64) -> bool {
     us >= DAYS.start * DAY_US && !is_infinite_us(us)
 }
@@ -224,7 +225,8 @@ impl Later {
     }
 }
 
-/// First months, of which each has its last day, then days, as the clocks show them; then what is counted. `None`: beyond the calendar.
+/// First months, of which each has its last day, then days, as the clocks show them; then what is counted. `None`:
+/// beyond the calendar.
 fn later(us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Option<i64> {
     let mut us = us;
     if by.months != 0 {

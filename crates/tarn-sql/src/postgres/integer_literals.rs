@@ -1,9 +1,11 @@
-//! Of which type is `1`? An `integer` in PostgreSQL, if it fits one, else a `bigint`; DataFusion reads every whole number as a `bigint`. So `SELECT 1` was told as
-//! `int8`, which some clients show as a text, `2147483647 + 1` did not overflow, and `CREATE TABLE … AS SELECT 1` made a `bigint` column.
+//! Of which type is `1`? An `integer` in PostgreSQL, if it fits one, else a `bigint`; DataFusion reads every whole
+//! number as a `bigint`. So `SELECT 1` was told as `int8`, which some clients show as a text, `2147483647 + 1` did not
+//! overflow, and `CREATE TABLE … AS SELECT 1` made a `bigint` column.
 //!
-//! It runs once, when a statement is planned: a parameter that is bound later is of the type that it was declared with. What names a column below, or of a query around,
-//! gets the type that it has by then. Left as they are: LIMIT and OFFSET, which want a `bigint`; what is counted, where `1` stands for a row; and recursive queries, whose
-//! parts have agreed upon types already.
+//! It runs once, when a statement is planned: a parameter that is bound later is of the type that it was declared with.
+//! What names a column below, or of a query around, gets the type that it has by then. Left as they are: LIMIT and
+//! OFFSET, which want a `bigint`; what is counted, where `1` stands for a row; and recursive queries, whose parts have
+//! agreed upon types already.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -58,7 +60,8 @@ fn asks_outside(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The plan with literals that fit, and `around` it, the innermost last, the columns of the queries that it is a subquery of.
+/// The plan with literals that fit, and `around` it, the innermost last, the columns of the queries that it is a
+/// subquery of.
 fn retyped(plan: LogicalPlan, around: &[DFSchemaRef]) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::RecursiveQuery(_) => return Ok(Transformed::no(plan)),
@@ -102,7 +105,8 @@ fn retyped(plan: LogicalPlan, around: &[DFSchemaRef]) -> Result<Transformed<Logi
     }))
 }
 
-/// A column of a query around, and subqueries, if that is what the expression is. `around` ends with the columns that it may name.
+/// A column of a query around, and subqueries, if that is what the expression is. `around` ends with the columns that
+/// it may name.
 fn of_subqueries(expr: Expr, around: &[DFSchemaRef]) -> Result<Transformed<Expr>> {
     let inner = |subquery: Subquery| -> Result<Transformed<Subquery>> {
         let plan = retyped(Arc::unwrap_or_clone(subquery.subquery), around)?;
@@ -139,7 +143,8 @@ fn of_subqueries(expr: Expr, around: &[DFSchemaRef]) -> Result<Transformed<Expr>
     })
 }
 
-/// Grouping sets are of columns that are called as their expressions are: what would get another name is computed below, under the name that it has.
+/// Grouping sets are of columns that are called as their expressions are: what would get another name is computed
+/// below, under the name that it has.
 fn sets_of_columns(aggregate: Aggregate) -> Result<Transformed<Aggregate>> {
     let sets: Vec<&Expr> = match &aggregate.group_expr[..] {
         [Expr::GroupingSet(GroupingSet::Rollup(exprs) | GroupingSet::Cube(exprs))] => exprs.iter().collect(),

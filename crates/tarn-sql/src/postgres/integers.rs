@@ -1,7 +1,9 @@
-//! Does `9223372036854775807 + 1` overflow? In PostgreSQL it is an error; DataFusion's operators wrap round, and what wrapped is stored.
+//! Does `9223372036854775807 + 1` overflow? In PostgreSQL it is an error; DataFusion's operators wrap round, and what
+//! wrapped is stored.
 //!
-//! `+`, `-` and `*` of two integers of one type, and the sign of one, become functions that look. They compute a whole column and look at
-//! the end: as fast as what wraps, and rows are looked at one by one only where something overflowed, which may have been a NULL.
+//! `+`, `-` and `*` of two integers of one type, and the sign of one, become functions that look. They compute a whole
+//! column and look at the end: as fast as what wraps, and rows are looked at one by one only where something
+//! overflowed, which may have been a NULL.
 
 use std::sync::Arc;
 
@@ -70,7 +72,8 @@ impl AnalyzerRule for CheckedIntegers {
     }
 }
 
-/// By the first operand, without asking what is below: chains of operators are long. Sides have one type by now, unless one is a date.
+/// By the first operand, without asking what is below: chains of operators are long. Sides have one type by now, unless
+/// one is a date.
 fn is_integer(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::ScalarFunction(call) if Operation::of(&call.func).is_some() => is_integer(&call.args[0], schema),

@@ -1,5 +1,6 @@
-//! What do intervals come to? `sum` and `avg` add up months, days and hours each for itself, and an average is divided as `/` divides; `min` and `max`
-//! go by how long they are, with months of 30 days, and of equally long ones take the last. DataFusion adds none, and compares months alone.
+//! What do intervals come to? `sum` and `avg` add up months, days and hours each for itself, and an average is divided
+//! as `/` divides; `min` and `max` go by how long they are, with months of 30 days, and of equally long ones take the
+//! last. DataFusion adds none, and compares months alone.
 //!
 //! What lies between two times is an interval, too: so are its sums.
 

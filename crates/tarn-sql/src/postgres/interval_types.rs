@@ -1,5 +1,6 @@
-//! How long is `INTERVAL '1 2:03' DAY TO SECOND`? An interval that is written out is read here, by its fields, and written as the planner
-//! reads it: `INTERVAL '1 days 7380000000000 nanoseconds'`. What is cast to a type with fields or digits is a call of [`LIMITED`].
+//! How long is `INTERVAL '1 2:03' DAY TO SECOND`? An interval that is written out is read here, by its fields, and
+//! written as the planner reads it: `INTERVAL '1 days 7380000000000 nanoseconds'`. What is cast to a type with fields
+//! or digits is a call of [`LIMITED`].
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `age`, `justify_days`, `justify_hours`, `justify_interval`: how long is it in months, days and hours?
 //!
-//! Source: PostgreSQL 16, "Date/Time Functions and Operators", and what its server answers for the ends of months: the days of the month of
-//! the earlier time are lent.
+//! Source: PostgreSQL 16, "Date/Time Functions and Operators", and what its server answers for the ends of months: the
+//! days of the month of the earlier time are lent.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Which columns has `(a JOIN b USING (n)) j`? Those of `SELECT * FROM a JOIN b USING (n)`: `n` once. DataFusion's has `n` of both tables, and
-//! takes the one of `a` for either.
+//! Which columns has `(a JOIN b USING (n)) j`? Those of `SELECT * FROM a JOIN b USING (n)`: `n` once. DataFusion's has
+//! `n` of both tables, and takes the one of `a` for either.
 
 use tarn_query::sqlparser::ast::{Query, SelectItem, SetExpr, TableFactor, TableWithJoins, WildcardAdditionalOptions};
 

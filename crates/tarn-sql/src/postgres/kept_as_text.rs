@@ -1,6 +1,7 @@
-//! What is `'…'::uuid`, `'…'::json` and `'…'::jsonb`? A text with the name of its type beside it, as columns of these types are kept; of the planner's
-//! types it has none. So the casts are functions: a `uuid` becomes its usual form, a `json` stays as it came, a `jsonb` becomes its normal form, and what is none is refused.
-//! A cast to an array of them is the same function, of an array of texts.
+//! What is `'…'::uuid`, `'…'::json` and `'…'::jsonb`? A text with the name of its type beside it, as columns of these
+//! types are kept; of the planner's types it has none. So the casts are functions: a `uuid` becomes its usual form, a
+//! `json` stays as it came, a `jsonb` becomes its normal form, and what is none is refused. A cast to an array of them
+//! is the same function, of an array of texts.
 
 use std::sync::Arc;
 

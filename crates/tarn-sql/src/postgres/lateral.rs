@@ -1,5 +1,7 @@
-//! Which rows has `FROM t, jsonb_array_elements(t.doc)`? Those of `t`, each with every item of its own list. The planner has a place for the
-//! list as a query beside `t` that asks its columns, and no way to run that: it becomes the rows of `t`, with the list beside them, unnested. So it is with one row that is computed of them, `FROM t, f(t.a) AS r`.
+//! Which rows has `FROM t, jsonb_array_elements(t.doc)`? Those of `t`, each with every item of its own list. The
+//! planner has a place for the list as a query beside `t` that asks its columns, and no way to run that: it becomes the
+//! rows of `t`, with the list beside them, unnested. So it is with one row that is computed of them, `FROM t, f(t.a) AS
+//! r`.
 //!
 //! ```text
 //! Join                              Projection: t's columns, e.value
@@ -83,7 +85,8 @@ fn asks_beside(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether it is one row of what is computed of the other side, and nothing else: `FROM t, f(t.a) AS r` of a function that is an expression.
+/// Whether it is one row of what is computed of the other side, and nothing else: `FROM t, f(t.a) AS r` of a function
+/// that is an expression.
 fn is_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Subquery(query) => is_row(&query.subquery),
@@ -105,8 +108,8 @@ fn unnests(plan: &LogicalPlan) -> Result<bool> {
     })
 }
 
-/// The same plan over the rows of `left`, whose columns stay before its own. Where it keeps all, one whose list is empty has NULL there.
-/// `None`: it has parts that may not be moved.
+/// The same plan over the rows of `left`, whose columns stay before its own. Where it keeps all, one whose list is
+/// empty has NULL there. `None`: it has parts that may not be moved.
 fn over(plan: &LogicalPlan, left: &Arc<LogicalPlan>, keeps_all: bool) -> Result<Option<LogicalPlan>> {
     let n_left = left.schema().fields().len();
     Ok(Some(match plan {

@@ -1,5 +1,5 @@
-//! Which table is `x` in `FROM a x CROSS JOIN (b x CROSS JOIN LATERAL (SELECT x.n) s)`? Two of one FROM that a query in it sees: the name is ambiguous
-//! (42P09). The planner takes the nearer one.
+//! Which table is `x` in `FROM a x CROSS JOIN (b x CROSS JOIN LATERAL (SELECT x.n) s)`? Two of one FROM that a query in
+//! it sees: the name is ambiguous (42P09). The planner takes the nearer one.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

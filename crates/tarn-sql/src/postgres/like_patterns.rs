@@ -1,5 +1,6 @@
-//! When is a pattern of LIKE an error? When it ends within an escape, and a text is read that far: `'a' LIKE '\'`, not `'' LIKE '\'`. DataFusion takes
-//! the last `\` for a letter. So LIKE of such a pattern, and of one that hangs on the row, is a function of ours.
+//! When is a pattern of LIKE an error? When it ends within an escape, and a text is read that far: `'a' LIKE '\'`, not
+//! `'' LIKE '\'`. DataFusion takes the last `\` for a letter. So LIKE of such a pattern, and of one that hangs on the
+//! row, is a function of ours.
 //!
 //! Any other stays an operator: DataFusion leaves out blocks by its first letters.
 
@@ -102,7 +103,8 @@ fn like_text(text: &str, pattern: &str) -> std::result::Result<bool, SqlError> {
     like(text.as_bytes(), pattern.as_bytes(), |first| (first.leading_ones() as usize).max(1))
 }
 
-/// Whether bytes are of a pattern, in which `%` is any letters, `_` one, and `\` makes the next one its own. A letter that begins with a byte has `width` of it.
+/// Whether bytes are of a pattern, in which `%` is any letters, `_` one, and `\` makes the next one its own. A letter
+/// that begins with a byte has `width` of it.
 ///
 /// Errors: `22025`, the pattern ends with `\`. Cost: the product of both lengths at most.
 pub(super) fn like(bytes: &[u8], pattern: &[u8], width: impl Fn(u8) -> usize) -> std::result::Result<bool, SqlError> {

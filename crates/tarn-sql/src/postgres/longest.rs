@@ -1,13 +1,13 @@
-//! Which of several matches does PostgreSQL take? Of those that begin first the longest, or the shortest if the pattern prefers that, and inside of it
-//! each part in its turn the longest or shortest that leaves a match for the rest: `'xyz' ~ '.|...'` is `xyz`. The engine takes the first
-//! alternative that leads anywhere: `x`.
+//! Which of several matches does PostgreSQL take? Of those that begin first the longest, or the shortest if the pattern
+//! prefers that, and inside of it each part in its turn the longest or shortest that leaves a match for the rest:
+//! `'xyz' ~ '.|...'` is `xyz`. The engine takes the first alternative that leads anywhere: `x`.
 //!
-//! For most patterns both are the same, which [`Tree::of`] sees by their form: then the engine alone is asked. For the others it says where a match begins,
-//! and its end and its groups are found here: for each part of the pattern and each place, where the part may end. That takes as much time as the
-//! text is long for each part, which is bounded.
+//! For most patterns both are the same, which [`Tree::of`] sees by their form: then the engine alone is asked. For the
+//! others it says where a match begins, and its end and its groups are found here: for each part of the pattern and
+//! each place, where the part may end. That takes as much time as the text is long for each part, which is bounded.
 //!
-//! What a part prefers (manual, 9.7.3.5): a quantifier what it says, a repetition of a fixed number what is repeated, alternatives the longest,
-//! a sequence what its first part with a preference has.
+//! What a part prefers (manual, 9.7.3.5): a quantifier what it says, a repetition of a fixed number what is repeated,
+//! alternatives the longest, a sequence what its first part with a preference has.
 //!
 //! Source: the manual, and what PostgreSQL's server answers.
 
@@ -453,7 +453,8 @@ impl Ends<'_> {
         Ok(ends)
     }
 
-    /// Where each repetition ends, so that the last one ends at `end`. Each step takes a letter, but those that have to be there.
+    /// Where each repetition ends, so that the last one ends at `end`. Each step takes a letter, but those that have to
+    /// be there.
     fn steps(
         &mut self,
         (of, least, most): (Part, u32, Option<u32>),

@@ -1,5 +1,5 @@
-//! Which time is it when its parts are given as numbers? `make_date`, `make_time`, `make_timestamp`, `make_timestamptz` and
-//! `make_interval`. The year before 1 is -1.
+//! Which time is it when its parts are given as numbers? `make_date`, `make_time`, `make_timestamp`, `make_timestamptz`
+//! and `make_interval`. The year before 1 is -1.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Where does DataFusion mean something else than PostgreSQL?
 //!
-//! Each difference is mended by one file here: a rule of the analyzer, or a function in the place of DataFusion's. The engine knows none of
-//! it (`tarn_query::Meaning`). What showed the difference:
+//! Each difference is mended by one file here: a rule of the analyzer, or a function in the place of DataFusion's. The
+//! engine knows none of it (`tarn_query::Meaning`). What showed the difference:
 //!
 //! | statement | PostgreSQL | DataFusion | |
 //! |---|---|---|---|

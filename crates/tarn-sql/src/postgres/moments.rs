@@ -1,8 +1,9 @@
-//! What is kept of numbers whose average or variance is asked for? How many they are and their sum, for a variance the sum of their
-//! squares, too. Of integers and decimals all exact, so that the order of rows and how they are grouped changes nothing.
+//! What is kept of numbers whose average or variance is asked for? How many they are and their sum, for a variance the
+//! sum of their squares, too. Of integers and decimals all exact, so that the order of rows and how they are grouped
+//! changes nothing.
 //!
-//! Integers and decimals are added as they come, a batch at a time, and only the end of a group is a division. Decimals of a column have one
-//! number of digits behind the point, which whoever finishes knows.
+//! Integers and decimals are added as they come, a batch at a time, and only the end of a group is a division. Decimals
+//! of a column have one number of digits behind the point, which whoever finishes knows.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -51,8 +52,8 @@ pub(super) trait Moments: Copy + Default + Debug + Send + Sync + 'static {
         None
     }
 
-    /// Adds the values of a column to their groups, if all are there, and of so few digits that there is room for any number of rows: without
-    /// a look at each. False: they are better added one by one.
+    /// Adds the values of a column to their groups, if all are there, and of so few digits that there is room for any
+    /// number of rows: without a look at each. False: they are better added one by one.
     fn add_each(_groups: &mut [Self], _group_indices: &[usize], _values: &ArrayRef) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! `FM999,990.00`: what does a template say of numbers, and what is a number written by one?
 //!
-//! Source: PostgreSQL 16, table "Template Patterns for Numeric Formatting", and what its server answers where that is silent: the same steps
-//! in the same order, digit by digit.
+//! Source: PostgreSQL 16, table "Template Patterns for Numeric Formatting", and what its server answers where that is
+//! silent: the same steps in the same order, digit by digit.
 
 use bytes::BytesMut;
 
@@ -180,8 +180,8 @@ impl NumberTemplate {
         self.n_behind
     }
 
-    /// The number that a text is by this template, with its digits behind the point: each place takes the next digit or point of the text, what
-    /// is no part of a number is passed over.
+    /// The number that a text is by this template, with its digits behind the point: each place takes the next digit or
+    /// point of the text, what is no part of a number is passed over.
     ///
     /// Errors: `22P02`, there is no digit; `22003`, more than 38.
     pub(super) fn read(&self, text: &str) -> Result<(i128, usize), SqlError> {
@@ -413,7 +413,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The last digit behind the point that is no zero, or stands where the template has a `0`; the point, if there is none.
+/// The last digit behind the point that is no zero, or stands where the template has a `0`; the point, if there is
+/// none.
 fn last_relevant(template: &NumberTemplate, number: &[u8], n_spaces: usize) -> Option<usize> {
     let point = number.iter().position(|byte| *byte == b'.')?;
     let last = number.iter().rposition(|byte| *byte != b'0').map_or(point, |last| last.max(point));

@@ -1,5 +1,6 @@
-//! Functions of numbers that DataFusion has not, or has of floats alone: `div`, `scale`, `min_scale`, `trim_scale`, `width_bucket`, `gcd` and
-//! `lcm`, `factorial`, `to_hex`, and the trigonometric ones of degrees. What does not fit is `22003`.
+//! Functions of numbers that DataFusion has not, or has of floats alone: `div`, `scale`, `min_scale`, `trim_scale`,
+//! `width_bucket`, `gcd` and `lcm`, `factorial`, `to_hex`, and the trigonometric ones of degrees. What does not fit is
+//! `22003`.
 
 use std::sync::Arc;
 
@@ -368,7 +369,8 @@ fn checked_count(count: i64) -> Result<i64, SqlError> {
     }
 }
 
-/// In which of so many buckets between two bounds is a value? In 0 before the first, in one more than there are behind the last.
+/// In which of so many buckets between two bounds is a value? In 0 before the first, in one more than there are behind
+/// the last.
 fn float_bucket([of, first, last]: [f64; 3], count: i64) -> Result<i64, SqlError> {
     let count = checked_count(count)?;
     if of.is_nan() || first.is_nan() || last.is_nan() {

@@ -1,7 +1,8 @@
-//! Of how many digits is `x::numeric`? Of as many as `x` has. DataFusion's type without digits is `numeric(38, 10)`: the eleventh digit is
-//! lost, and integers get ten zeros.
+//! Of how many digits is `x::numeric`? Of as many as `x` has. DataFusion's type without digits is `numeric(38, 10)`:
+//! the eleventh digit is lost, and integers get ten zeros.
 //!
-//! So the cast is a function, whose type is that of its argument where that has digits of its own; of a text that is written out, its own.
+//! So the cast is a function, whose type is that of its argument where that has digits of its own; of a text that is
+//! written out, its own.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Which value stands at a place of ordered values, and which comes most often? `percentile_disc(0.5) WITHIN GROUP (ORDER BY x)`, of one place
-//! or of several, `mode() WITHIN GROUP (ORDER BY x)`, and `percentile_cont` of several places: each is a function of the array that
-//! `array_agg(x ORDER BY x)` collects, which bounds it.
+//! Which value stands at a place of ordered values, and which comes most often? `percentile_disc(0.5) WITHIN GROUP
+//! (ORDER BY x)`, of one place or of several, `mode() WITHIN GROUP (ORDER BY x)`, and `percentile_cont` of several
+//! places: each is a function of the array that `array_agg(x ORDER BY x)` collects, which bounds it.
 
 use std::sync::Arc;
 

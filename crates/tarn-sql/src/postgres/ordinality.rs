@@ -1,5 +1,6 @@
-//! Which row of a function in FROM is one? `FROM unnest(a) WITH ORDINALITY AS t(x, n)`: a column behind the others counts from 1. Its rows are those of a
-//! list, and the numbers are those of another as long, which is unnested beside it:
+//! Which row of a function in FROM is one? `FROM unnest(a) WITH ORDINALITY AS t(x, n)`: a column behind the others
+//! counts from 1. Its rows are those of a list, and the numbers are those of another as long, which is unnested beside
+//! it:
 //!
 //! ```sql
 //! FROM LATERAL (SELECT unnest(a) AS x, unnest(generate_series(1, cardinality(a))) AS ordinality) AS t(x, n)

@@ -1,7 +1,9 @@
-//! Have two spans of time an instant in common? `(a, b) OVERLAPS (c, d)`, where each ends at a time or after an interval. The planner knows no pairs of values.
+//! Have two spans of time an instant in common? `(a, b) OVERLAPS (c, d)`, where each ends at a time or after an
+//! interval. The planner knows no pairs of values.
 //!
-//! So it is written as a call of [`OVERLAPS`], in which a rule of the analyzer makes times of the intervals. A span is from the earlier of its times on and ends before
-//! the later, but one of no length is an instant; an end that is not known leaves open what hangs on it (SQL:1999, 8.12).
+//! So it is written as a call of [`OVERLAPS`], in which a rule of the analyzer makes times of the intervals. A span is
+//! from the earlier of its times on and ends before the later, but one of no length is an instant; an end that is not
+//! known leaves open what hangs on it (SQL:1999, 8.12).
 
 use std::sync::Arc;
 
@@ -127,7 +129,8 @@ impl ScalarUDFImpl for Overlaps {
     }
 }
 
-/// All are times of a day, or all are of days; of those with a zone all are, or none. An end may be an interval until the rule has seen it.
+/// All are times of a day, or all are of days; of those with a zone all are, or none. An end may be an interval until
+/// the rule has seen it.
 fn times(types: &[DataType]) -> Option<Vec<DataType>> {
     let is_end = |nth: usize| matches!((nth, &types[nth]), (1 | 3, DataType::Interval(_)));
     let is_clock = |of: &DataType| matches!(of, DataType::Time32(_) | DataType::Time64(_));

@@ -1,5 +1,5 @@
-//! What do the letters beside a regular expression say? `i`, that capitals are small letters; `g`, that all matches are meant, and so on: PostgreSQL's, of which
-//! those for patterns of other kinds are refused.
+//! What do the letters beside a regular expression say? `i`, that capitals are small letters; `g`, that all matches are
+//! meant, and so on: PostgreSQL's, of which those for patterns of other kinds are refused.
 
 use crate::error::{SqlError, state};
 

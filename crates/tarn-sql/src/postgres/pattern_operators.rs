@@ -1,7 +1,9 @@
-//! What does `~` match? What PostgreSQL's patterns mean: `.` a newline, too, `\m` the beginning of a word, `a{` itself. DataFusion takes them for
-//! patterns of the engine, and what is none is no error of the statement there. So `a ~ b` is `regexp_like(a, b)`.
+//! What does `~` match? What PostgreSQL's patterns mean: `.` a newline, too, `\m` the beginning of a word, `a{` itself.
+//! DataFusion takes them for patterns of the engine, and what is none is no error of the statement there. So `a ~ b` is
+//! `regexp_like(a, b)`.
 //!
-//! A pattern that is written out, and means the same to both, stays an operator: DataFusion looks for the texts in it, and leaves out blocks.
+//! A pattern that is written out, and means the same to both, stays an operator: DataFusion looks for the texts in it,
+//! and leaves out blocks.
 
 use std::sync::Arc;
 

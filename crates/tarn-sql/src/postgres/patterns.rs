@@ -1,5 +1,5 @@
-//! Which regular expression of the engine means what one of PostgreSQL means? Classes, words and newlines are written otherwise; what the engine
-//! has not (what is looked at ahead and behind, and what was matched before) is refused.
+//! Which regular expression of the engine means what one of PostgreSQL means? Classes, words and newlines are written
+//! otherwise; what the engine has not (what is looked at ahead and behind, and what was matched before) is refused.
 //!
 //! | PostgreSQL | here |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | `[a&&b]`, `[[a]` | `[a\&\&b]`, `[\[a]` |
 //! | `***=a.b`, flag `q` | `a\.b` |
 //!
-//! Of alternatives the engine takes the first that matches, PostgreSQL the longest: which match it is, `longest` says where the two differ.
+//! Of alternatives the engine takes the first that matches, PostgreSQL the longest: which match it is, `longest` says
+//! where the two differ.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ impl Pattern {
         self.engine.is_match(text)
     }
 
-    /// The places of the groups of the next match at or behind a place, the whole first. `work`: what was done for this text before.
+    /// The places of the groups of the next match at or behind a place, the whole first. `work`: what was done for this
+    /// text before.
     ///
     /// Errors: `54001`, there are too many ways to match.
     pub(super) fn groups_at(

@@ -1,11 +1,12 @@
 //! Which digits have the root, the power and the logarithm of a `numeric`?
 //!
-//! PostgreSQL gives sixteen that count at least, and as many behind the point as the number has; all of them are right. Here, too: whole
-//! numbers of any length stand for fixed points, with enough digits beyond those that are asked for.
+//! PostgreSQL gives sixteen that count at least, and as many behind the point as the number has; all of them are right.
+//! Here, too: whole numbers of any length stand for fixed points, with enough digits beyond those that are asked for.
 //!
 //! - A root is that of a whole number.
 //! - `exp(x)` is a series of `x ÷ 2ⁿ`, squared n times.
-//! - `ln(x)` is `a + ln(x · exp(−a))`, where `a` is the logarithm as a float: what is left is a series of very few terms.
+//! - `ln(x)` is `a + ln(x · exp(−a))`, where `a` is the logarithm as a float: what is left is a series of very few
+//!   terms.
 //! - A power is one of whole numbers if it is short, else `exp(b · ln(a))`.
 
 use num_bigint::{BigInt, BigUint, Sign};

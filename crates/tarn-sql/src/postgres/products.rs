@@ -1,8 +1,8 @@
-//! How many digits has a product? As many behind the point as both sides together. DataFusion refuses what would be more than 38, and has no
-//! room before the point for what is almost as many: averages and quotients have twenty each.
+//! How many digits has a product? As many behind the point as both sides together. DataFusion refuses what would be
+//! more than 38, and has no room before the point for what is almost as many: averages and quotients have twenty each.
 //!
-//! There a product has twenty digits behind the point, or as many as a side has, rounded half away from zero: averages and quotients have
-//! zeros at their ends, which are not missed. What needs more than 38 digits in all is an error.
+//! There a product has twenty digits behind the point, or as many as a side has, rounded half away from zero: averages
+//! and quotients have zeros at their ends, which are not missed. What needs more than 38 digits in all is an error.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Of which type is a rank? `row_number()`, `rank()` and `dense_rank()` are `bigint` in PostgreSQL, `ntile(n)` an `integer`. DataFusion's are
-//! unsigned, which clients are told as `numeric`.
+//! Of which type is a rank? `row_number()`, `rank()` and `dense_rank()` are `bigint` in PostgreSQL, `ntile(n)` an
+//! `integer`. DataFusion's are unsigned, which clients are told as `numeric`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which statements does PostgreSQL refuse that the planner takes, and gives an answer that nobody asked for? They are refused as they are
-//! written, with PostgreSQL's state:
+//! Which statements does PostgreSQL refuse that the planner takes, and gives an answer that nobody asked for? They are
+//! refused as they are written, with PostgreSQL's state:
 //!
 //! | statement | PostgreSQL | the planner |
 //! |---|---|---|
@@ -260,7 +260,8 @@ fn check_grouping_sets(select: &Select) -> Result<()> {
     }
 }
 
-/// A column that USING has merged is another than that of a table, if their types are not the same, which nobody knows yet.
+/// A column that USING has merged is another than that of a table, if their types are not the same, which nobody knows
+/// yet.
 fn check_merged(select: &Select) -> Result<()> {
     let GroupByExpr::Expressions(by, _) = &select.group_by else { return Ok(()) };
     let merged: Vec<String> = select

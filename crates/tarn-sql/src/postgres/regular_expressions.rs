@@ -1,5 +1,6 @@
-//! Where does a pattern match, how often, and what is between the matches? `regexp_match`, `regexp_replace` and the others of their kind, with
-//! PostgreSQL's arguments: from which letter on, which match, which flags, which group. DataFusion has some, with patterns and flags of its own.
+//! Where does a pattern match, how often, and what is between the matches? `regexp_match`, `regexp_replace` and the
+//! others of their kind, with PostgreSQL's arguments: from which letter on, which match, which flags, which group.
+//! DataFusion has some, with patterns and flags of its own.
 //!
 //! A pattern that is constant is compiled once for all rows.
 
@@ -298,7 +299,8 @@ impl<'a> Asked<'a> {
         Ok(Asked { text: of, from, pattern, flags, replacement, nth, is_end, group, work: Cell::default() })
     }
 
-    /// The matches one behind the other, as the places of their groups. Behind an empty one the next begins a letter further.
+    /// The matches one behind the other, as the places of their groups. Behind an empty one the next begins a letter
+    /// further.
     fn matches(&self) -> impl Iterator<Item = Result<Vec<Place>, SqlError>> + '_ {
         let mut from = self.from;
         std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! Which whole number is near a `numeric`, and what is its sign? A `numeric` in PostgreSQL, of no digits behind the point: `ceil(5.1)` is 6,
-//! `trunc(5.99)` is 5, `trunc(5.99, 1)` is 5.9. DataFusion keeps the digits, as zeros, and its signs are floats. `sign('NaN'::float8)` is 0,
-//! where DataFusion's is NaN. Other numbers are DataFusion's.
+//! Which whole number is near a `numeric`, and what is its sign? A `numeric` in PostgreSQL, of no digits behind the
+//! point: `ceil(5.1)` is 6, `trunc(5.99)` is 5, `trunc(5.99, 1)` is 5.9. DataFusion keeps the digits, as zeros, and its
+//! signs are floats. `sign('NaN'::float8)` is 0, where DataFusion's is NaN. Other numbers are DataFusion's.
 
 use std::sync::Arc;
 
@@ -157,7 +157,8 @@ fn whole_precision(precision: u8, scale: i8) -> u8 {
 }
 
 impl What {
-    /// Of a number with `from` digits behind the point; trunc: with `digits` that count; as one with `to` of them. `None`: it has no room.
+    /// Of a number with `from` digits behind the point; trunc: with `digits` that count; as one with `to` of them.
+    /// `None`: it has no room.
     fn of(self, value: i128, from: i8, digits: i64, to: i8) -> Option<i128> {
         let unit = *POWERS.get(usize::from(from.unsigned_abs()))?;
         let (whole, rest) = (value.div_euclid(unit), value.rem_euclid(unit));

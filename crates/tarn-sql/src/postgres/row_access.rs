@@ -1,4 +1,5 @@
-//! What is `(v).a`? The field `a` of a row, which is a function of the row and of the name. The planner knows names behind a point as those of tables alone.
+//! What is `(v).a`? The field `a` of a row, which is a function of the row and of the name. The planner knows names
+//! behind a point as those of tables alone.
 
 use tarn_query::ALL_COLUMNS;
 use tarn_query::sqlparser::ast::{AccessExpr, Expr, Ident, SelectItem, Value};
@@ -9,7 +10,8 @@ use crate::names::fold;
 /// The function that is called: a row, and the name of a field.
 pub(super) const FIELD: &str = "tarn_row_field";
 
-/// Fields of what stands in parentheses, and of items of it: `(v).a.b`, `(list)[1].a`. Without them a name behind a point is that of a table's column.
+/// Fields of what stands in parentheses, and of items of it: `(v).a.b`, `(list)[1].a`. Without them a name behind a
+/// point is that of a table's column.
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let is_field = |access: &AccessExpr| field(access).is_some_and(|name| !is_all(name));

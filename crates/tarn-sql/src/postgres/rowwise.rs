@@ -1,4 +1,5 @@
-//! How does a function that works row by row see its arguments? As columns of one length; what is constant in all is computed once.
+//! How does a function that works row by row see its arguments? As columns of one length; what is constant in all is
+//! computed once.
 
 use arrow::array::{Array, ArrayRef};
 use datafusion::error::Result;

@@ -1,5 +1,5 @@
-//! What stands in a list of columns and in FROM that the planner reads otherwise? Statements are changed as they are written, before they
-//! are planned:
+//! What stands in a list of columns and in FROM that the planner reads otherwise? Statements are changed as they are
+//! written, before they are planned:
 //!
 //! - A function of sets in a select list gives a row for each item (`unnest` of what DataFusion gives as one array).
 //! - The column of `generate_series(1, 3) AS x` is called `x`.
@@ -8,12 +8,15 @@
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
 //! - `a SIMILAR TO b` is a match of a regular expression, `substring(a FROM 'b')` what it matches.
 //! - `@ x`, `~ x`, `|/ x` and `||/ x` are functions, and so are `to_date` and `to_timestamp` by a template.
-//! - An interval that is written out is read by the fields of its type, and a `make_interval` has its arguments in their order.
-//! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid` and `age(t)` others.
-//! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are `integer`s.
+//! - An interval that is written out is read by the fields of its type, and a `make_interval` has its arguments in
+//!   their order.
+//! - `x::uuid`, `x::json` and `x::jsonb` are functions, and `mod`, `sign`, `every`, `ceiling`, `gen_random_uuid` and
+//!   `age(t)` others.
+//! - `sum` of small numbers that are written out, as in `sum(CASE WHEN … THEN 1 END)`, is a `bigint`: they are
+//!   `integer`s.
 //!
-//! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of what changes with
-//! every reading and is read twice.
+//! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of
+//! what changes with every reading and is read twice.
 
 use std::ops::ControlFlow;
 
@@ -69,7 +72,8 @@ pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
 
 #[derive(Default)]
 struct Rewrite {
-    /// Subqueries that are compared with as a whole, `a > ALL (SELECT …)`, and do not stand for a value. Told apart by where they are.
+    /// Subqueries that are compared with as a whole, `a > ALL (SELECT …)`, and do not stand for a value. Told apart by
+    /// where they are.
     of_sets: Vec<*const Query>,
 }
 
@@ -375,7 +379,8 @@ fn cast(expr: &mut Expr) -> Result<()> {
     Ok(())
 }
 
-/// What is cast to a type of texts that may have a length, or to an array of such: as a cast to the type without it, and the type.
+/// What is cast to a type of texts that may have a length, or to an array of such: as a cast to the type without it,
+/// and the type.
 fn with_length(expr: &Expr) -> Option<(Expr, DataType)> {
     fn plain(of: &DataType) -> Option<DataType> {
         use DataType::{Array, Char, CharVarying, Character, CharacterVarying, Varchar};
@@ -407,7 +412,8 @@ fn with_length(expr: &Expr) -> Option<(Expr, DataType)> {
     Some((text, data_type.clone()))
 }
 
-/// `a = ANY('{1,2}')` is `a IN ('1', '2')`, whose texts are read as what `a` is; `a <> ALL('{1,2}')` is `a NOT IN ('1', '2')`.
+/// `a = ANY('{1,2}')` is `a IN ('1', '2')`, whose texts are read as what `a` is; `a <> ALL('{1,2}')` is `a NOT IN ('1',
+/// '2')`.
 fn array_of_text(expr: &mut Expr) -> Result<()> {
     let (left, array, negated) = match expr {
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
@@ -529,7 +535,8 @@ fn similar(expr: &mut Expr) {
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(of), op, right: Box::new(pattern) }));
 }
 
-/// `substring(a FROM 'pattern')` is what a regular expression matches, `substring(a FROM 'pattern' FOR '#')` what one of SIMILAR TO does.
+/// `substring(a FROM 'pattern')` is what a regular expression matches, `substring(a FROM 'pattern' FOR '#')` what one
+/// of SIMILAR TO does.
 fn substring(expr: &mut Expr) {
     let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_)));
     let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);

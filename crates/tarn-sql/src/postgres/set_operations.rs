@@ -1,9 +1,11 @@
-//! What are the rows of `EXCEPT ALL` and `INTERSECT ALL`, and of which type are those of EXCEPT and INTERSECT? A row that one side has twice and the other
-//! once is there once in `EXCEPT ALL`. The planner joins the sides, and takes each row of the left as often as it is there, or not at all; and its
-//! columns are of the left side's types, where PostgreSQL's are of one that both fit in.
+//! What are the rows of `EXCEPT ALL` and `INTERSECT ALL`, and of which type are those of EXCEPT and INTERSECT? A row
+//! that one side has twice and the other once is there once in `EXCEPT ALL`. The planner joins the sides, and takes
+//! each row of the left as often as it is there, or not at all; and its columns are of the left side's types, where
+//! PostgreSQL's are of one that both fit in.
 //!
-//! So the copies of each row are numbered, on both sides, and the numbers are compared with the columns: of three copies against one, the second
-//! and the third have none beside them. Types are made one before, as those of a UNION are (`unions`).
+//! So the copies of each row are numbered, on both sides, and the numbers are compared with the columns: of three
+//! copies against one, the second and the third have none beside them. Types are made one before, as those of a UNION
+//! are (`unions`).
 
 use std::sync::Arc;
 
@@ -45,7 +47,8 @@ impl AnalyzerRule for SetOperations {
 }
 
 fn rewritten(node: LogicalPlan, strictness: Strictness) -> Result<Transformed<LogicalPlan>> {
-    // Nothing else is joined so when a statement was just planned: NULLs are equal, and the left side's rows alone stay.
+    // Nothing else is joined so when a statement was just planned: NULLs are equal, and the left side's rows alone
+    // stay.
     let is_set_operation = matches!(
         &node,
         LogicalPlan::Join(Join {

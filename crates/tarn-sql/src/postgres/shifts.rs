@@ -1,5 +1,6 @@
-//! Of which type is `1::smallint << 2`? A `smallint`: PostgreSQL's shifts are of the type of their left side, by an `integer`, and what is shifted out
-//! is gone. DataFusion makes both sides one type first. Of `a # a` it says 0, also where `a` is NULL.
+//! Of which type is `1::smallint << 2`? A `smallint`: PostgreSQL's shifts are of the type of their left side, by an
+//! `integer`, and what is shifted out is gone. DataFusion makes both sides one type first. Of `a # a` it says 0, also
+//! where `a` is NULL.
 
 use std::sync::Arc;
 

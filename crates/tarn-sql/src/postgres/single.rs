@@ -1,5 +1,5 @@
-//! What is a subquery that stands for a value? Its only row; more than one are an error (21000). The planner knows no such correlated
-//! subquery that does not aggregate, so it becomes one that does: of the only value.
+//! What is a subquery that stands for a value? Its only row; more than one are an error (21000). The planner knows no
+//! such correlated subquery that does not aggregate, so it becomes one that does: of the only value.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
-//! Which item is `a[0]`, and which `a[-1]`? None: arrays begin at 1, and what is not there is NULL. DataFusion counts negative ones from the
-//! end. A slice holds the items that are there: `a[-1:2]` the first two, `a[2:-1]` none.
+//! Which item is `a[0]`, and which `a[-1]`? None: arrays begin at 1, and what is not there is NULL. DataFusion counts
+//! negative ones from the end. A slice holds the items that are there: `a[-1:2]` the first two, `a[2:-1]` none.
 //!
-//! Subscripts that stand behind each other are of one array of several dimensions, which is one of arrays: `a[1][2]` is an item of two, `a[1]` none of it. If one of them is a slice,
-//! all are: `a[1:2][2]` is `a[1:2][1:2]`.
+//! Subscripts that stand behind each other are of one array of several dimensions, which is one of arrays: `a[1][2]` is
+//! an item of two, `a[1]` none of it. If one of them is a slice, all are: `a[1:2][2]` is `a[1:2][1:2]`.
 
 use std::sync::Arc;
 
@@ -195,7 +195,8 @@ fn items(rows: &Rows) -> Result<ArrayRef> {
     Ok(take(values, &places, None)?)
 }
 
-/// Dimensions behind the last subscript are whole. Where one has nothing, or an array has fewer dimensions than there are subscripts, nothing is left.
+/// Dimensions behind the last subscript are whole. Where one has nothing, or an array has fewer dimensions than there
+/// are subscripts, nothing is left.
 fn slices(rows: &Rows, n_dimensions: usize) -> Result<ArrayRef> {
     let bounds: Vec<Option<Vec<(i64, i64)>>> =
         rows.there().map(|row| row.map(|row| bounds_of(rows, row, n_dimensions))).collect();

@@ -1,5 +1,5 @@
-//! Of which type is a sum? `sum(bigint)` is a `numeric` in PostgreSQL, for the sum of two may be no bigint; that of `real` is a `real`.
-//! DataFusion's has 64 bits and wraps round.
+//! Of which type is a sum? `sum(bigint)` is a `numeric` in PostgreSQL, for the sum of two may be no bigint; that of
+//! `real` is a `real`. DataFusion's has 64 bits and wraps round.
 //!
 //! Here values become those of the wider type as they come, and DataFusion's own sum of that type does the rest.
 

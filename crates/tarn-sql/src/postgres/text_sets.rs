@@ -1,5 +1,5 @@
-//! Which functions give a row for each part of a text? `regexp_matches`, `regexp_split_to_table` and `string_to_table`: each is `unnest` of a
-//! function that gives a list, in a select list and in FROM.
+//! Which functions give a row for each part of a text? `regexp_matches`, `regexp_split_to_table` and `string_to_table`:
+//! each is `unnest` of a function that gives a list, in a select list and in FROM.
 
 use tarn_query::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, SelectItem, TableAlias, TableFactor,

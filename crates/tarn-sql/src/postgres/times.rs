@@ -1,6 +1,6 @@
-//! What is a day, and what a second? `date + interval` is a `timestamp`, two times lie days and hours apart, seconds have a fraction, and a
-//! month is as long as thirty days. DataFusion gives a `date`, and loses the hours; hours alone; whole seconds; and takes months, days and
-//! hours for things that cannot be compared.
+//! What is a day, and what a second? `date + interval` is a `timestamp`, two times lie days and hours apart, seconds
+//! have a fraction, and a month is as long as thirty days. DataFusion gives a `date`, and loses the hours; hours alone;
+//! whole seconds; and takes months, days and hours for things that cannot be compared.
 
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ impl Times {
                 call.args[1] = Expr::Cast(Cast::new(Box::new(of), instant));
                 Ok(Transformed::yes(Expr::ScalarFunction(call)))
             }
-            // Which type a frame's bounds have is asked before intervals are lengths. One that lies so far away would be none of a length.
+            // Which type a frame's bounds have is asked before intervals are lengths. One that lies so far away would
+            // be none of a length.
             Expr::WindowFunction(mut call) if !has_distances(&call.params.window_frame) => {
                 let is_changed = by_lengths(&mut call.params.order_by, schema);
                 let expr = Expr::WindowFunction(call);
@@ -175,7 +176,8 @@ fn at_midnight(date: &mut Expr) -> bool {
     true
 }
 
-/// Beside a date, a date that whole days were added to may stay one: so blocks are left out by it. Whether it was made a time before.
+/// Beside a date, a date that whole days were added to may stay one: so blocks are left out by it. Whether it was made
+/// a time before.
 fn as_date(expr: &mut Expr) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) = expr else { return false };
     let date = match (left.as_mut(), right.as_ref()) {

@@ -1,5 +1,5 @@
-//! Which date, time, instant or interval is a text, when a statement casts it? What columns are written with reads it, so that `'today'`,
-//! `'Jan 8 1999'` and `'1 day 02:00'` mean the same everywhere. Arrow knows ISO 8601.
+//! Which date, time, instant or interval is a text, when a statement casts it? What columns are written with reads it,
+//! so that `'today'`, `'Jan 8 1999'` and `'1 day 02:00'` mean the same everywhere. Arrow knows ISO 8601.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! `to_char`: times, intervals and numbers in a form that is asked for, as PostgreSQL's templates say. DataFusion's takes those of `strftime`
-//! and gives others back as they are.
+//! `to_char`: times, intervals and numbers in a form that is asked for, as PostgreSQL's templates say. DataFusion's
+//! takes those of `strftime` and gives others back as they are.
 //!
-//! Source: PostgreSQL 16, "Data Type Formatting Functions". What of a template is not here is refused, and never written out.
+//! Source: PostgreSQL 16, "Data Type Formatting Functions". What of a template is not here is refused, and never
+//! written out.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Which number is a text by a template? `to_number('12,454.8-', '99G999D9S')` is -12454.8. `number_template` reads it; how many digits are behind
-//! the point the template says, of a constant the text.
+//! Which number is a text by a template? `to_number('12,454.8-', '99G999D9S')` is -12454.8. `number_template` reads it;
+//! how many digits are behind the point the template says, of a constant the text.
 
 use std::sync::Arc;
 

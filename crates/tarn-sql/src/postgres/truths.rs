@@ -1,5 +1,5 @@
-//! What is `ok = 't'`? A text that is written out beside a `boolean` is one, as beside a value of any other type. The planner knows that of
-//! numbers and times alone, and refuses it here before rules see it.
+//! What is `ok = 't'`? A text that is written out beside a `boolean` is one, as beside a value of any other type. The
+//! planner knows that of numbers and times alone, and refuses it here before rules see it.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;

@@ -1,5 +1,6 @@
-//! What is a type called that is written as `pg_type` has it? `'1'::pg_catalog.int8` and `x::"timestamptz"` are what programs write that
-//! read a type's name in the catalog and quote it, asyncpg among them. The parser knows these words only without quotes and schema.
+//! What is a type called that is written as `pg_type` has it? `'1'::pg_catalog.int8` and `x::"timestamptz"` are what
+//! programs write that read a type's name in the catalog and quote it, asyncpg among them. The parser knows these words
+//! only without quotes and schema.
 
 use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, Expr, TimezoneInfo};
 

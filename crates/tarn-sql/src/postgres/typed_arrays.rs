@@ -1,5 +1,6 @@
-//! Of which type is `ARRAY[id]`, or `array_agg(id)`, where `id` is a `uuid`? A `uuid[]`. A `uuid` is a text to the planner, with its type beside it, and
-//! so is a label of an enumerated type. An array forgets that of its items: so the array is cast, that of an aggregate in a projection above it.
+//! Of which type is `ARRAY[id]`, or `array_agg(id)`, where `id` is a `uuid`? A `uuid[]`. A `uuid` is a text to the
+//! planner, with its type beside it, and so is a label of an enumerated type. An array forgets that of its items: so
+//! the array is cast, that of an aggregate in a projection above it.
 
 use std::sync::Arc;
 

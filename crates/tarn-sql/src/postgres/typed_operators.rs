@@ -1,5 +1,7 @@
-//! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and long products (`products`), shifts (`shifts`),
-//! `~` (`pattern_operators`), LIKE of some patterns (`like_patterns`), and `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a product of quotients has no type before these have theirs.
+//! Which operators have another type, or value, than DataFusion gives them? Quotients of numerics (`division`), and
+//! long products (`products`), shifts (`shifts`), `~` (`pattern_operators`), LIKE of some patterns (`like_patterns`),
+//! and `= ANY` of an array (`in_array`). One rule looks at all of them, from the inner ones to the outer ones: a
+//! product of quotients has no type before these have theirs.
 
 use std::sync::Arc;
 

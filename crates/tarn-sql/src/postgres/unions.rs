@@ -1,5 +1,5 @@
-//! Of which type is a column of a UNION? Of that which both sides have together (`common_types`), and a `char(n)` beside another text loses its blanks.
-//! DataFusion makes texts of numbers, and numerics of floats.
+//! Of which type is a column of a UNION? Of that which both sides have together (`common_types`), and a `char(n)`
+//! beside another text loses its blanks. DataFusion makes texts of numbers, and numerics of floats.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ impl AnalyzerRule for Unions {
     }
 }
 
-/// The sides of a set operation, with columns cast to what they are together; numbers and moments are left to be made one.
+/// The sides of a set operation, with columns cast to what they are together; numbers and moments are left to be made
+/// one.
 ///
 /// Errors: `42804`, a column has no type together.
 pub(super) fn with_types_together(

@@ -1,5 +1,5 @@
-//! Which text is written with escapes? `unistr('d\0061t')` is `dat`: `\` and 4 hexadecimal digits, `\+` and 6, `\u` and 4, `\U` and 8 are a character
-//! each, two surrogates are one, and `\\` is a backslash.
+//! Which text is written with escapes? `unistr('d\0061t')` is `dat`: `\` and 4 hexadecimal digits, `\+` and 6, `\u` and
+//! 4, `\U` and 8 are a character each, two surrogates are one, and `\\` is a backslash.
 
 use std::sync::Arc;
 

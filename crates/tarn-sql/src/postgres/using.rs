@@ -1,9 +1,10 @@
-//! Which value has the column of `a FULL JOIN b USING (n)`? That of `b` where `a` has no row. DataFusion's column is that of `a`, also of a
-//! `RIGHT JOIN`.
+//! Which value has the column of `a FULL JOIN b USING (n)`? That of `b` where `a` has no row. DataFusion's column is
+//! that of `a`, also of a `RIGHT JOIN`.
 //!
-//! Where such a join is in FROM, its USINGs become conditions (`ON a.n = b.n`), and what is named without a table, in the select list, in
-//! conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns first, then those of the tables. So it is of other
-//! joins by USING, where DataFusion leaves a column in the place that it has in its table.
+//! Where such a join is in FROM, its USINGs become conditions (`ON a.n = b.n`), and what is named without a table, in
+//! the select list, in conditions, groups and orders, becomes `coalesce(a.n, b.n)`. `*` is written out: these columns
+//! first, then those of the tables. So it is of other joins by USING, where DataFusion leaves a column in the place
+//! that it has in its table.
 
 use tarn_query::Walked;
 use tarn_query::sqlparser::ast::{

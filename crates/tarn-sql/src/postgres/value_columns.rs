@@ -1,11 +1,13 @@
-//! Of which type is a column of `VALUES (1.5::float8), (2.5)`? A `double precision`, as a column of a UNION. DataFusion takes it for a `numeric`.
-//! And of `VALUES ('sad'::mood), ('ok')`? Of `mood`: what is written out in other rows is cast as it is in one, if that is a type with a name of its own.
+//! Of which type is a column of `VALUES (1.5::float8), (2.5)`? A `double precision`, as a column of a UNION. DataFusion
+//! takes it for a `numeric`. And of `VALUES ('sad'::mood), ('ok')`? Of `mood`: what is written out in other rows is
+//! cast as it is in one, if that is a type with a name of its own.
 
 use tarn_query::sqlparser::ast::{CastKind, DataType, Expr, UnaryOperator, Value, Values};
 
 use super::calls::take;
 
-/// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody made.
+/// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody
+/// made.
 pub(super) fn widen(values: &mut Values) {
     let n_columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..n_columns {

@@ -1,5 +1,5 @@
-//! What is `f(a, VARIADIC list)`? The call of a function that takes any number of arguments, with the items of a list as the last of them. Each
-//! such function has one that takes the list:
+//! What is `f(a, VARIADIC list)`? The call of a function that takes any number of arguments, with the items of a list
+//! as the last of them. Each such function has one that takes the list:
 //!
 //! | written | called |
 //! |---|---|
@@ -24,7 +24,8 @@ use crate::names::fold;
 
 /// Replaces the call of a function by that of one that takes a list.
 ///
-/// Errors: `0A000` for a function that there is no such one of; `42883` for one that has other arguments before the list.
+/// Errors: `0A000` for a function that there is no such one of; `42883` for one that has other arguments before the
+/// list.
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return Ok(()) };
     let Some(FunctionArg::Named { name: called, arg: FunctionArgExpr::Expr(items), .. }) = list.args.last_mut() else {

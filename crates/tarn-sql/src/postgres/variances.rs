@@ -1,8 +1,10 @@
-//! What is the variance of integers and numerics? A `numeric` in PostgreSQL, computed exactly; DataFusion's is a float. And of an infinite
-//! value, or of one that is no number, it is none in PostgreSQL, even if it is the only one; DataFusion's is 0.
+//! What is the variance of integers and numerics? A `numeric` in PostgreSQL, computed exactly; DataFusion's is a float.
+//! And of an infinite value, or of one that is no number, it is none in PostgreSQL, even if it is the only one;
+//! DataFusion's is 0.
 //!
-//! Exact numbers: `(n · Σx² − (Σx)²) ÷ n²`, or `÷ n (n − 1)` of a sample, divided as PostgreSQL divides. Floats: the method of Youngs and Cramer,
-//! which PostgreSQL has, too, so that the last digits are the same where the order of rows is.
+//! Exact numbers: `(n · Σx² − (Σx)²) ÷ n²`, or `÷ n (n − 1)` of a sample, divided as PostgreSQL divides. Floats: the
+//! method of Youngs and Cramer, which PostgreSQL has, too, so that the last digits are the same where the order of rows
+//! is.
 
 use std::sync::Arc;
 
@@ -230,7 +232,8 @@ impl AggregateUDFImpl for Variance {
 
 /// How many floats, their sum, and that of the squares of what they are from their mean.
 ///
-/// Source: E. A. Youngs, E. M. Cramer, "Some Results Relevant to Choice of Sum and Sum-of-Product Algorithms", Technometrics 13 (1971).
+/// Source: E. A. Youngs, E. M. Cramer, "Some Results Relevant to Choice of Sum and Sum-of-Product Algorithms",
+/// Technometrics 13 (1971).
 #[derive(Debug, Clone, Copy, Default)]
 struct Floats {
     n: u64,

@@ -1,5 +1,5 @@
-//! What is `OVER (w ROWS …)`? The window `w` with another frame: its partitions, and its order. DataFusion takes the frame alone, and all
-//! rows are one partition without an order.
+//! What is `OVER (w ROWS …)`? The window `w` with another frame: its partitions, and its order. DataFusion takes the
+//! frame alone, and all rows are one partition without an order.
 //!
 //! So what is copied is written out, before a statement is planned, in lists of columns and in `WINDOW` itself.
 

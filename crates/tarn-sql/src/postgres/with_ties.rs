@@ -1,5 +1,5 @@
-//! Which rows are those of `FETCH FIRST n ROWS WITH TIES`? The first n, and all that the ORDER BY puts beside the last of them: those whose rank
-//! is n at most.
+//! Which rows are those of `FETCH FIRST n ROWS WITH TIES`? The first n, and all that the ORDER BY puts beside the last
+//! of them: those whose rank is n at most.
 //!
 //! The parser writes the limit as a call, which stands until the plan is there and is never computed:
 //!

@@ -55,8 +55,8 @@ impl Asking {
         if changes && has_primary_key(table) { self.rows(table, Privilege::Update) } else { Ok(()) }
     }
 
-    /// What a plan reads: tables and views one by one, as the user names them or as the owner of the view that does; and the catalogs,
-    /// always as the user.
+    /// What a plan reads: tables and views one by one, as the user names them or as the owner of the view that does;
+    /// and the catalogs, always as the user.
     fn reads(&self, plan: &LogicalPlan) -> Result<()> {
         for read in reads(plan)? {
             match read {
@@ -72,7 +72,8 @@ impl Asking {
         Ok(())
     }
 
-    /// As [`Asking::reads`], of plans whose rows are written: who may read the tables could read there what system tables say.
+    /// As [`Asking::reads`], of plans whose rows are written: who may read the tables could read there what system
+    /// tables say.
     fn reads_to_write<'p>(&self, plans: impl IntoIterator<Item = &'p LogicalPlan>) -> Result<()> {
         let mut is_of_system = false;
         for plan in plans {
@@ -306,7 +307,8 @@ impl Session {
         if is_own { Ok(()) } else { self.may_make(&table_name(&create.name)?) }
     }
 
-    /// Whether the user may make something of this full name: in `public` who was granted that, elsewhere who owns the schema.
+    /// Whether the user may make something of this full name: in `public` who was granted that, elsewhere who owns the
+    /// schema.
     pub(super) fn may_make(&self, full: &str) -> Result<()> {
         match full_name::schema_of(full) {
             full_name::PUBLIC => self.asking().may(Action::Create),
@@ -470,7 +472,8 @@ impl Session {
     }
 }
 
-/// Whether it is one of the tables about the system: rows that are written of it would not be held back by table, as those of a query are.
+/// Whether it is one of the tables about the system: rows that are written of it would not be held back by table, as
+/// those of a query are.
 fn is_system(read: &Read) -> bool {
     matches!(read, Read::Other(of) if of.schema() == Some("tarn"))
 }

@@ -1,8 +1,9 @@
 //! What do `ALTER TABLE`, `ALTER VIEW` and `ALTER SEQUENCE … RENAME` do?
 //!
-//! Inside a transaction tables are altered for its own statements, and for others at COMMIT (`alter_held.rs`). Names of views, and names that are
-//! free at COMMIT alone, because the transaction drops what has them, are given behind all else: the renames that follow on each other are one
-//! change, so that what takes the place of another does so at one moment. Outside of a transaction all of it holds at once.
+//! Inside a transaction tables are altered for its own statements, and for others at COMMIT (`alter_held.rs`). Names of
+//! views, and names that are free at COMMIT alone, because the transaction drops what has them, are given behind all
+//! else: the renames that follow on each other are one change, so that what takes the place of another does so at one
+//! moment. Outside of a transaction all of it holds at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Session {
 
     /// Before a table or view comes into another schema, with its indexes.
     ///
-    /// Errors: `3F000`, `42501` of the schema; `42P07` for the name of an index that is taken there; `0A000` for sequences that would have to come along.
+    /// Errors: `3F000`, `42501` of the schema; `42P07` for the name of an index that is taken there; `0A000` for
+    /// sequences that would have to come along.
     async fn check_moved(&self, from: &str, to: &str) -> Result<()> {
         self.node.schemas().check_there(to)?;
         self.may_make(to)?;
@@ -354,7 +356,8 @@ fn is_own_cast(using: &Expr, column: &str, to: &SqlType) -> bool {
     }
 }
 
-/// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column that is NOT NULL.
+/// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column
+/// that is NOT NULL.
 fn in_passes(actions: &[Action]) -> Vec<&Action> {
     let pass = |action: &&Action| match action {
         Action::DropColumn(_)
@@ -623,7 +626,8 @@ impl Changed {
         }
     }
 
-    /// Constants that were defaults of columns of other types are those of the types that they have now, unless another default was said.
+    /// Constants that were defaults of columns of other types are those of the types that they have now, unless another
+    /// default was said.
     fn keep_defaults(&mut self) -> Result<()> {
         for Retyped { id, default, .. } in &self.retyped {
             let (Some(default), Some(at)) = (default, self.to.columns.iter().position(|column| column.id == *id))

@@ -1,9 +1,10 @@
-//! What does `ALTER TABLE` do inside a transaction? The session sees the table otherwise from then on (`altered.rs`); COMMIT defines it so for everybody,
-//! together with what the transaction writes.
+//! What does `ALTER TABLE` do inside a transaction? The session sees the table otherwise from then on (`altered.rs`);
+//! COMMIT defines it so for everybody, together with what the transaction writes.
 //!
-//! What a change demands of the rows (`SET NOT NULL`, `ADD CHECK`) is looked for when the statement runs, among those of the transaction and those
-//! that are committed, and COMMIT is 40001 if somebody wrote the table since. So is the index of a constraint that comes filled with both (`indexes.rs`). It is 40001, too, if somebody else altered the table; a transaction
-//! that wrote it by the definition of before is 40001 at its own COMMIT, if it comes later.
+//! What a change demands of the rows (`SET NOT NULL`, `ADD CHECK`) is looked for when the statement runs, among those
+//! of the transaction and those that are committed, and COMMIT is 40001 if somebody wrote the table since. So is the
+//! index of a constraint that comes filled with both (`indexes.rs`). It is 40001, too, if somebody else altered the
+//! table; a transaction that wrote it by the definition of before is 40001 at its own COMMIT, if it comes later.
 //!
 //! A key is not added inside a transaction: all rows would be written into another table, by another key.
 
@@ -97,8 +98,8 @@ impl Session {
         if to == *before {
             return Ok(());
         }
-        // Most of the rows are in the lake by then, so that others are kept out for a moment only; and what is delivered now moves the table no
-        // more once it was looked at.
+        // Most of the rows are in the lake by then, so that others are kept out for a moment only; and what is
+        // delivered now moves the table no more once it was looked at.
         let has_new_indexes = to.options.rules.uniques.iter().any(|unique| unique.index == NOT_MADE);
         let is_due = !to.stores_as(&altered.from) || !looks.is_empty() || has_new_indexes;
         if is_due && altered.looked_at.is_none() && altered.handle.has_recent_rows() {
@@ -237,8 +238,8 @@ impl Session {
 
     /// Before a table is made inside or outside of a transaction.
     ///
-    /// Errors: `0A000` for a name that the transaction takes from another table, which everybody else finds by it until COMMIT; `42P07` for one
-    /// that it gives.
+    /// Errors: `0A000` for a name that the transaction takes from another table, which everybody else finds by it until
+    /// COMMIT; `42P07` for one that it gives.
     pub(super) fn check_free(&self, name: &str) -> Result<()> {
         match self.temporary.called(name) {
             Called::AsCommitted => Ok(()),

@@ -1,4 +1,5 @@
-//! May these rows be in the table? They may, unless one of its checks is false of one of them; a check that is NULL is none.
+//! May these rows be in the table? They may, unless one of its checks is false of one of them; a check that is NULL is
+//! none.
 
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! Columns come and go without that a row is written anew. What the rows that are there have in a column that comes is
 //! computed once, its default as it is then, and kept with the definition ([`TableSchema::missing`]): whoever reads
-//! stored rows gives it to them, whatever the default is by now. A column that goes is not read any more; its id and its
-//! name in files are never another column's, and compaction leaves it behind. Where that cannot be, all rows are written
-//! anew (`rewrite.rs`): for a default that is another value for each row, and for another type.
+//! stored rows gives it to them, whatever the default is by now. A column that goes is not read any more; its id and
+//! its name in files are never another column's, and compaction leaves it behind. Where that cannot be, all rows are
+//! written anew (`rewrite.rs`): for a default that is another value for each row, and for another type.
 
 use std::sync::Arc;
 
@@ -108,7 +108,8 @@ pub(super) fn exists(table: &TableSchema, column: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_COLUMN, message)
 }
 
-/// `DROP COLUMN`, with the checks and unique constraints that name it, as in PostgreSQL. `None`: it is not there, and need not be.
+/// `DROP COLUMN`, with the checks and unique constraints that name it, as in PostgreSQL. `None`: it is not there, and
+/// need not be.
 ///
 /// Errors: `42703`; `0A000` for a column of the key, and for the only one.
 pub(super) fn with_dropped(table: &TableSchema, dropped: &DropColumn) -> Result<Option<TableSchema>> {

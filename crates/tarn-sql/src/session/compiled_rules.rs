@@ -1,6 +1,6 @@
-//! What do the rules of a table make of rows that were decoded, on whatever thread that was? Its computed defaults give the columns that are
-//! missing, its generated columns are computed of the others, its checks say which rows may be there. They are compiled by a session
-//! (`defaults.rs`, `generated.rs`, `checks.rs`) and know none.
+//! What do the rules of a table make of rows that were decoded, on whatever thread that was? Its computed defaults give
+//! the columns that are missing, its generated columns are computed of the others, its checks say which rows may be
+//! there. They are compiled by a session (`defaults.rs`, `generated.rs`, `checks.rs`) and know none.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::error::{Result, SqlError, state};
 /// Of a value of a row that is refused, in the error.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// What a table's definition makes of rows that are about to be written, for the time of one statement. Of most tables that is nothing.
+/// What a table's definition makes of rows that are about to be written, for the time of one statement. Of most tables
+/// that is nothing.
 #[derive(Clone)]
 pub(super) struct RowRules {
     /// Whose rules they are.
@@ -32,11 +33,11 @@ impl RowRules {
         RowRules { table: Arc::clone(table), generated: None, checks: None }
     }
 
-    /// The rows as they are written. They have the table's columns, of storage types, generated ones with any value, and perhaps others
-    /// behind, which stay as they are.
+    /// The rows as they are written. They have the table's columns, of storage types, generated ones with any value,
+    /// and perhaps others behind, which stay as they are.
     ///
-    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; `23502` for a generated value that may
-    /// not be NULL; what an expression says of a row otherwise.
+    /// Errors: `23514` for the first row that may not be, naming the first of the checks that say so; `23502` for a
+    /// generated value that may not be NULL; what an expression says of a row otherwise.
     pub fn applied(&self, rows: RecordBatch) -> Result<RecordBatch> {
         let rows = match &self.generated {
             Some(generated) => self.computed(generated, &rows)?,

@@ -1,11 +1,15 @@
-//! How are rows inserted beside those that are there? `ON CONFLICT (key) DO UPDATE`, and `DO NOTHING` where somebody asks which rows were new.
+//! How are rows inserted beside those that are there? `ON CONFLICT (key) DO UPDATE`, and `DO NOTHING` where somebody
+//! asks which rows were new.
 //!
-//! 1. All rows of the statement are read and held against each other: of two rows of one key DO UPDATE is refused. Nothing is written by then.
-//! 2. A chunk of them at a time, the rows of their keys are read, and what DO UPDATE makes of them is computed. One batch creates what is
-//!    new, of rows of one key the first, and writes what is changed whole, guarded by the change that it was read at.
-//!    The key is that of the table, or the values of a unique constraint, whose entries say which row has them; where DO NOTHING names
-//!    none, it is each of them.
-//! 3. Inside BEGIN that batch is held, and COMMIT holds it against what others did. Else who changes few rows waits for others that change them (`turns.rs`). A batch that is refused all the same, because somebody wrote one of its keys meanwhile, is read and computed anew, a bounded number of times.
+//! 1. All rows of the statement are read and held against each other: of two rows of one key DO UPDATE is refused.
+//!    Nothing is written by then.
+//! 2. A chunk of them at a time, the rows of their keys are read, and what DO UPDATE makes of them is computed. One
+//!    batch creates what is new, of rows of one key the first, and writes what is changed whole, guarded by the change
+//!    that it was read at. The key is that of the table, or the values of a unique constraint, whose entries say which
+//!    row has them; where DO NOTHING names none, it is each of them.
+//! 3. Inside BEGIN that batch is held, and COMMIT holds it against what others did. Else who changes few rows waits for
+//!    others that change them (`turns.rs`). A batch that is refused all the same, because somebody wrote one of its
+//!    keys meanwhile, is read and computed anew, a bounded number of times.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,8 +70,8 @@ struct Round {
 }
 
 impl Session {
-    /// Inserts what is new, and does what is asked about the others. Answers how many rows were inserted or changed, and what is asked of
-    /// these.
+    /// Inserts what is new, and does what is asked about the others. Answers how many rows were inserted or changed,
+    /// and what is asked of these.
     ///
     /// Errors: 21000 for two rows of one key; 40001 where others were first too often.
     pub(super) async fn insert_beside(&self, asked: Beside<'_>) -> Result<(u64, Option<Answers>)> {
@@ -190,7 +194,8 @@ impl Session {
         Ok(Some(Round { batch, rows }))
     }
 
-    /// The rows that are there at the keys of these as the statement sees them, wherever they lie. `None`: one moved meanwhile.
+    /// The rows that are there at the keys of these as the statement sees them, wherever they lie. `None`: one moved
+    /// meanwhile.
     async fn find_all(
         &self,
         handle: &Arc<TableHandle>,

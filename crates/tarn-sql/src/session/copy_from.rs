@@ -1,9 +1,10 @@
 //! How does bulk data get in?
 //!
-//! `COPY FROM` is a pipeline: the connection hands over bytes, one task decodes and encodes, one commits, with bounded queues
-//! between. A thread is taken for each step, none while the client is silent. Every batch is one commit a tablet, all or
-//! nothing; a bad row fails its whole batch, and batches before it stay, which the error says. Inside BEGIN everything is
-//! held until COMMIT. What becomes of rows whose key is there `on_conflict` says: a row that may not be there is named by its line.
+//! `COPY FROM` is a pipeline: the connection hands over bytes, one task decodes and encodes, one commits, with bounded
+//! queues between. A thread is taken for each step, none while the client is silent. Every batch is one commit a
+//! tablet, all or nothing; a bad row fails its whole batch, and batches before it stay, which the error says. Inside
+//! BEGIN everything is held until COMMIT. What becomes of rows whose key is there `on_conflict` says: a row that may
+//! not be there is named by its line.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -121,7 +122,8 @@ impl CopyFrom {
         error.unwrap_or_else(|| SqlError::new(state::INTERNAL, "the COPY pipeline ended before its data"))
     }
 
-    /// All data was sent: commits what is left. Answers how many rows were written and, inside BEGIN, what is to be held.
+    /// All data was sent: commits what is left. Answers how many rows were written and, inside BEGIN, what is to be
+    /// held.
     pub(super) async fn finish(&mut self) -> Result<(u64, Option<PendingChanges>)> {
         if let Some(input) = &self.input {
             let _ = input.send(Input::End).await;
@@ -133,8 +135,8 @@ impl CopyFrom {
         }
     }
 
-    /// Ends it before its data did: nothing more is committed. Batches that were stay, which the error says that `reason`
-    /// becomes.
+    /// Ends it before its data did: nothing more is committed. Batches that were stay, which the error says that
+    /// `reason` becomes.
     pub async fn abort(&mut self, reason: SqlError) -> SqlError {
         self.stop.cancel();
         let done = self.ended().await;

@@ -1,7 +1,8 @@
-//! What is `CREATE TABLE … AS SELECT`? A table of the query's columns, then an INSERT of its rows. And `TRUNCATE`? A DELETE of all of them.
+//! What is `CREATE TABLE … AS SELECT`? A table of the query's columns, then an INSERT of its rows. And `TRUNCATE`? A
+//! DELETE of all of them.
 //!
-//! A table whose rows cannot be written is dropped again. It is there, and fills, while the statement runs: after a crash it has as many
-//! rows as it had. Inside a transaction its rows are held until COMMIT.
+//! A table whose rows cannot be written is dropped again. It is there, and fills, while the statement runs: after a
+//! crash it has as many rows as it had. Inside a transaction its rows are held until COMMIT.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! How is a table made with the columns of another?
 //!
-//! Names, types, lengths and `NOT NULL` are copied always, defaults, checks, the key, identity columns and comments where the statement
-//! says so. What a table is kept with (`WITH`) is not.
+//! Names, types, lengths and `NOT NULL` are copied always, defaults, checks, the key, identity columns and comments
+//! where the statement says so. What a table is kept with (`WITH`) is not.
 
 use std::sync::Arc;
 

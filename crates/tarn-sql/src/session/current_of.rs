@@ -1,9 +1,11 @@
-//! Which row is `UPDATE t … WHERE CURRENT OF c` about? That on which the cursor stands: the row of the table with its key.
+//! Which row is `UPDATE t … WHERE CURRENT OF c` about? That on which the cursor stands: the row of the table with its
+//! key.
 //!
-//! Only a cursor that is declared FOR UPDATE or FOR SHARE knows the rows of its table beside what it answers. FETCH holds each as it is
-//! (`locking.rs`), so who changes one meanwhile makes COMMIT fail, and keeps the last that it gave. Rows that the transaction itself changed or deleted
-//! since the cursor was declared are passed over, as in PostgreSQL: what it would give is not the row any more. The condition becomes one about the key whenever
-//! the statement runs: `WHERE CURRENT OF c` is `WHERE city = 'Bern' AND at = '…'`.
+//! Only a cursor that is declared FOR UPDATE or FOR SHARE knows the rows of its table beside what it answers. FETCH
+//! holds each as it is (`locking.rs`), so who changes one meanwhile makes COMMIT fail, and keeps the last that it gave.
+//! Rows that the transaction itself changed or deleted since the cursor was declared are passed over, as in PostgreSQL:
+//! what it would give is not the row any more. The condition becomes one about the key whenever the statement runs:
+//! `WHERE CURRENT OF c` is `WHERE city = 'Bern' AND at = '…'`.
 
 use std::sync::Arc;
 
@@ -34,7 +36,8 @@ use crate::transaction::Does;
 impl Session {
     /// The statement about the row on which its cursor stands. `None`: it is about no cursor.
     ///
-    /// Errors: `34000`, `24000`; `0A000` for cursors that do not lock, tables without a key, other tables beside, and changes of the key itself.
+    /// Errors: `34000`, `24000`; `0A000` for cursors that do not lock, tables without a key, other tables beside, and
+    /// changes of the key itself.
     pub(super) fn at_cursor(&self, statement: &Statement) -> Result<Option<Statement>> {
         let Some(cursor) = cursor_of(statement) else { return Ok(None) };
         let facts = self.cursors.facts(cursor)?;
@@ -108,7 +111,8 @@ impl Session {
     }
 }
 
-/// What a cursor answers, and the rows that it is of, without those that the transaction changed behind its first `n_changes` batches.
+/// What a cursor answers, and the rows that it is of, without those that the transaction changed behind its first
+/// `n_changes` batches.
 fn as_declared(
     table: &TableSchema,
     own: &OwnWrites,

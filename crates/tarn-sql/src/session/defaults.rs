@@ -1,7 +1,8 @@
 //! What has a row for the columns that a statement says nothing of, or says `DEFAULT` of?
 //!
-//! Constants are kept with the table and filled in where rows are made. Expressions are planned with the statement and computed for each
-//! of its rows: `now()` is the statement's time in all of them, `nextval('s')` another number in each.
+//! Constants are kept with the table and filled in where rows are made. Expressions are planned with the statement and
+//! computed for each of its rows: `now()` is the statement's time in all of them, `nextval('s')` another number in
+//! each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -208,7 +209,8 @@ pub(super) fn written_out<'a>(statement: &'a Statement, table: &TableSchema) -> 
     }
 }
 
-/// An INSERT that says `OVERRIDING`, without it: of `USER VALUE`, DEFAULT is what identity columns are given. `None`: it says nothing of it.
+/// An INSERT that says `OVERRIDING`, without it: of `USER VALUE`, DEFAULT is what identity columns are given. `None`:
+/// it says nothing of it.
 ///
 /// Errors: `0A000` for `USER VALUE` with rows of a query.
 fn numbered(insert: &Insert, table: &TableSchema) -> Result<Option<Insert>> {

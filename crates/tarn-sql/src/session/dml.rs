@@ -1,9 +1,10 @@
 //! How do the rows of a query become writes?
 //!
 //! `INSERT … SELECT` streams: every `copy_batch_rows` rows, or 16 MiB of them, are one commit (a smaller result is one
-//! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed meanwhile are read again and
-//! only they are written again, as Postgres' READ COMMITTED does, a bounded number of times. Where `RETURNING` asks for the rows, or they are held to
-//! unique constraints, they are one write. What an `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
+//! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed
+//! meanwhile are read again and only they are written again, as Postgres' READ COMMITTED does, a bounded number of
+//! times. Where `RETURNING` asks for the rows, or they are held to unique constraints, they are one write. What an
+//! `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -156,7 +157,8 @@ impl Session {
             let answers = self.answers_of(returning, rows, dml).await?;
             let mut failed = HashSet::new();
             for batch in batches {
-                // One by one: the entries of a tablet that were submitted behind a failing guard would be decided already.
+                // One by one: the entries of a tablet that were submitted behind a failing guard would be decided
+                // already.
                 let who = self.principal();
                 let tables = self.node.tables();
                 let wrote = tables.write_whole(&who, handle, privilege, batch.clone(), &*self.interrupt).await;
@@ -199,8 +201,8 @@ impl Session {
         Ok((changed.batches, changed.rows.unwrap_or_default()))
     }
 
-    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone. With `keeps_rows`, the
-    /// rows too, as they are written or were deleted.
+    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone. With
+    /// `keeps_rows`, the rows too, as they are written or were deleted.
     async fn read_changes(
         &self,
         dml: &Dml,

@@ -1,4 +1,5 @@
-//! How does a prepared statement run? By its kind; planned anew first when the catalog moved, or the session's time zone.
+//! How does a prepared statement run? By its kind; planned anew first when the catalog moved, or the session's time
+//! zone.
 
 use std::sync::Arc;
 
@@ -49,8 +50,8 @@ where
 impl Session {
     /// Runs a statement. Rows are read as they are polled; writes are committed (or held) when this returns.
     ///
-    /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with: whoever
-    /// prepared it was told those, and reads its rows by them.
+    /// Errors: `0A000` when tables changed so much that it would answer other columns than it was prepared with:
+    /// whoever prepared it was told those, and reads its rows by them.
     pub fn execute<'a>(
         &'a self,
         prepared: &'a Arc<Prepared>,
@@ -185,8 +186,8 @@ impl Session {
         }
     }
 
-    /// What is not about keys. Each kind has a box: a statement that runs another one (TRUNCATE, EXECUTE) is here twice, and a frame with
-    /// room for all kinds at once fills the stack.
+    /// What is not about keys. Each kind has a box: a statement that runs another one (TRUNCATE, EXECUTE) is here
+    /// twice, and a frame with room for all kinds at once fills the stack.
     async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
             Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),

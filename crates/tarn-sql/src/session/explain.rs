@@ -1,5 +1,5 @@
-//! What does `EXPLAIN (FORMAT JSON)` answer? One row with the plan as PostgreSQL writes it (`tarn_query::explain_json`); with ANALYZE the query runs, and its
-//! rows go nowhere.
+//! What does `EXPLAIN (FORMAT JSON)` answer? One row with the plan as PostgreSQL writes it
+//! (`tarn_query::explain_json`); with ANALYZE the query runs, and its rows go nowhere.
 
 use std::sync::Arc;
 

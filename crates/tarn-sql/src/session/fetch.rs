@@ -1,4 +1,5 @@
-//! What do `DECLARE … CURSOR`, `FETCH` and `MOVE` do? A FETCH gives rows out as they are read: FETCH ALL of a large result takes one batch.
+//! What do `DECLARE … CURSOR`, `FETCH` and `MOVE` do? A FETCH gives rows out as they are read: FETCH ALL of a large
+//! result takes one batch.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use crate::error::{Result, SqlError, state};
 use crate::shown::shown;
 
 impl Session {
-    /// Opens a cursor of the plan of its query. Outside of a transaction it reads all of its rows now, as it would at COMMIT.
+    /// Opens a cursor of the plan of its query. Outside of a transaction it reads all of its rows now, as it would at
+    /// COMMIT.
     pub(super) async fn declare(
         &self,
         declared: &DeclareCursor,
@@ -141,7 +143,8 @@ impl Session {
         Ok(Answer::done(tag))
     }
 
-    /// Before COMMIT: the cursors that live on behind it, which have read all of their rows. One whose rows are being given out does not.
+    /// Before COMMIT: the cursors that live on behind it, which have read all of their rows. One whose rows are being
+    /// given out does not.
     pub(super) async fn read_held(&self) -> Result<Vec<Taken>> {
         if !self.transaction.lock().is_open() {
             return Ok(vec![]);

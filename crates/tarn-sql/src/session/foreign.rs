@@ -1,14 +1,15 @@
 //! What does a statement owe to foreign keys, and when is it asked for?
 //!
-//! A statement that writes a table with foreign keys, or one that others refer to, is a transaction, its own or the one that it stands in: what it writes is held.
+//! A statement that writes a table with foreign keys, or one that others refer to, is a transaction, its own or the one
+//! that it stands in: what it writes is held.
 //!
 //! ```text
 //! statement ─> rows are held ─> children of parents that went: gone, changed ─> what is not put off is checked ─> answer
 //! COMMIT    ─> all of it is checked, while nobody else takes these keys away ─> one write of the log          (tarn_node::foreign)
 //! ```
 //!
-//! So rows of one statement may refer to one another, and a constraint that is put off is one that the statement does not look at. A statement that commits by itself
-//! runs again where others were first.
+//! So rows of one statement may refer to one another, and a constraint that is put off is one that the statement does
+//! not look at. A statement that commits by itself runs again where others were first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +60,8 @@ impl Session {
         self.node.tables().edges(&altered)
     }
 
-    /// Whether a statement is a transaction: it writes a table with foreign keys, or one that others refer to, or it has several parts that write.
+    /// Whether a statement is a transaction: it writes a table with foreign keys, or one that others refer to, or it
+    /// has several parts that write.
     pub(super) fn is_transaction(&self, prepared: &Prepared) -> bool {
         if matches!(*prepared.kind, Kind::With(_)) {
             return true;
@@ -102,8 +104,9 @@ impl Session {
                     },
                     Err(error) => self.rollback().await.and(Err(error)),
                 };
-                // A statement that commits by itself reads again what others changed meanwhile. What it found free and is taken by now it finds taken then, perhaps
-                // by the row that it replaces; what a part of it inserts may be there because somebody else moved the rows first that another part read.
+                // A statement that commits by itself reads again what others changed meanwhile. What it found free and
+                // is taken by now it finds taken then, perhaps by the row that it replaces; what a part of it inserts
+                // may be there because somebody else moved the rows first that another part read.
                 let is_anew = |error: &SqlError| match error.state() {
                     state::SERIALIZATION_FAILURE => true,
                     state::UNIQUE_VIOLATION => {
@@ -305,7 +308,8 @@ impl Session {
         Ok(())
     }
 
-    /// The values that a parent has now whose key is gone, in the order of the foreign key's columns and as those keep them.
+    /// The values that a parent has now whose key is gone, in the order of the foreign key's columns and as those keep
+    /// them.
     ///
     /// Errors: `22003` for one that they cannot keep.
     async fn new_values(
@@ -339,7 +343,8 @@ impl Session {
         values.collect()
     }
 
-    /// The engine key of the row that an entry was of which is gone: a committed one, or one that the transaction wrote before.
+    /// The engine key of the row that an entry was of which is gone: a committed one, or one that the transaction wrote
+    /// before.
     async fn row_of_gone(
         &self,
         parent: &TableSchema,
@@ -434,7 +439,8 @@ impl Session {
         })
     }
 
-    /// Runs an `ALTER TABLE` that adds a foreign key as a transaction of its own: nobody writes the two tables when it commits.
+    /// Runs an `ALTER TABLE` that adds a foreign key as a transaction of its own: nobody writes the two tables when it
+    /// commits.
     pub(super) fn alter_as_one<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
         async move {
             for round in 1.. {

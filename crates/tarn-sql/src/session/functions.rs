@@ -1,7 +1,8 @@
 //! How are functions made, changed and dropped?
 //!
-//! A function that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction drops it. It is dropped at COMMIT:
-//! until then it is called. Changed and replaced it is at once, and outside of transactions alone.
+//! A function that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction
+//! drops it. It is dropped at COMMIT: until then it is called. Changed and replaced it is at once, and outside of
+//! transactions alone.
 
 use std::sync::Arc;
 

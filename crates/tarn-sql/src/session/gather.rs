@@ -1,5 +1,5 @@
-//! When are rows enough for one commit? Batches come in the sizes that suit who makes them; a commit has as many rows as
-//! are asked for, or fewer, where these are wide.
+//! When are rows enough for one commit? Batches come in the sizes that suit who makes them; a commit has as many rows
+//! as are asked for, or fewer, where these are wide.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::concat_batches;

@@ -1,7 +1,8 @@
 //! How is a generated column computed? `GENERATED ALWAYS AS (a * 2) STORED`
 //!
-//! Of the other columns of its row, whenever that is written; nobody else gives it a value. What it is computed from must say the same of a
-//! row in every session and at every time: what hangs on the clock, on chance or on the session's time zone is refused.
+//! Of the other columns of its row, whenever that is written; nobody else gives it a value. What it is computed from
+//! must say the same of a row in every session and at every time: what hangs on the clock, on chance or on the
+//! session's time zone is refused.
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;

@@ -1,8 +1,8 @@
 //! How does a write wait for COMMIT, and how do the statements of a transaction find rows that it wrote?
 //!
-//! What depends on a key's being there is decided when the statement runs, by what the transaction wrote and by what is committed: a row that
-//! is to be inserted is held as one whose key was not there, which has to be so still at COMMIT. So are the entries of its unique constraints,
-//! which are held like rows of other tables.
+//! What depends on a key's being there is decided when the statement runs, by what the transaction wrote and by what is
+//! committed: a row that is to be inserted is held as one whose key was not there, which has to be so still at COMMIT.
+//! So are the entries of its unique constraints, which are held like rows of other tables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,7 +94,8 @@ impl Session {
         Ok(n_rows)
     }
 
-    /// Whether an entry that is there is of the row whose entry a batch makes: somebody else wrote that row since the statement looked for it.
+    /// Whether an entry that is there is of the row whose entry a batch makes: somebody else wrote that row since the
+    /// statement looked for it.
     async fn is_of_same_row(&self, entries: &Arc<TableHandle>, batch: &MutationBatch, key: &[u8]) -> Result<bool> {
         let there = self.node.tables().rows_to_follow(entries, &[key]).await?.pop().flatten();
         let (Some(there), Some(made)) = (there, batch.iter().find(|made| made.key == key && made.op != Op::Delete))

@@ -1,12 +1,12 @@
 //! Which statements of a message are one transaction?
 //!
-//! All of them, as in PostgreSQL (manual, 55.2.2.1 and 55.2.4): a simple query of several statements, and what a client sends by the extended
-//! protocol until Sync, take effect together or not at all. BEGIN makes what was before it a part of its own transaction; COMMIT and ROLLBACK
-//! end what was before them, and the next statement begins anew. A message of one statement is none of this: it commits by itself, as
-//! large as it is.
+//! All of them, as in PostgreSQL (manual, 55.2.2.1 and 55.2.4): a simple query of several statements, and what a client
+//! sends by the extended protocol until Sync, take effect together or not at all. BEGIN makes what was before it a part
+//! of its own transaction; COMMIT and ROLLBACK end what was before them, and the next statement begins anew. A message
+//! of one statement is none of this: it commits by itself, as large as it is.
 //!
-//! What cannot be held back ends what is before it, which commits then. PostgreSQL holds all of it back, and scripts that say
-//! `DROP TABLE t; CREATE TABLE t …; GRANT …` rely on each statement seeing those before it:
+//! What cannot be held back ends what is before it, which commits then. PostgreSQL holds all of it back, and scripts
+//! that say `DROP TABLE t; CREATE TABLE t …; GRANT …` rely on each statement seeing those before it:
 //!
 //! | statement | |
 //! |---|---|

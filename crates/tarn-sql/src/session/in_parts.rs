@@ -1,4 +1,5 @@
-//! A statement that changes many rows: how much of it is one write, how often is that tried, and what stays when it fails half-way?
+//! A statement that changes many rows: how much of it is one write, how often is that tried, and what stays when it
+//! fails half-way?
 
 use datafusion::arrow::array::{AsArray, PrimitiveArray};
 use datafusion::arrow::datatypes::Int64Type;

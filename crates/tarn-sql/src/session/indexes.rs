@@ -4,9 +4,10 @@
 //! nobody writes the table ─> an empty index ─> an entry for each row ─> the definition that names it
 //! ```
 //!
-//! Two rows of the same values are found by the entry of the second, which is there. Until the definition names the index, it is nobody's:
-//! given up, it is dropped. Inside a transaction others go on writing, and COMMIT is 40001 if they wrote the table; entries of rows that are
-//! committed are written at once, those of the transaction's own rows wait for COMMIT like these.
+//! Two rows of the same values are found by the entry of the second, which is there. Until the definition names the
+//! index, it is nobody's: given up, it is dropped. Inside a transaction others go on writing, and COMMIT is 40001 if
+//! they wrote the table; entries of rows that are committed are written at once, those of the transaction's own rows
+//! wait for COMMIT like these.
 
 use std::sync::Arc;
 
@@ -175,7 +176,8 @@ impl Session {
         self.alter(&alter).await.map(drop)
     }
 
-    /// The table as it is to be, with the indexes that are still to be made: filled with the rows of the table as it is.
+    /// The table as it is to be, with the indexes that are still to be made: filled with the rows of the table as it
+    /// is.
     ///
     /// Errors: `23505` for rows of the same values; `0A000` for a column that comes with a value.
     pub(super) fn with_indexes<'a>(
@@ -212,7 +214,8 @@ impl Session {
         Ok((altering, to))
     }
 
-    /// As [`Session::with_indexes`], of a table that is filled beside one: its columns have ids of its own, in the places of those of `to`.
+    /// As [`Session::with_indexes`], of a table that is filled beside one: its columns have ids of its own, in the
+    /// places of those of `to`.
     pub(super) async fn with_indexes_beside(
         &self,
         mut altering: Altering,
@@ -306,7 +309,8 @@ fn not_made(table: &TableSchema) -> Vec<usize> {
     uniques.filter(|(_, unique)| unique.index == NOT_MADE).map(|(at, _)| at).collect()
 }
 
-/// Whether rows that are there may have entries: none has one where a column comes with them, which is NULL in all of them.
+/// Whether rows that are there may have entries: none has one where a column comes with them, which is NULL in all of
+/// them.
 ///
 /// Errors: `0A000` for a column that comes with a value.
 fn has_entries(to: &TableSchema, at: usize, added: &[ColumnId]) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! May this statement go on?
 //!
-//! One [`Interrupt`] a connection: a cancel request or a timeout fires it, the running statement stops at its next wait.
-//! Arming it for the next statement forgets a cancel that came too late for the last one.
+//! One [`Interrupt`] a connection: a cancel request or a timeout fires it, the running statement stops at its next
+//! wait. Arming it for the next statement forgets a cancel that came too late for the last one.
 //!
 //! What was submitted to the log happens, whatever the client wishes afterwards. So a statement that is stopped while a
 //! write of it is submitted waits for what becomes of that, and says so: 57014 means that nothing of it is there, 40003
@@ -171,8 +171,8 @@ pub(super) enum Unless<T, R> {
     DoneAllTheSame(T, R),
 }
 
-/// `work`, unless `stop` ends first; `work` is dropped then, but not while a write of it is submitted. Work that never waits is done
-/// before anybody looks at `stop`: most statements about a key are.
+/// `work`, unless `stop` ends first; `work` is dropped then, but not while a write of it is submitted. Work that never
+/// waits is done before anybody looks at `stop`: most statements about a key are.
 pub(super) async fn unless<T, R>(
     stop: impl Future<Output = R>,
     mut work: Pin<&mut impl Future<Output = T>>,

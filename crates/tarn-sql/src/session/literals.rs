@@ -1,7 +1,8 @@
-//! Which literal of an `INSERT … VALUES` does not fit its column, and which array of an `UPDATE` has dimensions that no column has?
+//! Which literal of an `INSERT … VALUES` does not fit its column, and which array of an `UPDATE` has dimensions that no
+//! column has?
 //!
-//! The planner casts literals and says little about those that fail. When it has failed, each literal is held against its
-//! column here, so that the error names both.
+//! The planner casts literals and says little about those that fail. When it has failed, each literal is held against
+//! its column here, so that the error names both.
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Insert, SetExpr, Statement,

@@ -1,9 +1,10 @@
-//! What does `SELECT … FOR UPDATE` do? It writes the rows that it answers as they are, where a transaction writes: held until COMMIT, and guarded by the
-//! change that each was read at.
+//! What does `SELECT … FOR UPDATE` do? It writes the rows that it answers as they are, where a transaction writes: held
+//! until COMMIT, and guarded by the change that each was read at.
 //!
-//! So nobody waits for anybody. Who changes such a row, or locks it, before the transaction commits makes its COMMIT fail with 40001, and nothing of
-//! it is written: what it computed of the rows is never written over what somebody else made of them. `FOR SHARE` does the same, and so of two
-//! transactions that share a row one begins again. Outside of a transaction PostgreSQL's locks end with the statement: there is nothing to do then.
+//! So nobody waits for anybody. Who changes such a row, or locks it, before the transaction commits makes its COMMIT
+//! fail with 40001, and nothing of it is written: what it computed of the rows is never written over what somebody else
+//! made of them. `FOR SHARE` does the same, and so of two transactions that share a row one begins again. Outside of a
+//! transaction PostgreSQL's locks end with the statement: there is nothing to do then.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

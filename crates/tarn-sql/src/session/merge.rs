@@ -1,12 +1,13 @@
-//! How is a `MERGE` run? As PostgreSQL 15 has it: of each row of the source the first clause that fits acts, and all that comes of it is one
-//! write, or none of it happens.
+//! How is a `MERGE` run? As PostgreSQL 15 has it: of each row of the source the first clause that fits acts, and all
+//! that comes of it is one write, or none of it happens.
 //!
 //! 1. All pairs of rows are read, at one moment. They are held in memory, counted against what statements may hold.
-//! 2. Each clause makes rows of those that fell to it, which are held to all that INSERT and UPDATE hold rows to. A row of the table that two
-//!    rows of the source would change or delete is 21000.
-//! 3. Deletions, changes and new rows are one batch: changes and deletions are guarded by the change that their rows were read at, new rows by
-//!    their key's not being there. Inside BEGIN it is held. Else it is written, and where somebody changed such a row meanwhile, all is read and
-//!    computed anew, a bounded number of times. A key that somebody else inserted first is 23505, as in PostgreSQL.
+//! 2. Each clause makes rows of those that fell to it, which are held to all that INSERT and UPDATE hold rows to. A row
+//!    of the table that two rows of the source would change or delete is 21000.
+//! 3. Deletions, changes and new rows are one batch: changes and deletions are guarded by the change that their rows
+//!    were read at, new rows by their key's not being there. Inside BEGIN it is held. Else it is written, and where
+//!    somebody changed such a row meanwhile, all is read and computed anew, a bounded number of times. A key that
+//!    somebody else inserted first is 23505, as in PostgreSQL.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -112,7 +113,8 @@ impl Session {
 
     /// Runs one that is planned.
     ///
-    /// Errors: 21000 for a row that would be written twice; 23505; 40001 where others were first too often; what INSERT and UPDATE say of rows.
+    /// Errors: 21000 for a row that would be written twice; 23505; 40001 where others were first too often; what INSERT
+    /// and UPDATE say of rows.
     pub(super) async fn merge(
         &self,
         merge: &Merge,

@@ -1,11 +1,15 @@
 //! What does one connection do with a statement?
 //!
-//! Protocol-neutral: the Postgres face and HTTP both [`Session::prepare`] and [`Session::execute`]. A statement is one of
-//! four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose rows
-//! become mutations), or a *utility* (everything about tables, settings and transactions).
+//! Protocol-neutral: the Postgres face and HTTP both [`Session::prepare`] and [`Session::execute`]. A statement is one
+//! of four kinds: *keyed* (answered from the row engine without a plan), a *query* (DataFusion), *DML* (a query whose
+//! rows become mutations), or a *utility* (everything about tables, settings and transactions).
 //!
-//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`, `implicit`, `compiled_rules`, `row_rules`, `row_types`, `row_stars`, `defaults`, `generated`, `checks`, `in_parts`, `dml`, `held`, `foreign`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`, `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run
-//! it: `access`.
+//! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`,
+//! `implicit`, `compiled_rules`, `row_rules`, `row_types`, `row_stars`, `defaults`, `generated`, `checks`, `in_parts`,
+//! `dml`, `held`, `foreign`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`,
+//! `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`,
+//! `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run it:
+//! `access`.
 
 mod access;
 mod alter;
@@ -221,7 +225,8 @@ impl Session {
         self.backend.ends(status, failed);
     }
 
-    /// What other sessions notified, and this one, if it is in no transaction: what it notified itself by a statement that was none's is heard by then.
+    /// What other sessions notified, and this one, if it is in no transaction: what it notified itself by a statement
+    /// that was none's is heard by then.
     pub fn hear(&self) -> Vec<Notification> {
         if self.status() != Status::Idle {
             return vec![];
@@ -262,8 +267,8 @@ impl Session {
         }
     }
 
-    /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint keeps may come
-    /// back; the rest is dropped.
+    /// After any error: an open transaction is now a failed one. Of what it held and of its cursors, what a savepoint
+    /// keeps may come back; the rest is dropped.
     pub async fn failed(&self) {
         let ((depth, is_over), undone) = {
             let mut transaction = self.transaction.lock();

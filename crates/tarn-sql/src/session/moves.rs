@@ -1,15 +1,17 @@
-//! How does an `UPDATE` change keys? `UPDATE alembic_version SET version_num = '2' WHERE version_num = '1'`, as migration tools write it.
+//! How does an `UPDATE` change keys? `UPDATE alembic_version SET version_num = '2' WHERE version_num = '1'`, as
+//! migration tools write it.
 //!
-//! A row with another key lies elsewhere, perhaps in another tablet: it is deleted, and created with what it is to be. Both are one
-//! transaction, the statement's own unless one goes on. All rows go before any comes, so `SET id = id + 1` of rows that follow on each
-//! other is no duplicate; PostgreSQL refuses that or not by the order in which it meets them.
+//! A row with another key lies elsewhere, perhaps in another tablet: it is deleted, and created with what it is to be.
+//! Both are one transaction, the statement's own unless one goes on. All rows go before any comes, so `SET id = id + 1`
+//! of rows that follow on each other is no duplicate; PostgreSQL refuses that or not by the order in which it meets
+//! them.
 //!
 //! 1. The rows are read and deleted as by a `DELETE` with the same condition, each guarded by its change number.
 //! 2. What they are to be is computed of the rows that were read, as `RETURNING` is.
 //! 3. They are created: 23505 if a key is there.
 //!
-//! What it is not for (`FROM`, `RETURNING`, subqueries and `char(n)` in `SET`) is refused as before. Somebody else's change of such a row
-//! meanwhile is 40001: an `UPDATE` that leaves keys alone would read it again.
+//! What it is not for (`FROM`, `RETURNING`, subqueries and `char(n)` in `SET`) is refused as before. Somebody else's
+//! change of such a row meanwhile is 40001: an `UPDATE` that leaves keys alone would read it again.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -6,8 +6,9 @@
 //! | a function | in the first schema of the path that has one of the name; what the engine has comes before |
 //! | one that is made | in the first schema of the path |
 //!
-//! Names are looked for when a statement is prepared: what comes behind it finds those of other schemas than `public` with the schema before them. While the path is
-//! `public` alone, as nearly always, there is nothing to do. Where a definition is kept as a text, as that of a view or function, the schema is written into it.
+//! Names are looked for when a statement is prepared: what comes behind it finds those of other schemas than `public`
+//! with the schema before them. While the path is `public` alone, as nearly always, there is nothing to do. Where a
+//! definition is kept as a text, as that of a view or function, the schema is written into it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ impl Session {
 
     /// A statement with the schemas of what it names. `None`: it is right as it is.
     ///
-    /// Errors: `42P01` and its kin for a name that no schema of the path has; `3F000` where there is none to make something in.
+    /// Errors: `42P01` and its kin for a name that no schema of the path has; `3F000` where there is none to make
+    /// something in.
     pub(super) async fn in_schemas(&self, parsed: &Parsed, path: Option<&Path>) -> Result<Option<Parsed>> {
         let of_parser = matches!(
             parsed,
@@ -373,7 +375,8 @@ impl Names<'_> {
     }
 
     fn in_statement(&self, statement: &mut Statement) -> Result<()> {
-        // Its names are looked for when the statement that it keeps is prepared, and again where the path is another by then.
+        // Its names are looked for when the statement that it keeps is prepared, and again where the path is another by
+        // then.
         if matches!(statement, Statement::Prepare { .. }) {
             return Ok(());
         }
@@ -515,7 +518,8 @@ impl Names<'_> {
         }
     }
 
-    /// Writes the schema before each name that the path finds in a text of a function, which is a query behind what is `before` it.
+    /// Writes the schema before each name that the path finds in a text of a function, which is a query behind what is
+    /// `before` it.
     fn bind(&self, text: &mut String, before: &str) -> Result<()> {
         if self.path[..] == [PUBLIC.to_owned()] {
             return Ok(());
@@ -581,7 +585,8 @@ impl Names<'_> {
 
     /// Puts the schema before the name of a function that somebody wrote, where it is not `public`.
     ///
-    /// Errors: `42883` for one in `public`, where the path does not lead there; `0A000` where schemas of the path have different ones.
+    /// Errors: `42883` for one in `public`, where the path does not lead there; `0A000` where schemas of the path have
+    /// different ones.
     fn in_call(&self, name: &mut ObjectName, put: &mut Vec<(Location, String)>) -> Result<()> {
         let functions = self.session.node.functions();
         let Some(called) = alone(name).filter(|_| !functions.all().is_empty()) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Of which type is a parameter? The planner tells those that stand beside a column, the client some. Here are those that the statement
-//! tells otherwise: `$1::int`, `LIMIT $1`, and `a = ANY($1)`, which is an array of what `a` is.
+//! Of which type is a parameter? The planner tells those that stand beside a column, the client some. Here are those
+//! that the statement tells otherwise: `$1::int`, `LIMIT $1`, and `a = ANY($1)`, which is an array of what `a` is.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -42,8 +42,8 @@ pub(super) fn parameter_fields(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef
     Ok((1..=highest).map(|number| found.remove(&format!("${number}")).flatten()).collect())
 }
 
-/// Arrays that something is compared with get the type of that, to the last detail: `a = ANY($1)`. SQL has no name for some. And what is looked for in
-/// an array is of the type of its items: `$1 = ANY(tags)`.
+/// Arrays that something is compared with get the type of that, to the last detail: `a = ANY($1)`. SQL has no name for
+/// some. And what is looked for in an array is of the type of its items: `$1 = ANY(tags)`.
 pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
     let typed = plan.transform_up_with_subqueries(|node| {
         let schema = schema_below(&node);
@@ -221,7 +221,8 @@ impl Visitor for Told {
     }
 }
 
-/// Casts parameters to what the client says they are, where the planner's types have no name for it: `uuid`, `json`, `jsonb`.
+/// Casts parameters to what the client says they are, where the planner's types have no name for it: `uuid`, `json`,
+/// `jsonb`.
 pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) -> Option<DataType>) {
     struct Cast<F>(F);
     impl<F: Fn(usize) -> Option<DataType>> VisitorMut for Cast<F> {
@@ -269,8 +270,8 @@ fn place(parameter: &str) -> Option<usize> {
     parameter.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid`, `json` or `jsonb`, which is
-/// a text to the planner, as what it is, also as the item of an array.
+/// Parameters as the client is told them: those that the planner knows no type of as the statement says, and a `uuid`,
+/// `json` or `jsonb`, which is a text to the planner, as what it is, also as the item of an array.
 pub(super) fn described(
     mut parameters: Vec<Option<FieldRef>>,
     statement: &Statement,

@@ -1,7 +1,8 @@
 //! What kind of statement is this, what does it take, what does it give?
 //!
-//! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made or
-//! dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was described with.
+//! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made
+//! or dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was
+//! described with.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -287,7 +288,8 @@ impl Session {
         self.prepare_parsed(parsed, declared, self.path()).boxed()
     }
 
-    /// As [`Session::prepare`], of a statement that stands for a part of another: what it names has a schema before its name, or is in `public`.
+    /// As [`Session::prepare`], of a statement that stands for a part of another: what it names has a schema before its
+    /// name, or is in `public`.
     pub(super) fn prepare_meant(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Arc<Prepared>>> {
         self.prepare_parsed(parsed, &[], None).boxed()
     }
@@ -606,7 +608,8 @@ impl Session {
             .with_hint("write to the table that it reads"))
     }
 
-    /// Gives a planner's error the SQLSTATE of what is missing, a table or a function, and the place of that, or of a column.
+    /// Gives a planner's error the SQLSTATE of what is missing, a table or a function, and the place of that, or of a
+    /// column.
     pub(super) fn explain_error(&self, statement: &Statement, error: tarn_query::Error) -> SqlError {
         let column = missing_column(&error)
             .and_then(|column| unknown::column(statement, column.relation.as_ref().map(|of| of.table()), &column.name));

@@ -1,14 +1,15 @@
 //! How does a statement run that the client gave a key? (`requests.rs`: what keys are.)
 //!
-//! The next write statement takes the key, whatever becomes of it: `INSERT`, `UPDATE`, `DELETE`, `MERGE`, `UPSERT` or `COPY … FROM`. It is a transaction,
-//! its own or the one that it stands in, whose first write it has to be; `SELECT … FOR UPDATE` in one takes the key for it, too. What the transaction
-//! writes and what its statements came to are one write of the log.
+//! The next write statement takes the key, whatever becomes of it: `INSERT`, `UPDATE`, `DELETE`, `MERGE`, `UPSERT` or
+//! `COPY … FROM`. It is a transaction, its own or the one that it stands in, whose first write it has to be; `SELECT …
+//! FOR UPDATE` in one takes the key for it, too. What the transaction writes and what its statements came to are one
+//! write of the log.
 //!
-//! When the request was made before, its statements are not run: they answer what they came to, and COMMIT writes nothing. Queries see what is there now,
-//! which has the rows of the first time, and what others wrote since.
+//! When the request was made before, its statements are not run: they answer what they came to, and COMMIT writes
+//! nothing. Queries see what is there now, which has the rows of the first time, and what others wrote since.
 //!
-//! Refused by name (0A000) are rows that are answered (`RETURNING`), which nobody keeps, definitions, which are not rows, and temporary tables, which end
-//! with the session that would ask again.
+//! Refused by name (0A000) are rows that are answered (`RETURNING`), which nobody keeps, definitions, which are not
+//! rows, and temporary tables, which end with the session that would ask again.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -277,7 +278,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// All data of a COPY came, and so many rows are held. Answers how many it wrote, which is what it did the first time.
+    /// All data of a COPY came, and so many rows are held. Answers how many it wrote, which is what it did the first
+    /// time.
     pub(super) fn copied(&self, copy: &CopyFrom, rows: u64) -> Result<u64> {
         let Some(digest) = copy.digest() else { return Ok(rows) };
         self.in_request(|named| match named.again(digest)? {
@@ -286,7 +288,8 @@ impl Session {
         })
     }
 
-    /// Behind a COPY: commits it, if it has a key of its own or its table has foreign keys, so that what the client is told is what happened.
+    /// Behind a COPY: commits it, if it has a key of its own or its table has foreign keys, so that what the client is
+    /// told is what happened.
     ///
     /// Errors: as of COMMIT.
     pub fn end_copy(&self) -> BoxFuture<'_, Result<()>> {

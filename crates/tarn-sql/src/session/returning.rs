@@ -1,5 +1,5 @@
-//! What does `… RETURNING` answer? A SELECT of the rows that are written (or were deleted), which is planned over their table and reads
-//! them instead.
+//! What does `… RETURNING` answer? A SELECT of the rows that are written (or were deleted), which is planned over their
+//! table and reads them instead.
 //!
 //! It is computed before they are written: where it fails, nothing is written, as in PostgreSQL.
 

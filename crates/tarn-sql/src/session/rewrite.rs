@@ -1,5 +1,6 @@
-//! How do rows get another key or another shape, where that cannot be told of them as they lie? All of them are written into another table,
-//! which takes the place at one moment (`tarn_node` `rekey.rs`). The table is read meanwhile, and nobody writes it.
+//! How do rows get another key or another shape, where that cannot be told of them as they lie? All of them are written
+//! into another table, which takes the place at one moment (`tarn_node` `rekey.rs`). The table is read meanwhile, and
+//! nobody writes it.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -33,7 +34,8 @@ impl Session {
     ) -> BoxFuture<'a, Result<Filled>> {
         // On the heap: it runs another statement.
         async move {
-            // Files of the table that is made are written by the names of now, and its rows have all columns, and no others.
+            // Files of the table that is made are written by the names of now, and its rows have all columns, and no
+            // others.
             let rules = &mut to.options.rules;
             rules.columns.iter_mut().for_each(|of| (of.stored, of.missing) = (None, None));
             rules.dropped.clear();

@@ -1,7 +1,7 @@
 //! What does a table's definition make of rows that are about to be written?
 //!
-//! Whatever writes rows asks here, when they are as they will be kept: INSERT, UPDATE and MERGE, and COPY on the thread that decodes.
-//! Generated columns are computed, then checks are asked.
+//! Whatever writes rows asks here, when they are as they will be kept: INSERT, UPDATE and MERGE, and COPY on the thread
+//! that decodes. Generated columns are computed, then checks are asked.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Which columns are `(v).*`? The fields of the row `v`, one column each. Which they are, the select is asked that it stands in: the row is planned alone,
-//! with the FROM and the WITHs around it. Selects are looked at from the inside out.
+//! Which columns are `(v).*`? The fields of the row `v`, one column each. Which they are, the select is asked that it
+//! stands in: the row is planned alone, with the FROM and the WITHs around it. Selects are looked at from the inside
+//! out.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! Which columns has a row of a type that a statement names? Those that it was made with, or of the table or view that is
-//! called so: `json_populate_recordset(NULL::t, doc)`, and `unnest(list::t[])`, both in FROM.
+//! Which columns has a row of a type that a statement names? Those that it was made with, or of the table or view that
+//! is called so: `json_populate_recordset(NULL::t, doc)`, and `unnest(list::t[])`, both in FROM.
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,8 @@
 //! How are schemas made, changed and dropped?
 //!
-//! A schema that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction drops it, behind what the transaction made in
-//! it. It is dropped at COMMIT, with what is in it then. Changed it is at once, and outside of transactions alone.
+//! A schema that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction
+//! drops it, behind what the transaction made in it. It is dropped at COMMIT, with what is in it then. Changed it is at
+//! once, and outside of transactions alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

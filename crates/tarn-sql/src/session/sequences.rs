@@ -228,7 +228,8 @@ fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
     Ok(authorize(&node.users().users(), who, &Action::Own { of: &schema })?)
 }
 
-/// What takes numbers of the sequences that go with a column of a table, beside the column itself: a default, as PostgreSQL says it.
+/// What takes numbers of the sequences that go with a column of a table, beside the column itself: a default, as
+/// PostgreSQL says it.
 pub(super) async fn borrower(node: &Node, table: &TableSchema, column: &str) -> Result<Option<String>> {
     for (name, sequence) in node.sequences().all().await? {
         if sequence.owner.is_none_or(|of| of.table != table.name || of.column != column) {

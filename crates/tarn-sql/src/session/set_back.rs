@@ -1,8 +1,9 @@
-//! Which settings hold when a transaction ends? `SET` holds from then on, unless ROLLBACK, or ROLLBACK TO a savepoint before it, sets back what
-//! was; `SET LOCAL` holds until the transaction ends. Outside of one it changes nothing, of which PostgreSQL warns.
+//! Which settings hold when a transaction ends? `SET` holds from then on, unless ROLLBACK, or ROLLBACK TO a savepoint
+//! before it, sets back what was; `SET LOCAL` holds until the transaction ends. Outside of one it changes nothing, of
+//! which PostgreSQL warns.
 //!
-//! What the settings were is kept at the first change behind each savepoint. The settings of the query engine, `tarn.*` and `datafusion.*`,
-//! are the session's alone: they are not set back.
+//! What the settings were is kept at the first change behind each savepoint. The settings of the query engine, `tarn.*`
+//! and `datafusion.*`, are the session's alone: they are not set back.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! How does a session find, make, empty and drop the tables that it has to itself?
 //!
-//! A name without a schema means such a table, if there is one of it. Names of schema `pg_temp` are said without it before a statement is
-//! looked at ([`Session::with_own_names`]), while a statement that writes to `public.t` is refused as long as that is hidden.
+//! A name without a schema means such a table, if there is one of it. Names of schema `pg_temp` are said without it
+//! before a statement is looked at ([`Session::with_own_names`]), while a statement that writes to `public.t` is
+//! refused as long as that is hidden.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -71,7 +72,8 @@ impl Session {
         (self.node.catalog().generation(), self.temporary.generation())
     }
 
-    /// Before a write to a table, as [`Session::must_hold`]: what a session has to itself may be written by a transaction that only reads.
+    /// Before a write to a table, as [`Session::must_hold`]: what a session has to itself may be written by a
+    /// transaction that only reads.
     pub(super) fn must_hold_for(&self, table: &TableSchema) -> Result<bool> {
         match table.id.is_temporary() {
             true => Ok(self.transaction.lock().is_open()),

@@ -1,7 +1,8 @@
 //! How are types made, changed and dropped?
 //!
-//! A type that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction drops it. It is dropped at COMMIT, behind
-//! the tables that the transaction drops. Changed it is at once, and outside of transactions alone.
+//! A type that is made in a transaction is there at once, for everybody, as a table is; what undoes the transaction
+//! drops it. It is dropped at COMMIT, behind the tables that the transaction drops. Changed it is at once, and outside
+//! of transactions alone.
 
 use std::sync::Arc;
 

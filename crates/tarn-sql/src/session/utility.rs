@@ -597,7 +597,8 @@ impl Session {
         Ok(Answer::batch(RecordBatch::try_new(report_schema(), columns)?, "CALL"))
     }
 
-    /// `CALL tarn.split('t', 1000)`: the values of a partition key, or a token of a table whose keys are hashed. Answers the new tablet.
+    /// `CALL tarn.split('t', 1000)`: the values of a partition key, or a token of a table whose keys are hashed.
+    /// Answers the new tablet.
     async fn split(&self, arguments: &FunctionArguments) -> Result<Answer> {
         let texts = call_texts(arguments).unwrap_or_default();
         let Some((table, at)) = texts.split_first().filter(|(_, at)| !at.is_empty()) else {
@@ -627,7 +628,8 @@ impl Session {
         Ok(Answer::batch(RecordBatch::try_new(split_schema(), columns)?, "CALL"))
     }
 
-    /// The full name of the table that a text names, by itself or with its schema: `t`, `s.t`. Who gave a name with a dot meant that.
+    /// The full name of the table that a text names, by itself or with its schema: `t`, `s.t`. Who gave a name with a
+    /// dot meant that.
     pub(super) fn called(&self, text: &str) -> String {
         let is_there = |full: &String| self.node.catalog().contains(full);
         let named = match text.split_once('.') {

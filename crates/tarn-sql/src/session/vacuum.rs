@@ -1,5 +1,6 @@
-//! What do `VACUUM` and `ANALYZE` do? `VACUUM` brings what is recent into the lake and merges small files, as `DELIVER TABLE` and `COMPACT TABLE`
-//! do. `ANALYZE` looks whether what it names is there; counts and bounds are exact without it.
+//! What do `VACUUM` and `ANALYZE` do? `VACUUM` brings what is recent into the lake and merges small files, as `DELIVER
+//! TABLE` and `COMPACT TABLE` do. `ANALYZE` looks whether what it names is there; counts and bounds are exact without
+//! it.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::vacuum_sql::{Vacuum, Vacuumed};
 impl Session {
     /// One table after the other; those before one that fails are done.
     ///
-    /// Errors: `25001` for `VACUUM` in a transaction; `42P01`, `42703` for what is not there; `42809` for a view; `0A000` for a temporary table.
+    /// Errors: `25001` for `VACUUM` in a transaction; `42P01`, `42703` for what is not there; `42809` for a view;
+    /// `0A000` for a temporary table.
     pub(super) async fn vacuum(&self, asked: &Vacuum) -> Result<Answer> {
         match asked.vacuums {
             true => self.outside_transaction("VACUUM")?,

@@ -1,8 +1,8 @@
 //! Which client settings does a connection have?
 //!
 //! `SET`, `RESET` and `SHOW` of the settings that drivers use. What changes how Tarn answers is held to the values Tarn
-//! has (UTF-8, plans without orders); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the query engine and
-//! are not kept here.
+//! has (UTF-8, plans without orders); what only informs is kept and shown. `tarn.*` and `datafusion.*` belong to the
+//! query engine and are not kept here.
 
 use std::collections::BTreeMap;
 
@@ -246,7 +246,8 @@ impl Vars {
         self.has_request_key
     }
 
-    /// As if it had never been set; what the client gave when it introduced itself, too. `name` is that of a setting that says nothing of values.
+    /// As if it had never been set; what the client gave when it introduced itself, too. `name` is that of a setting
+    /// that says nothing of values.
     pub fn forget(&mut self, name: &str) {
         self.changed.remove(name);
         self.given.remove(name);
@@ -348,7 +349,8 @@ fn is_yes(value: &str) -> bool {
     STAYS_ON.iter().any(|on| on.eq_ignore_ascii_case(value))
 }
 
-/// Postgres reads names of encodings by their letters and digits: some drivers send quotes. SQL_ASCII asks for no conversion, and gets none.
+/// Postgres reads names of encodings by their letters and digits: some drivers send quotes. SQL_ASCII asks for no
+/// conversion, and gets none.
 fn is_utf8(value: &str) -> bool {
     let name: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
     ["utf8", "unicode", "sqlascii"].iter().any(|known| known.eq_ignore_ascii_case(&name))
@@ -428,7 +430,8 @@ impl Bound {
 
 /// Whether a client may set a setting of the query engine to this value; `None` puts the default back.
 ///
-/// Errors: 22023 for a setting that clients do not change, and for a value out of its bounds. Unknown names are for the engine to refuse.
+/// Errors: 22023 for a setting that clients do not change, and for a value out of its bounds. Unknown names are for the
+/// engine to refuse.
 pub fn check_engine_setting(name: &str, value: Option<&str>) -> Result<()> {
     if !name.starts_with("datafusion.") {
         return Ok(());

@@ -1,8 +1,9 @@
 //! What do `CREATE VIEW`, `DROP VIEW`, `DROP TABLE … CASCADE` and `COMMENT ON` do?
 //!
-//! A view is made of its query's plan, which says its columns and what it reads. A new one is there at once; inside a transaction it is
-//! remembered, to be dropped when that is undone. What changes or drops something is held until COMMIT. A temporary one, as one that reads what the session
-//! has to itself, is among the tables of the session (`temporary.rs`).
+//! A view is made of its query's plan, which says its columns and what it reads. A new one is there at once; inside a
+//! transaction it is remembered, to be dropped when that is undone. What changes or drops something is held until
+//! COMMIT. A temporary one, as one that reads what the session has to itself, is among the tables of the session
+//! (`temporary.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl Session {
 
     /// Makes a view that the session has to itself.
     ///
-    /// Errors: `42P07`, `42809` and `42P16` of its name and of what it was before, `42P17` for one that would read itself; `54000`.
+    /// Errors: `42P07`, `42809` and `42P16` of its name and of what it was before, `42P17` for one that would read
+    /// itself; `54000`.
     fn make_own_view(&self, mut schema: TableSchema, or_replace: bool) -> Result<()> {
         schema.name = full_name::bare(&schema.name).to_owned();
         if let Some(there) = self.temporary.table(&schema.name) {

@@ -1,8 +1,11 @@
-//! Where would a function see less than in PostgreSQL? A `VOLATILE` one reads what is there when it is called: rows that its own statement has changed until then, and what
-//! was changed since its cursor was declared. Here its query is a part of the query that calls it, and reads what was there when that began. So where it makes a
-//! difference it is refused: where it is called for each row and reads the table that its statement changes, and where a cursor gives rows out after a change.
+//! Where would a function see less than in PostgreSQL? A `VOLATILE` one reads what is there when it is called: rows
+//! that its own statement has changed until then, and what was changed since its cursor was declared. Here its query is
+//! a part of the query that calls it, and reads what was there when that began. So where it makes a difference it is
+//! refused: where it is called for each row and reads the table that its statement changes, and where a cursor gives
+//! rows out after a change.
 //!
-//! A statement that changes one row calls it before that, and a function in FROM is read whole before the first row is changed.
+//! A statement that changes one row calls it before that, and a function in FROM is read whole before the first row is
+//! changed.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,11 +1,14 @@
-//! How does a statement behind a WITH that changes rows run? Part by part (`with_sql.rs` says in which order), as one transaction.
+//! How does a statement behind a WITH that changes rows run? Part by part (`with_sql.rs` says in which order), as one
+//! transaction.
 //!
 //! 1. All parts read what was there when the statement began, none what another wrote: a moment is kept for them.
-//! 2. What they write is held. Of two changes of one row the first part's counts and the other passes over it, as in PostgreSQL; rows are inserted beside
-//!    those that other parts wrote, so a key that one of them inserted is 23505, and `ON CONFLICT DO UPDATE` of it 21000.
-//! 3. The rows that parts read of each other, and the answer, are in memory until all have run: an error in the last row of the answer takes
-//!    everything back.
-//! 4. The transaction that goes on has it all then, or the statement commits. One that commits by itself runs anew where others were first.
+//! 2. What they write is held. Of two changes of one row the first part's counts and the other passes over it, as in
+//!    PostgreSQL; rows are inserted beside those that other parts wrote, so a key that one of them inserted is 23505,
+//!    and `ON CONFLICT DO UPDATE` of it 21000.
+//! 3. The rows that parts read of each other, and the answer, are in memory until all have run: an error in the last
+//!    row of the answer takes everything back.
+//! 4. The transaction that goes on has it all then, or the statement commits. One that commits by itself runs anew
+//!    where others were first.
 
 use std::collections::HashMap;
 use std::sync::Arc;

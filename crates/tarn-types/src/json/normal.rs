@@ -1,5 +1,5 @@
-//! Which text is a `jsonb` kept as? The one that PostgreSQL shows: members in the order of their names, shorter names first, of equal names
-//! the last; one blank behind `:` and `,`; numbers as `numeric`s are written.
+//! Which text is a `jsonb` kept as? The one that PostgreSQL shows: members in the order of their names, shorter names
+//! first, of equal names the last; one blank behind `:` and `,`; numbers as `numeric`s are written.
 //!
 //! Two that are equal may still differ, in the zeros behind a point: `1.0` is `1`, and stays `1.0`.
 

@@ -1,4 +1,5 @@
-//! How does PostgreSQL write the number of a `jsonb`? As its `numeric`: without exponent, with the digits behind the point that were written.
+//! How does PostgreSQL write the number of a `jsonb`? As its `numeric`: without exponent, with the digits behind the
+//! point that were written.
 
 use super::read::Fault;
 

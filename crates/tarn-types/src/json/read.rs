@@ -1,4 +1,5 @@
-//! Is a text JSON? It is read piece by piece, from left to right; the containers around a piece are a list, not a stack of calls.
+//! Is a text JSON? It is read piece by piece, from left to right; the containers around a piece are a list, not a stack
+//! of calls.
 
 /// Containers in each other, at most. PostgreSQL's bound is its stack, some thousands.
 pub const MAX_DEPTH: usize = 500;

@@ -1,7 +1,8 @@
 //! Which moment do the parts of a text name?
 //!
-//! A number is what it can be by what was read before it: of `1999 Jan 8` the year, of `Jan 8 1999` the day and then the year, of
-//! `1/8/1999` the month first, or the day or the year, as the DateStyle has it. Digits in a row are `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
+//! A number is what it can be by what was read before it: of `1999 Jan 8` the year, of `Jan 8 1999` the day and then
+//! the year, of `1/8/1999` the month first, or the day or the year, as the DateStyle has it. Digits in a row are
+//! `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
 
 use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};

@@ -1,7 +1,7 @@
 //! How long is `1 day 04:05:06`? An interval, of months, days and microseconds, each with a sign of its own.
 //!
-//! A text is read from its end: the unit of a number stands behind it, and is seconds, or the last field of the type (`INTERVAL '5' DAY`),
-//! where none does. What ISO 8601 writes begins with a `P`.
+//! A text is read from its end: the unit of a number stands behind it, and is seconds, or the last field of the type
+//! (`INTERVAL '5' DAY`), where none does. What ISO 8601 writes begins with a `P`.
 
 use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};
@@ -248,7 +248,8 @@ impl Sum {
         self.add(sign * value, f64::from(sign as i32) * fraction, unit)
     }
 
-    /// So many of a unit. What is a fraction of it goes to the smaller ones: that of a year to months, of a month to days and then hours.
+    /// So many of a unit. What is a fraction of it goes to the smaller ones: that of a year to months, of a month to
+    /// days and then hours.
     fn add(&mut self, value: i64, fraction: f64, unit: Unit) -> Result<()> {
         self.say(if unit == Unit::Second && fraction != 0.0 { SECONDS } else { bit(unit) })?;
         self.take(value, fraction, unit).ok_or(TimeFault::Interval)

@@ -1,4 +1,5 @@
-//! What does a word in a date mean? Months, days of the week, and words that stand for a time. Zones are in `zone_abbreviations.rs`.
+//! What does a word in a date mean? Months, days of the week, and words that stand for a time. Zones are in
+//! `zone_abbreviations.rs`.
 
 /// Longer words are compared by their first letters alone.
 const MAX_WORD: usize = 10;

@@ -1,5 +1,5 @@
-//! `tarn attach` and `tarn detach`: files that others write become a table, and are forgotten again. The server reads them: this sends
-//! `ATTACH`, and looks at `tarn.attachments` on a second connection meanwhile.
+//! `tarn attach` and `tarn detach`: files that others write become a table, and are forgotten again. The server reads
+//! them: this sends `ATTACH`, and looks at `tarn.attachments` on a second connection meanwhile.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -35,7 +35,8 @@ AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, �
 pub struct Attach {
     #[command(flatten)]
     target: Target,
-    /// Folder (of the server's machine), file:///folder, s3://bucket/prefix, gs://… or az://…; all files below it that end in .parquet
+    /// Folder (of the server's machine), file:///folder, s3://bucket/prefix, gs://… or az://…; all files below it that
+    /// end in .parquet
     url: String,
     /// Name of the table, or SCHEMA.TABLE
     #[arg(long, short)]
@@ -208,7 +209,8 @@ impl Attach {
         bar.set_message(format!("{} rows, {} read", grouped(at.rows_attached), HumanBytes(at.bytes_read)));
     }
 
-    /// What came in since `before`: the pass that was asked for, the one that it waited for, and those that followed at once.
+    /// What came in since `before`: the pass that was asked for, the one that it waited for, and those that followed at
+    /// once.
     async fn summary(&self, connection: &Connection, before: Option<Standing>, started: Instant) -> Result<()> {
         let seconds = started.elapsed().as_secs_f64();
         let at = self.look(connection).await?.context("it was detached meanwhile")?;
@@ -259,7 +261,8 @@ struct Standing {
 }
 
 impl Standing {
-    /// Of the totals, what was added. A table that was attached anew, or a server that was started again, counts from nothing.
+    /// Of the totals, what was added. A table that was attached anew, or a server that was started again, counts from
+    /// nothing.
     fn since(&self, before: Option<&Standing>) -> [u64; 4] {
         match before {
             Some(before) if self.total.iter().zip(before.total).all(|(now, before)| *now >= before) => {

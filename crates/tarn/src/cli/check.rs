@@ -1,4 +1,5 @@
-//! `tarn check`: is what is on disk what was written? Reads every byte, changes nothing, names each damage by file and offset.
+//! `tarn check`: is what is on disk what was written? Reads every byte, changes nothing, names each damage by file and
+//! offset.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `tarn check lake`: is every byte of the lake what was written? Reads all files of the latest versions, changes nothing.
+//! `tarn check lake`: is every byte of the lake what was written? Reads all files of the latest versions, changes
+//! nothing.
 
 use std::collections::HashSet;
 use std::fs::{File as OsFile, TryLockError};

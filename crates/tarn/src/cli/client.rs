@@ -152,8 +152,8 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Waits for `work`; on Ctrl-C asks the server to cancel it, and waits for the server's word on that. A second Ctrl-C waits no
-    /// longer: [`Interrupted`].
+    /// Waits for `work`; on Ctrl-C asks the server to cancel it, and waits for the server's word on that. A second
+    /// Ctrl-C waits no longer: [`Interrupted`].
     pub async fn cancellable<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::pin!(work);
         tokio::select! {

@@ -18,18 +18,20 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// Rows of one COPY statement. A server's error is heard when the statement ends, so it must not be endless.
 const STATEMENT_ROWS: u64 = 1_000_000;
 
-/// Bytes of one COPY statement that has a key, which the server holds until it commits: well within its setting `transaction_bytes`.
+/// Bytes of one COPY statement that has a key, which the server holds until it commits: well within its setting
+/// `transaction_bytes`.
 const NAMED_STATEMENT_BYTES: u64 = 16 << 20;
 
-/// Rows on their way into one table. [`Copy::finish`] must be called, otherwise the last statement is undone by the server as far
-/// as it was not yet applied.
+/// Rows on their way into one table. [`Copy::finish`] must be called, otherwise the last statement is undone by the
+/// server as far as it was not yet applied.
 pub struct Copy<'a> {
     connection: &'a Connection,
     table: String,
     schema: SchemaRef,
     /// What becomes of rows whose key is there; what the server does by itself where nothing is said.
     on_conflict: Option<&'static str>,
-    /// Names the statements, with their numbers behind it, so that those of a load that broke off are not written twice.
+    /// Names the statements, with their numbers behind it, so that those of a load that broke off are not written
+    /// twice.
     key: Option<String>,
     n_begun: u64,
     statement: Option<Statement>,

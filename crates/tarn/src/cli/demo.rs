@@ -1,7 +1,8 @@
 //! `tarn demo`: the main job on real data, start to end, in a folder and on ports of its own.
 //!
-//! Everything goes through the front door: a server is started as a child, and this file is a client of it. Results go to stdout,
-//! progress to stderr. Whatever ends it (success, an error, Ctrl-C), the server is stopped and the folder removed, unless --keep.
+//! Everything goes through the front door: a server is started as a child, and this file is a client of it. Results go
+//! to stdout, progress to stderr. Whatever ends it (success, an error, Ctrl-C), the server is stopped and the folder
+//! removed, unless --keep.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -40,7 +41,8 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Loads, asks, changes, delivers, asks again; its folder is removed at the end, unless `--keep` was said and all went well.
+    /// Loads, asks, changes, delivers, asks again; its folder is removed at the end, unless `--keep` was said and all
+    /// went well.
     pub fn run(self) -> Result<()> {
         ensure!(self.sf >= 0.002 && self.sf <= 100.0, "--sf takes 0.002 to 100");
         if let Some(folder) = self.data_dir.as_ref().filter(|folder| folder.exists()) {

@@ -1,10 +1,10 @@
-//! `tarn load`: files in. Each file is parsed here into Arrow batches of the table's schema while the batches before go to the
-//! server, in COPY statements of up to a million rows.
+//! `tarn load`: files in. Each file is parsed here into Arrow batches of the table's schema while the batches before go
+//! to the server, in COPY statements of up to a million rows.
 //!
-//! A bad line stops its file and is named by file, line and column; rows before it may be stored already. Loading again with
-//! `--on-conflict skip` or `replace` is harmless for a table with a key: a row with the same key is there once. (A table without one, or an
-//! append-only one, would keep both.) With `--idempotency-key` rows that are stored are left out whatever the table: each COPY has a key of its
-//! own, made of that one, the file's name and its number.
+//! A bad line stops its file and is named by file, line and column; rows before it may be stored already. Loading again
+//! with `--on-conflict skip` or `replace` is harmless for a table with a key: a row with the same key is there once. (A
+//! table without one, or an append-only one, would keep both.) With `--idempotency-key` rows that are stored are left
+//! out whatever the table: each COPY has a key of its own, made of that one, the file's name and its number.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};

@@ -223,7 +223,8 @@ pub async fn check(location: &MetastoreLocation) -> Result<()> {
     checked.map_err(|error| anyhow!("{}", format!("{error:#}").replace(&inside, &dir.display().to_string())))
 }
 
-/// A metastore to read from. One in a folder is opened beside it, so that nothing of it changes; the folder goes with the second part.
+/// A metastore to read from. One in a folder is opened beside it, so that nothing of it changes; the folder goes with
+/// the second part.
 pub async fn open_twin(location: &MetastoreLocation) -> Result<(Arc<dyn Metastore>, Option<TempDir>)> {
     let MetastoreLocation::Folder(dir) = location else { return Ok((open(location).await?, None)) };
     must_hold_a_metastore(dir)?;
@@ -246,8 +247,8 @@ async fn check_opened(location: &MetastoreLocation) -> Result<()> {
     Ok(())
 }
 
-/// The same folder once more: opening one cuts a torn end off and sweeps it. Its large files are not copied where that can be helped,
-/// because they are never written to again.
+/// The same folder once more: opening one cuts a torn end off and sweeps it. Its large files are not copied where that
+/// can be helped, because they are never written to again.
 fn twin(dir: &Path) -> Result<TempDir> {
     let beside = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let scratch = tempfile::tempdir_in(beside).or_else(|_| tempfile::tempdir()).context("make a temporary folder")?;

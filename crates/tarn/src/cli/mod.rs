@@ -1,7 +1,7 @@
 //! What can be typed after `tarn`? Reads the command line and hands each command to its file.
 //!
-//! Results go to stdout, progress and notices to stderr. Exit codes: 0 done, 1 it failed (the reason is on stderr), 2 the command
-//! line was wrong, 130 interrupted; `tarn sql` has psql's (`sql/options.rs`).
+//! Results go to stdout, progress and notices to stderr. Exit codes: 0 done, 1 it failed (the reason is on stderr), 2
+//! the command line was wrong, 130 interrupted; `tarn sql` has psql's (`sql/options.rs`).
 
 /// Prints a line on stdout; an error if nobody reads it, which ends the command quietly.
 macro_rules! say {

@@ -1,5 +1,5 @@
-//! How do lines of text become Arrow columns of a table? CSV and NDJSON are read line by line into text columns, which are then
-//! converted column by column, so that a value that does not fit is named by file, line and column.
+//! How do lines of text become Arrow columns of a table? CSV and NDJSON are read line by line into text columns, which
+//! are then converted column by column, so that a value that does not fit is named by file, line and column.
 //!
 //! An empty CSV field is NULL, except in a text column that may not be NULL, where it is the empty text.
 
@@ -27,7 +27,8 @@ impl Lines {
     }
 }
 
-/// Calls `take` with each batch of up to `batch_rows` rows of a CSV file with a header line, and with the bytes read so far.
+/// Calls `take` with each batch of up to `batch_rows` rows of a CSV file with a header line, and with the bytes read so
+/// far.
 ///
 /// Columns are matched by name; columns of the table that the header does not name are left out of the batches.
 pub fn csv(
@@ -66,8 +67,8 @@ pub fn csv(
     Ok(())
 }
 
-/// The same for newline-delimited JSON: one object a line; absent fields are NULL, nested values become JSON text, those of
-/// arrays their items.
+/// The same for newline-delimited JSON: one object a line; absent fields are NULL, nested values become JSON text,
+/// those of arrays their items.
 pub fn ndjson(
     name: &str,
     input: impl Read,

@@ -1,8 +1,9 @@
 //! `tarn serve`: run a server until it is asked to stop.
 //!
-//! When it can be used, one line is printed on stdout: `ready postgres=ADDRESS http=ADDRESS|off`; programs that start a server wait for
-//! it. A person, who has a terminal there, is told how to connect, too. The log goes to stderr. SIGINT and SIGTERM stop it cleanly; a second one ends it at once, which is safe too: what was
-//! acknowledged is on stable storage.
+//! When it can be used, one line is printed on stdout: `ready postgres=ADDRESS http=ADDRESS|off`; programs that start a
+//! server wait for it. A person, who has a terminal there, is told how to connect, too. The log goes to stderr. SIGINT
+//! and SIGTERM stop it cleanly; a second one ends it at once, which is safe too: what was acknowledged is on stable
+//! storage.
 
 use std::io::{IsTerminal, Read, Write};
 use std::net::SocketAddr;
@@ -172,8 +173,8 @@ fn stdin_closed() -> oneshot::Receiver<()> {
     receiver
 }
 
-/// In builds with failpoints, `TARN_ABORT_AT=lake::after_commit:2` ends the process, as kill -9 would, when that place is reached
-/// for the second time. The kill -9 harness uses it.
+/// In builds with failpoints, `TARN_ABORT_AT=lake::after_commit:2` ends the process, as kill -9 would, when that place
+/// is reached for the second time. The kill -9 harness uses it.
 fn abort_at_failpoint() -> Result<()> {
     let Ok(place) = std::env::var("TARN_ABORT_AT") else { return Ok(()) };
     if !fail::has_failpoints() {

@@ -1,4 +1,5 @@
-//! kill -9 while an archive is attached, or taken in anew: what is committed is not read again, and nothing is there twice.
+//! kill -9 while an archive is attached, or taken in anew: what is committed is not read again, and nothing is there
+//! twice.
 //!
 //! `TARN_SEED` repeats a run, `TARN_SOAK_SECONDS` makes it long.
 

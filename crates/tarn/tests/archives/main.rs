@@ -1,4 +1,5 @@
-//! What becomes of an archive when its server dies, is interrupted, or finds it in S3? The shipped binary as a child process.
+//! What becomes of an archive when its server dies, is interrupted, or finds it in S3? The shipped binary as a child
+//! process.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! An archive in S3: its sealed directories are listed once, and a file that was written over is never half old, half new.
+//! An archive in S3: its sealed directories are listed once, and a file that was written over is never half old, half
+//! new.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

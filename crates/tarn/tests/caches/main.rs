@@ -1,4 +1,5 @@
-//! The lake in S3, with what is kept near of it: the same answers as without, whatever goes wrong. The shipped binary as a child process.
+//! The lake in S3, with what is kept near of it: the same answers as without, whatever goes wrong. The shipped binary
+//! as a child process.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Random writes, deliveries, compactions, cache drops, restarts, switches and failures of the store: every answer is the model's.
+//! Random writes, deliveries, compactions, cache drops, restarts, switches and failures of the store: every answer is
+//! the model's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -18,7 +18,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Waits until it is ready; an error if it ends before. Its data and its log are in `folder`. S3 is what `variables` say.
+    /// Waits until it is ready; an error if it ends before. Its data and its log are in `folder`. S3 is what
+    /// `variables` say.
     pub async fn start(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Server> {
         let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));

@@ -1,7 +1,8 @@
 //! Is no row without its parent, whenever the server dies?
 //!
-//! Writers delete parents, give them other keys, and refer to them, all to the same few. After each death no row refers to one that is not there, what was
-//! acknowledged is there, and parents and children find each other: a parent is kept if, and only if, a row refers to it.
+//! Writers delete parents, give them other keys, and refer to them, all to the same few. After each death no row refers
+//! to one that is not there, what was acknowledged is there, and parents and children find each other: a parent is kept
+//! if, and only if, a row refers to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,7 +31,8 @@ fn no_row_is_without_its_parent_after_any_death() -> Result<()> {
     runtime.block_on(rounds(seed)).with_context(|| format!("TARN_SEED={seed}"))
 }
 
-/// A table that gets a foreign key, or loses one, and dies meanwhile has it whole or not at all, with the index by which its rows are found.
+/// A table that gets a foreign key, or loses one, and dies meanwhile has it whole or not at all, with the index by
+/// which its rows are found.
 #[test]
 fn a_foreign_key_that_comes_or_goes_is_there_or_not_whoever_dies() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

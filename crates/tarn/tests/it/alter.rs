@@ -1,4 +1,5 @@
-//! A table that is altered is what it was asked to be: behind a restart, in the lake, and for whoever reads or writes it meanwhile.
+//! A table that is altered is what it was asked to be: behind a restart, in the lake, and for whoever reads or writes
+//! it meanwhile.
 
 use tokio_postgres::Client;
 
@@ -89,7 +90,8 @@ async fn a_column_that_came_is_there_after_a_restart() {
     assert_eq!(rows(&client, keyless).await, of_keyless);
 }
 
-/// Rows that are recent, in the row engine, in files with and without block metadata, and rewritten: all by the names of now.
+/// Rows that are recent, in the row engine, in files with and without block metadata, and rewritten: all by the names
+/// of now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_column_keeps_its_values_by_another_name() {
     let server = Server::start().await;
@@ -140,7 +142,8 @@ async fn a_column_keeps_its_values_by_another_name() {
     assert_eq!(failure(client.batch_execute("SELECT nextval('t_k_seq')").await).0, "42P01");
 }
 
-/// Rows that were written before have what a column was added with, wherever they lie, and whatever its default is by now.
+/// Rows that were written before have what a column was added with, wherever they lie, and whatever its default is by
+/// now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_column_that_comes_with_a_value_has_it_in_older_rows() {
     let server = Server::start().await;

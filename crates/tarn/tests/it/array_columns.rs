@@ -1,4 +1,5 @@
-//! Columns of arrays: they go in and come out in every form, by statements and COPY, and stay what they are through restarts, deliveries, compactions and evictions.
+//! Columns of arrays: they go in and come out in every form, by statements and COPY, and stay what they are through
+//! restarts, deliveries, compactions and evictions.
 
 use bytes::Bytes;
 use chrono::{DateTime, NaiveDate, Utc};

@@ -1,5 +1,5 @@
-//! Files of an archive that are not as they should be: columns that no table can have, damage, files that change or go while they are
-//! a table. The same answer whatever is asked, or an error that names the file.
+//! Files of an archive that are not as they should be: columns that no table can have, damage, files that change or go
+//! while they are a table. The same answer whatever is asked, or an error that names the file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `tarn sql` without a terminal: options, scripts, exit codes, and where in a file an error is. With one: `tests/clients/console.py`.
+//! `tarn sql` without a terminal: options, scripts, exit codes, and where in a file an error is. With one:
+//! `tests/clients/console.py`.
 
 use std::io::Write;
 use std::path::Path;

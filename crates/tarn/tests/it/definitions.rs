@@ -1,4 +1,5 @@
-//! What a table's definition says of its columns, over the wire: COPY, parameters, sessions beside each other, restarts.
+//! What a table's definition says of its columns, over the wire: COPY, parameters, sessions beside each other,
+//! restarts.
 
 use bytes::Bytes;
 use futures::SinkExt;

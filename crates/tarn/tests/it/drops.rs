@@ -1,4 +1,5 @@
-//! A DROP takes nothing from who reads, a name never stops a delivery, and a table that cannot be delivered leaves room for the others.
+//! A DROP takes nothing from who reads, a name never stops a delivery, and a table that cannot be delivered leaves room
+//! for the others.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -112,7 +112,8 @@ async fn a_folder_has_one_server() {
     assert!(error.message().contains("in use by another"), "{error}");
 }
 
-/// Where PostgreSQL 15 puts psql's caret in the same statements, unless it is said otherwise; nowhere, where a name stands twice.
+/// Where PostgreSQL 15 puts psql's caret in the same statements, unless it is said otherwise; nowhere, where a name
+/// stands twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_say_where_in_the_text_they_are() {
     let server = Server::start().await;

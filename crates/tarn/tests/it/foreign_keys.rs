@@ -1,4 +1,5 @@
-//! Foreign keys among many: no row is without its parent, whoever inserts, deletes, restarts or evicts; and what goes along goes whole.
+//! Foreign keys among many: no row is without its parent, whoever inserts, deletes, restarts or evicts; and what goes
+//! along goes whole.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -70,7 +70,8 @@ async fn what_functions_allocate_is_bounded() {
     assert_eq!(cell(&client, large).await, "8020000");
 }
 
-/// Windows whose rows or values took gigabytes. `t` has 200,000 rows of 500 bytes, `u` one text of a megabyte beside 3,000 short ones.
+/// Windows whose rows or values took gigabytes. `t` has 200,000 rows of 500 bytes, `u` one text of a megabyte beside
+/// 3,000 short ones.
 const LARGE_WINDOWS: [&str; 9] = [
     "SELECT count(x) FROM (SELECT last_value(v) OVER () AS x FROM t) AS s",
     "SELECT count(x), max(v) FROM (SELECT sum(k) OVER (ORDER BY k % 2) AS x, v FROM t) AS s",
@@ -109,8 +110,8 @@ async fn what_windows_hold_is_bounded() {
     }
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown < 1 << 30, "{} MB more than before", grown >> 20);
-    // Rows that are out of a window are in it no more, and what fits is right: a batch of these and their values is 17 MB, and a window
-    // has a share beside others that might spill.
+    // Rows that are out of a window are in it no more, and what fits is right: a batch of these and their values is 17
+    // MB, and a window has a share beside others that might spill.
     let streamed = "SELECT count(*), max(n), min(x) FROM (SELECT row_number() OVER (ORDER BY k) AS n, lag(v) OVER (ORDER BY k) AS x FROM t) AS s";
     assert_eq!(rows(&client, streamed).await, [["200000", "200000", &format!("{}1", "x".repeat(500))]]);
     let grouped = "SELECT count(*), max(m) FROM (SELECT max(v) FILTER (WHERE v < 'z') OVER (PARTITION BY k % 10) AS m FROM u WHERE k > 1) AS s";
@@ -180,7 +181,8 @@ async fn a_join_that_nobody_waits_for_stops() {
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x < y",
         "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x + y < 0",
     ] {
-        // A server of its own: what is held is held by this statement. A cancel that comes before its statement is forgotten.
+        // A server of its own: what is held is held by this statement. A cancel that comes before its statement is
+        // forgotten.
         let server = Server::start().await;
         let client = server.client().await;
         let held = || server.running.sql.query().memory_used_bytes();

@@ -1,4 +1,5 @@
-//! Indexes among many: what an index finds is what a scan finds, whoever writes; and where nothing of an index changes nothing of it is read.
+//! Indexes among many: what an index finds is what a scan finds, whoever writes; and where nothing of an index changes
+//! nothing of it is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! What becomes of a key that is there: by prepared statements, by many at once, by COPY, and where the row lies in the lake alone.
-//! Single statements and their answers are in `slt/insert.slt`.
+//! What becomes of a key that is there: by prepared statements, by many at once, by COPY, and where the row lies in the
+//! lake alone. Single statements and their answers are in `slt/insert.slt`.
 
 use bytes::Bytes;
 use futures::SinkExt;

@@ -1,4 +1,5 @@
-//! A server and its metastore: a copy of it serves as well, another one is refused, and what it says of files is kept near.
+//! A server and its metastore: a copy of it serves as well, another one is refused, and what it says of files is kept
+//! near.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! Law 3 from the outside: any table, any interleaving of writes, columns that come, transactions, deliveries, compactions, evictions and restarts; every way to
-//! read it gives what a map in memory has, on every access path, inside a transaction and outside of one.
+//! Law 3 from the outside: any table, any interleaving of writes, columns that come, transactions, deliveries,
+//! compactions, evictions and restarts; every way to read it gives what a map in memory has, on every access path,
+//! inside a transaction and outside of one.
 //!
-//! Values come from small sorted pools (literal, text as printed), so that keys meet again and order is the order of indexes.
+//! Values come from small sorted pools (literal, text as printed), so that keys meet again and order is the order of
+//! indexes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

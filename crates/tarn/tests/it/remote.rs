@@ -1,6 +1,7 @@
 //! A server whose metastore is behind a network: it moves there with its data, and outlives its absence.
 //!
-//! `TARN_TEST_POSTGRES` and `TARN_TEST_CQL` name servers (`scripts/services`); of one that is not set nothing is tested.
+//! `TARN_TEST_POSTGRES` and `TARN_TEST_CQL` name servers (`scripts/services`); of one that is not set nothing is
+//! tested.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A request that is made again by its key has its first outcome, and writes nothing: over the wire, whatever happens in between.
+//! A request that is made again by its key has its first outcome, and writes nothing: over the wire, whatever happens
+//! in between.
 
 use std::time::Duration;
 

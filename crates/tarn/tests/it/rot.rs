@@ -1,4 +1,5 @@
-//! Bit rot in the lake, as clients see it: the right rows, or an error that names the file; never another row, nor a row less.
+//! Bit rot in the lake, as clients see it: the right rows, or an error that names the file; never another row, nor a
+//! row less.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

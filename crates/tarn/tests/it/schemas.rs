@@ -1,4 +1,5 @@
-//! Schemas: what clients are told of them, who may make what where, what prepared statements and settings mean, and what survives.
+//! Schemas: what clients are told of them, who may make what where, what prepared statements and settings mean, and
+//! what survives.
 
 use futures::{SinkExt, TryStreamExt};
 use serde_json::json;

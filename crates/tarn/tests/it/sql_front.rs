@@ -211,7 +211,8 @@ fn nested_calls_are_planned() {
         assert_eq!(cell(&client, &format!("SELECT {} FROM t", nested("abs(", "a", 60))).await, "5");
         let replaced = format!("{}'a'{}", "replace(".repeat(20), ", 'b', 'c')".repeat(20));
         assert_eq!(cell(&client, &format!("SELECT {replaced} FROM t")).await, "a");
-        // Each call by another name than the function's own doubled the work: 20 took nine seconds, 40 all memory there is.
+        // Each call by another name than the function's own doubled the work: 20 took nine seconds, 40 all memory there
+        // is.
         let rows = format!("SELECT count(x) FROM (SELECT {}) AS s (x)", nested("row(", "1", 60));
         assert_eq!(cell(&client, &rows).await, "1");
         let reversed = format!("SELECT cardinality({})", nested("list_reverse(", "[1, 2]", 60));

@@ -1,5 +1,5 @@
-//! Are `DateStyle` and its kin obeyed wherever a client's text becomes a value and a value a text, and is `infinity` so on every path? Expected values are
-//! those of PostgreSQL 15.
+//! Are `DateStyle` and its kin obeyed wherever a client's text becomes a value and a value a text, and is `infinity` so
+//! on every path? Expected values are those of PostgreSQL 15.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,5 @@
-//! Temporary tables: what is in them is nobody else's, is written by COPY and by prepared statements, and nothing of it is left.
+//! Temporary tables: what is in them is nobody else's, is written by COPY and by prepared statements, and nothing of it
+//! is left.
 
 use bytes::Bytes;
 use futures::{SinkExt, TryStreamExt};

@@ -1,5 +1,5 @@
-//! A metastore that was cut short, emptied, exchanged, or is an older copy: the start is refused, and costs nothing. With the right one
-//! put back every acknowledged row is there. The same of a log and of rows.
+//! A metastore that was cut short, emptied, exchanged, or is an older copy: the start is refused, and costs nothing.
+//! With the right one put back every acknowledged row is there. The same of a log and of rows.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! BEGIN … COMMIT: statements see what the transaction wrote, nobody else does; COMMIT writes all tables or none; ROLLBACK keeps nothing.
+//! BEGIN … COMMIT: statements see what the transaction wrote, nobody else does; COMMIT writes all tables or none;
+//! ROLLBACK keeps nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -199,7 +199,8 @@ async fn values_that_the_wire_has_no_room_for_are_errors() {
     assert_eq!(rows(&client, "SELECT 1").await, [["1"]]);
 }
 
-/// What PostgreSQL 16 answers to the same, but for the numbers that have no room in the decimals of drivers: those panicked a library.
+/// What PostgreSQL 16 answers to the same, but for the numbers that have no room in the decimals of drivers: those
+/// panicked a library.
 const NESTED: [(&str, &str); 14] = [
     ("ARRAY[1, NULL, 3]", "{1,NULL,3}"),
     ("ARRAY['a b', '', 'null', 'x\"y']", r#"{"a b","","null","x\"y"}"#),

@@ -1,4 +1,5 @@
-//! UNIQUE among many: of several who insert one value at once, one wins; entries stay those of their rows, whoever writes, restarts or rolls back.
+//! UNIQUE among many: of several who insert one value at once, one wins; entries stay those of their rows, whoever
+//! writes, restarts or rolls back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

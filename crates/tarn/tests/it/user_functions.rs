@@ -1,4 +1,5 @@
-//! Functions that users write in SQL: what survives, whose they are, with whose rights they read, and what plans that were made know of them.
+//! Functions that users write in SQL: what survives, whose they are, with whose rights they read, and what plans that
+//! were made know of them.
 
 use crate::harness::{Server, cell, failure, rows};
 

@@ -1,4 +1,5 @@
-//! Views and comments: whose rights they have, what survives, what prepared statements notice, and how large they may become.
+//! Views and comments: whose rights they have, what survives, what prepared statements notice, and how large they may
+//! become.
 
 use tokio_postgres::Client;
 

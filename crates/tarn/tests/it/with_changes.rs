@@ -1,5 +1,5 @@
-//! What does a WITH that changes rows promise beside others: by many at once, by prepared statements, in messages of several statements, by whose
-//! right? Single statements and their answers are in `slt/with_changes.slt`.
+//! What does a WITH that changes rows promise beside others: by many at once, by prepared statements, in messages of
+//! several statements, by whose right? Single statements and their answers are in `slt/with_changes.slt`.
 
 use futures::future::join_all;
 

@@ -1,7 +1,9 @@
-//! Does a client that repeats each write after a death, by the same key, have each of them once, with the answer of the first time?
+//! Does a client that repeats each write after a death, by the same key, have each of them once, with the answer of the
+//! first time?
 //!
-//! Writers whose every write adds to a sum or to a table without a key, so that a write that happened twice is seen, and one that was lost, too. Nobody settles
-//! what was in doubt by looking: it is asked again, with its key. Now and then one that was answered is asked again as well.
+//! Writers whose every write adds to a sum or to a table without a key, so that a write that happened twice is seen,
+//! and one that was lost, too. Nobody settles what was in doubt by looking: it is asked again, with its key. Now and
+//! then one that was answered is asked again as well.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A server that speaks S3 over a folder: signed, with ETags and conditions, listed a page at a time; and what goes wrong with such servers.
+//! A server that speaks S3 over a folder: signed, with ETags and conditions, listed a page at a time; and what goes
+//! wrong with such servers.
 
 #![allow(dead_code)] // not all of it by every test binary
 

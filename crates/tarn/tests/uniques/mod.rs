@@ -1,7 +1,8 @@
 //! Are the entries of a unique constraint, and of an index, those of the rows, whenever the server dies?
 //!
-//! Writers of different rows take values from each other. After each death every value is looked for: it is refused if, and only if, a row
-//! has it, and it leads to that row. Of the index, whose values may repeat, every row has one entry, and there is no other.
+//! Writers of different rows take values from each other. After each death every value is looked for: it is refused if,
+//! and only if, a row has it, and it leads to that row. Of the index, whose values may repeat, every row has one entry,
+//! and there is no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

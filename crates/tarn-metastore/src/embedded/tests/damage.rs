@@ -148,7 +148,8 @@ fn space_that_a_log_took_ahead_is_not_torn() {
     let runtime = runtime();
     runtime.block_on(metastore.create_table(contract::sample_schema("t"))).unwrap();
     let crashed = copy(dir.path());
-    // As a crash leaves it that comes before the space of the log before is given back, and before the checkpoint is whole.
+    // As a crash leaves it that comes before the space of the log before is given back, and before the checkpoint is
+    // whole.
     let first = fs::read(last_log(dir.path())).unwrap();
     runtime.block_on(metastore.maintain(1)).unwrap();
     runtime.block_on(metastore.create_table(contract::sample_schema("u"))).unwrap();

@@ -237,8 +237,8 @@ fn run(ops: Vec<Op>, limits: Limits) {
         while ours.maintain(1 << 30).await.unwrap().more {}
         assert_same(&ours, &model, table).await;
         assert_no_rubbish(dir.path(), &ours);
-        // Nothing is kept of what is gone, but where more of a pack is alive than gone: at most one block for each that is
-        // alive, and only the one that is gone may have a filter.
+        // Nothing is kept of what is gone, but where more of a pack is alive than gone: at most one block for each that
+        // is alive, and only the one that is gone may have a filter.
         let (ours, model) = (ours.stats().await.unwrap(), model.stats().await.unwrap());
         let gone_bytes = model.blocks * LONGEST_FILTER_BYTES;
         assert!(

@@ -1,4 +1,5 @@
-//! Which casts are to rows, which calls ask for a field of one, and which for a text? They become what `convert` and `populate` make of them.
+//! Which casts are to rows, which calls ask for a field of one, and which for a text? They become what `convert` and
+//! `populate` make of them.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;

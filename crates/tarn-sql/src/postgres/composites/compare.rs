@@ -1,7 +1,9 @@
-//! Which row is less, and which is NULL? Rows of one type are compared field by field, and NULL is equal to NULL and greater than everything, as in an index. DataFusion
-//! compares structs with NULL as the least. A row is NULL if all its fields are, and is not NULL if none is.
+//! Which row is less, and which is NULL? Rows of one type are compared field by field, and NULL is equal to NULL and
+//! greater than everything, as in an index. DataFusion compares structs with NULL as the least. A row is NULL if all
+//! its fields are, and is not NULL if none is.
 //!
-//! Rows that are both written out, `ROW(a, b) < ROW(1, 2)`, are compared as SQL says, which is another thing (`tarn_query`'s `row_values`).
+//! Rows that are both written out, `ROW(a, b) < ROW(1, 2)`, are compared as SQL says, which is another thing
+//! (`tarn_query`'s `row_values`).
 
 use arrow::datatypes::{DataType, Field, Fields};
 use datafusion::common::config::ConfigOptions;
@@ -41,7 +43,8 @@ impl AnalyzerRule for ComparedRows {
 pub(super) struct RowOperators;
 
 impl ExprPlanner for RowOperators {
-    /// `v.a` is a column `a` of a table `v`, wherever a column is called `v`: a field of that is `(v).a`, which is another expression.
+    /// `v.a` is a column `a` of a table `v`, wherever a column is called `v`: a field of that is `(v).a`, which is
+    /// another expression.
     fn plan_compound_identifier(
         &self,
         field: &Field,

@@ -1,8 +1,9 @@
-//! What becomes a row? `ROW(1, 'x')::pair`, `'(1,x)'::pair`, a text that is read when the statement runs, and a row of no named type: field by field, each cast to the type of its
-//! field. So what a cast of a field means is what any cast means.
+//! What becomes a row? `ROW(1, 'x')::pair`, `'(1,x)'::pair`, a text that is read when the statement runs, and a row of
+//! no named type: field by field, each cast to the type of its field. So what a cast of a field means is what any cast
+//! means.
 //!
-//! Many texts and rows are written several times in what a cast becomes, once a field; the optimizer computes them once. What gives another value each
-//! time is refused.
+//! Many texts and rows are written several times in what a cast becomes, once a field; the optimizer computes them
+//! once. What gives another value each time is refused.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -51,7 +52,8 @@ pub(super) fn null_of(of: &DataType) -> Result<Expr> {
 #[derive(Clone, Copy)]
 pub(super) struct Converting<'a> {
     pub(super) schema: &'a DFSchema,
-    /// Whether values are read out of a text, as when a row is stored: a text that is too long is an error there, and is cut where somebody casts it.
+    /// Whether values are read out of a text, as when a row is stored: a text that is too long is an error there, and
+    /// is cut where somebody casts it.
     pub(super) is_input: bool,
 }
 

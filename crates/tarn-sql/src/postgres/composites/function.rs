@@ -1,5 +1,5 @@
-//! What is done with rows? Functions that plans call: values become a row, a row gives a field, a text the texts of its fields; and one that statements call for
-//! `(v).a`, whose name is the field's.
+//! What is done with rows? Functions that plans call: values become a row, a row gives a field, a text the texts of its
+//! fields; and one that statements call for `(v).a`, whose name is the field's.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! What is a value of a row type, `ROW(1, 'x')::pair`, to a statement? A struct of the planner's that says of which type it is (`row_type`), and has the fields
-//! that columns of a table would be (`row_fields`). `(v).a` is a function of it (`postgres/row_access`).
+//! What is a value of a row type, `ROW(1, 'x')::pair`, to a statement? A struct of the planner's that says of which
+//! type it is (`row_type`), and has the fields that columns of a table would be (`row_fields`). `(v).a` is a function
+//! of it (`postgres/row_access`).
 //!
 //! - `text`: what a text says that is a row, `(1,"a b",)`
 //! - `function`: functions of rows, which plans call

@@ -1,5 +1,7 @@
-//! Which row is a JSON object? `json_populate_record(base, doc)` has the members of `doc` that are called as its fields, and of `base` what `doc` does not name. Each member becomes
-//! a value of the type of its field, as PostgreSQL's input of that type reads its text: so a call becomes casts of what functions here take out of the document.
+//! Which row is a JSON object? `json_populate_record(base, doc)` has the members of `doc` that are called as its
+//! fields, and of `base` what `doc` does not name. Each member becomes a value of the type of its field, as
+//! PostgreSQL's input of that type reads its text: so a call becomes casts of what functions here take out of the
+//! document.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -185,7 +187,8 @@ impl Converting<'_> {
         members.collect()
     }
 
-    /// A piece of JSON, a text, as a value of the type of this field. `path` says where it is from; a row has of `base` what it does not name.
+    /// A piece of JSON, a text, as a value of the type of this field. `path` says where it is from; a row has of `base`
+    /// what it does not name.
     fn read_from(self, json: Expr, to: &Field, path: &str, base: Option<&Expr>) -> Result<Expr> {
         let stored = data_type_of(to).ok().filter(|of| matches!(of, Stored::Json | Stored::Jsonb));
         match (to.data_type(), stored) {
@@ -384,7 +387,8 @@ impl Lists {
         Lists { levels: (0..depth).map(|_| Level::default()).collect(), items: StringBuilder::new() }
     }
 
-    /// Errors: `22P02` for what is no array, or has arrays of several lengths in it; `0A000` for one of other dimensions.
+    /// Errors: `22P02` for what is no array, or has arrays of several lengths in it; `0A000` for one of other
+    /// dimensions.
     fn append(&mut self, json: Json<'_>, is_json: bool, path: &str) -> Result<(), SqlError> {
         if json.kind() == Kind::String {
             return self.append_text(&json.string()?);

@@ -1,4 +1,5 @@
-//! What is `'ok'::mood`? The label, or 22P02. And `enum_first`, `enum_last` and `enum_range` of a value, which stands for its type? Constants of that.
+//! What is `'ok'::mood`? The label, or 22P02. And `enum_first`, `enum_last` and `enum_range` of a value, which stands
+//! for its type? Constants of that.
 
 use std::sync::Arc;
 

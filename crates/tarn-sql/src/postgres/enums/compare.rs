@@ -1,6 +1,6 @@
-//! Which label is less, and of what are labels no texts? They are compared by their places in the declaration: in comparisons, ORDER BY, windows,
-//! `min`, `max`, `greatest` and `least`. Equality is that of the texts, and stays. Beside another type, or where a text is wanted, PostgreSQL
-//! knows no operator or function (42883).
+//! Which label is less, and of what are labels no texts? They are compared by their places in the declaration: in
+//! comparisons, ORDER BY, windows, `min`, `max`, `greatest` and `least`. Equality is that of the texts, and stays.
+//! Beside another type, or where a text is wanted, PostgreSQL knows no operator or function (42883).
 //!
 //! `m < 'ok'` becomes `m IN ('sad')`: so blocks of files are left out by it, too.
 
@@ -284,7 +284,8 @@ impl ComparedEnums {
         }))
     }
 
-    /// The type of two sides that are compared, if one is of an enumerated one: what is written out on the other is a label then.
+    /// The type of two sides that are compared, if one is of an enumerated one: what is written out on the other is a
+    /// label then.
     ///
     /// Errors: `42883` for another type; `22P02`.
     fn comparable(&self, left: &mut Expr, right: &mut Expr, schema: &DFSchema, op: &str) -> Result<Option<Enumerated>> {

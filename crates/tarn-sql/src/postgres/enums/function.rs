@@ -1,7 +1,8 @@
-//! What is done with labels? Four functions, which plans call and nobody else: a text becomes a label, what is one already is said to be, a label
-//! becomes its place in the order, and a place its label.
+//! What is done with labels? Four functions, which plans call and nobody else: a text becomes a label, what is one
+//! already is said to be, a label becomes its place in the order, and a place its label.
 //!
-//! What they know of the type are constants among their arguments: so a plan that was made with other labels is another plan.
+//! What they know of the type are constants among their arguments: so a plan that was made with other labels is another
+//! plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Of which type is `coalesce(m, 'ok')`? Of that of `m`, if that is an enumerated one: a text that is written out beside it is one of its labels, or
-//! refused. DataFusion forgets the type of what CASE and its kin give, and of the
+//! Of which type is `coalesce(m, 'ok')`? Of that of `m`, if that is an enumerated one: a text that is written out
+//! beside it is one of its labels, or refused. DataFusion forgets the type of what CASE and its kin give, and of the
 //! items of an array, and a UNION has that of all sides alone.
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! What is an enumerated type, `CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')`, to a statement?
 //!
-//! A label is a text to the planner, with the type beside it in the field's metadata (`tarn_types::Enumerated`), as a `uuid` is. Equal labels are
-//! equal texts: so what is compared for equality, grouped and joined stays as it is, and blocks of files are left out by it. The order is that of
-//! the declaration: wherever values are ordered, their places in it are.
+//! A label is a text to the planner, with the type beside it in the field's metadata (`tarn_types::Enumerated`), as a
+//! `uuid` is. Equal labels are equal texts: so what is compared for equality, grouped and joined stays as it is, and
+//! blocks of files are left out by it. The order is that of the declaration: wherever values are ordered, their places
+//! in it are.
 //!
 //! - `named`: which type is meant by a name
 //! - `function`: functions of labels and their places, which plans call
@@ -108,7 +109,8 @@ fn above(node: LogicalPlan, made: &[(usize, &dyn Fn(Expr) -> Expr)]) -> Result<L
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(node))?))
 }
 
-/// Changes the nodes of a plan from below, those of subqueries, too; what is above a node that is changed has other columns.
+/// Changes the nodes of a plan from below, those of subqueries, too; what is above a node that is changed has other
+/// columns.
 fn each_node(
     plan: LogicalPlan,
     change: impl Fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,

@@ -1,4 +1,5 @@
-//! Which type is `mood`, where a statement names one? The one that somebody made and called so, as it is when the statement is planned.
+//! Which type is `mood`, where a statement names one? The one that somebody made and called so, as it is when the
+//! statement is planned.
 
 use std::sync::Arc;
 

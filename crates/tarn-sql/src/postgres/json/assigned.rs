@@ -1,6 +1,7 @@
-//! What does `UPDATE t SET doc['a'][0] = '1'` make of `doc`? The same with another value at that place, where there may have been none: members and items on the
-//! way are made, and items before one that is behind the end are `null`. The parser writes it as a call of the document, the value and the steps;
-//! of an array, `array_assigned.rs` says what it means.
+//! What does `UPDATE t SET doc['a'][0] = '1'` make of `doc`? The same with another value at that place, where there may
+//! have been none: members and items on the way are made, and items before one that is behind the end are `null`. The
+//! parser writes it as a call of the document, the value and the steps; of an array, `array_assigned.rs` says what it
+//! means.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! How is JSON made of values? `to_json`, `row_to_json`, `json_build_object`, `json_build_array` and `json_object`, with the blanks that
-//! PostgreSQL writes; the same as `jsonb`; and of what an aggregate collected, `json_agg` and `json_object_agg` (`written`).
+//! How is JSON made of values? `to_json`, `row_to_json`, `json_build_object`, `json_build_array` and `json_object`,
+//! with the blanks that PostgreSQL writes; the same as `jsonb`; and of what an aggregate collected, `json_agg` and
+//! `json_object_agg` (`written`).
 
 use std::sync::Arc;
 

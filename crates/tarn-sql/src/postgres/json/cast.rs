@@ -1,5 +1,5 @@
-//! Which number, or truth, is a `jsonb`? `'1.5'::jsonb::int` is 2, `'"a"'::jsonb::int` an error (22023). A `json` is neither, and a type that
-//! has no cast from them is refused (42846).
+//! Which number, or truth, is a `jsonb`? `'1.5'::jsonb::int` is 2, `'"a"'::jsonb::int` an error (22023). A `json` is
+//! neither, and a type that has no cast from them is refused (42846).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What does a `jsonb` become? `||`, `-`, `#-`, which are functions, too (`jsonb_concat`, …), `jsonb_set`, `jsonb_insert`.
+//! What does a `jsonb` become? `||`, `-`, `#-`, which are functions, too (`jsonb_concat`, …), `jsonb_set`,
+//! `jsonb_insert`.
 //!
 //! What is changed is written in any order and made normal behind: names are sorted there, and of two the last stays.
 

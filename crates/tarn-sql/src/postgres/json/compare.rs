@@ -1,5 +1,6 @@
-//! When are two `jsonb` equal, and which is less? PostgreSQL compares what they mean; DataFusion would compare the texts, of which `1` and `1.0`
-//! differ. So they are compared by their keys (`key`): in comparisons, in the order of rows, in groups, DISTINCT and joins.
+//! When are two `jsonb` equal, and which is less? PostgreSQL compares what they mean; DataFusion would compare the
+//! texts, of which `1` and `1.0` differ. So they are compared by their keys (`key`): in comparisons, in the order of
+//! rows, in groups, DISTINCT and joins.
 //!
 //! What is grouped is the key, and what is shown of a group its first value.
 //!

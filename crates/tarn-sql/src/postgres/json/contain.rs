@@ -1,4 +1,5 @@
-//! Is this in that? `@>`, `<@`, `?`, `?|` and `?&` of `jsonb`, which are functions, too: `jsonb_contains`, `jsonb_exists`, …
+//! Is this in that? `@>`, `<@`, `?`, `?|` and `?&` of `jsonb`, which are functions, too: `jsonb_contains`,
+//! `jsonb_exists`, …
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -12,7 +12,8 @@ use super::get::check_escapes;
 use super::walk::{Json, Kind};
 use crate::error::{SqlError, state};
 
-/// Of what `jsonb_pretty` gives, in bytes for each byte that it is given: the deeper a value, the more blanks are before it.
+/// Of what `jsonb_pretty` gives, in bytes for each byte that it is given: the deeper a value, the more blanks are
+/// before it.
 const MOST_PRETTY: usize = 64;
 
 /// The functions.

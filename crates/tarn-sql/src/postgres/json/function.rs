@@ -1,5 +1,6 @@
-//! How does a function of JSON look to the planner? It has a name, what it takes, what it gives, and a function that computes one row; here is
-//! what all of them have in common: types are checked, NULL gives NULL, and columns become values and back.
+//! How does a function of JSON look to the planner? It has a name, what it takes, what it gives, and a function that
+//! computes one row; here is what all of them have in common: types are checked, NULL gives NULL, and columns become
+//! values and back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -208,7 +209,8 @@ impl ScalarUDFImpl for Function {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        // When a statement is planned, a CASE of JSON is a text yet: `Checked` looks at all of them when they are marked.
+        // When a statement is planned, a CASE of JSON is a text yet: `Checked` looks at all of them when they are
+        // marked.
         let may_be = |(idx, field): (usize, &FieldRef)| {
             let takes = self.takes_at(idx);
             let is_json = matches!(takes, Takes::Json | Takes::Jsonb);

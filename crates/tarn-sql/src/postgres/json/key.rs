@@ -1,7 +1,8 @@
 //! By what are `jsonb` compared? By bytes that are equal where the values are, and in their order.
 //!
-//! PostgreSQL's order is Object > Array > Boolean > Number > String > Null; of two objects, or arrays, the one with more members is
-//! greater; then member by member, name before value. At the top alone, an empty array is less than everything.
+//! PostgreSQL's order is Object > Array > Boolean > Number > String > Null; of two objects, or arrays, the one with
+//! more members is greater; then member by member, name before value. At the top alone, an empty array is less than
+//! everything.
 //!
 //! ```text
 //! top       0 empty array | 1 scalar | 2 array | 3 object, then the value
@@ -9,7 +10,8 @@
 //! number    1 zero | 2 weight (4 bytes), digits, 0 | 0 the same of its opposite, all bits turned
 //! ```
 //!
-//! Texts are in the order of their bytes, as all texts here. A number's digits have no zeros at their ends: `1.0` is `1`.
+//! Texts are in the order of their bytes, as all texts here. A number's digits have no zeros at their ends: `1.0` is
+//! `1`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Of which type is `coalesce(doc, '{}')`? A `jsonb`, if `doc` is one: the text beside it is read as one. DataFusion knows the text of it
-//! alone, and what stands beside that says that it is JSON, or a `uuid`, is lost in CASE, COALESCE, NULLIF and subqueries, and in rows of a list.
+//! Of which type is `coalesce(doc, '{}')`? A `jsonb`, if `doc` is one: the text beside it is read as one. DataFusion
+//! knows the text of it alone, and what stands beside that says that it is JSON, or a `uuid`, is lost in CASE,
+//! COALESCE, NULLIF and subqueries, and in rows of a list.
 //!
 //! So there are functions that give what they take, as JSON or as `uuid`, and stand around these.
 
@@ -118,7 +119,8 @@ fn is_kept(of: &Stored) -> bool {
     matches!(of, Stored::Json | Stored::Jsonb | Stored::Uuid)
 }
 
-/// That of a CASE, of a function that gives one of its arguments, or of a subquery, which is known until it is computed.
+/// That of a CASE, of a function that gives one of its arguments, or of a subquery, which is known until it is
+/// computed.
 fn kept_of_several(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
     if let Expr::ScalarSubquery(query) = expr {
         let of = data_type_of(query.subquery.schema().fields().first()?).ok()?;
@@ -146,7 +148,8 @@ pub(in crate::postgres) fn values_of(expr: &Expr) -> Option<Vec<&Expr>> {
     }
 }
 
-/// Around an expression that DataFusion takes for a text. Texts that are written out in it are read as what they stand beside.
+/// Around an expression that DataFusion takes for a text. Texts that are written out in it are read as what they stand
+/// beside.
 pub(super) fn marked(expr: Expr, to: Stored) -> Expr {
     let read = |value: &mut Expr| {
         if is_untyped(value) {

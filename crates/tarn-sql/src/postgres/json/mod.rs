@@ -1,17 +1,19 @@
 //! What can be done with JSON?
 //!
-//! A `json` is kept as it came, a `jsonb` in its normal form (`tarn_types::json`): both are texts to the planner, with the name of the type
-//! beside them. So is what is taken out of one, which is a piece of its text.
+//! A `json` is kept as it came, a `jsonb` in its normal form (`tarn_types::json`): both are texts to the planner, with
+//! the name of the type beside them. So is what is taken out of one, which is a piece of its text.
 //!
 //! - `walk`: what is in a text that is JSON
 //! - `key`: the bytes by which `jsonb` are compared; `compare` puts them into plans
-//! - `function`: functions of JSON and other values, of which are `get`, `contain`, `change`, `describe`, `list` and `cast`
+//! - `function`: functions of JSON and other values, of which are `get`, `contain`, `change`, `describe`, `list` and
+//!   `cast`
 //! - `operators`: which function stands for `->`, `@>`, `||`, …
 //! - `assigned`: what an assignment to a part makes
 //! - `path`: what a `jsonpath` finds
 //! - `build`: JSON of other values
 //! - `marked`: what `coalesce` and CASE give of JSON
-//! - `written`: calls that are read as others: aggregates and sets; `set_lax`, `record_sets` and `to_record`: some of them; `populate`: one that a session knows the columns of
+//! - `written`: calls that are read as others: aggregates and sets; `set_lax`, `record_sets` and `to_record`: some of
+//!   them; `populate`: one that a session knows the columns of
 
 mod assigned;
 mod build;

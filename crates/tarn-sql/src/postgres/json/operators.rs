@@ -1,5 +1,5 @@
-//! Which function is `doc -> 'a'`? DataFusion has the operators of JSON in its grammar and none of their meanings. They are functions of
-//! ours as soon as they are planned, when the types of both sides are known.
+//! Which function is `doc -> 'a'`? DataFusion has the operators of JSON in its grammar and none of their meanings. They
+//! are functions of ours as soon as they are planned, when the types of both sides are known.
 //!
 //! Where no side is JSON, and both are what another operator takes, nothing changes.
 

@@ -1,5 +1,7 @@
-//! What are the columns of `json_populate_recordset(NULL::t, doc)`? Those of a row of `t`, so it is `json_to_recordset(doc) AS t(a int, b text)`. Which they are
-//! is known to a session alone: a statement is changed so when it is prepared. Of a row that is given, `row(1, 'x')::t`, it is a query of the fields of what the function gives.
+//! What are the columns of `json_populate_recordset(NULL::t, doc)`? Those of a row of `t`, so it is
+//! `json_to_recordset(doc) AS t(a int, b text)`. Which they are is known to a session alone: a statement is changed so
+//! when it is prepared. Of a row that is given, `row(1, 'x')::t`, it is a query of the fields of what the function
+//! gives.
 
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, SelectItem, Statement, TableAlias,

@@ -1,4 +1,5 @@
-//! What is `json_populate_recordset(base, doc)` in a select list? `json_populate_record` of each object of the array, which `unnest` makes rows of.
+//! What is `json_populate_recordset(base, doc)` in a select list? `json_populate_record` of each object of the array,
+//! which `unnest` makes rows of.
 
 use tarn_query::sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName};
 

@@ -1,5 +1,6 @@
-//! What does `jsonb_set_lax(target, path, value, creates, treatment)` do? What `jsonb_set` does, and where the value is NULL, what the treatment says:
-//! sets a `null` of JSON, deletes, leaves the target as it is, or fails. It is written out so.
+//! What does `jsonb_set_lax(target, path, value, creates, treatment)` do? What `jsonb_set` does, and where the value is
+//! NULL, what the treatment says: sets a `null` of JSON, deletes, leaves the target as it is, or fails. It is written
+//! out so.
 
 use tarn_query::sqlparser::ast::helpers::attached_token::AttachedToken;
 use tarn_query::sqlparser::ast::{
@@ -15,8 +16,8 @@ const TREATMENTS: [&str; 4] = ["use_json_null", "delete_key", "return_target", "
 
 /// Writes out a call.
 ///
-/// Errors: `22023` for a treatment that is none; `22004` for a NULL that is written out and must not be there; `0A000` for a treatment that
-/// is computed, and for one that would have to fail row by row.
+/// Errors: `22023` for a treatment that is none; `22004` for a NULL that is written out and must not be there; `0A000`
+/// for a treatment that is computed, and for one that would have to fail row by row.
 pub(super) fn write_out(expr: &mut Expr) -> Result<()> {
     let Expr::Function(Function { args: FunctionArguments::List(list), .. }) = expr else { return Ok(()) };
     let mut treatment = None;

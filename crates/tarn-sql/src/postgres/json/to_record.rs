@@ -1,5 +1,5 @@
-//! What are the columns of a document? `FROM jsonb_to_record(doc) AS x(a int, b text)` has those that its alias names, of these types; `jsonb_to_recordset` has
-//! a row for each object of an array. Each column is what `->>` gives, cast:
+//! What are the columns of a document? `FROM jsonb_to_record(doc) AS x(a int, b text)` has those that its alias names,
+//! of these types; `jsonb_to_recordset` has a row for each object of an array. Each column is what `->>` gives, cast:
 //!
 //! ```sql
 //! FROM LATERAL (SELECT (e ->> 'a')::int AS a, e ->> 'b' AS b) AS x, where e is unnest of the objects
@@ -21,8 +21,8 @@ use crate::postgres::fitted::{Longer, fitted};
 use crate::postgres::in_from::query_of;
 use crate::postgres::kept_as_text::{JSON, JSONB};
 
-/// A piece of JSON as a value of the type of the second argument, which is NULL; the third says where it is from, the fourth of how many
-/// dimensions its type is written.
+/// A piece of JSON as a value of the type of the second argument, which is NULL; the third says where it is from, the
+/// fourth of how many dimensions its type is written.
 pub(in crate::postgres) const JSON_AS: &str = "tarn_json_as";
 
 /// A call in FROM becomes a query of the columns that its alias names.

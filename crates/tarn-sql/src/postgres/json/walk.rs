@@ -1,4 +1,5 @@
-//! What is in a JSON text? It was checked before: a walk over it finds where values end, and makes nothing of what it passes.
+//! What is in a JSON text? It was checked before: a walk over it finds where values end, and makes nothing of what it
+//! passes.
 //!
 //! A text that is no JSON after all gives pieces that mean nothing, and no panic.
 

@@ -1,9 +1,11 @@
 //! Which calls of JSON are read as others? Statements are changed as they are written, before they are planned:
 //!
-//! - `json_agg(x ORDER BY y)` is an array of what `array_agg(tarn_json_value(x) ORDER BY y)` collects, which bounds and orders it; `json_object_agg(a, b)`
-//!   is one of members.
-//! - `json_array_elements(x)` and `jsonb_path_query(x, path)` give the rows of a list: `unnest` of it in a select list, and in FROM a query of it.
-//! - A text that is written out, or a parameter, where a function takes JSON, is cast to it; and one in VALUES, where another row has JSON.
+//! - `json_agg(x ORDER BY y)` is an array of what `array_agg(tarn_json_value(x) ORDER BY y)` collects, which bounds and
+//!   orders it; `json_object_agg(a, b)` is one of members.
+//! - `json_array_elements(x)` and `jsonb_path_query(x, path)` give the rows of a list: `unnest` of it in a select list,
+//!   and in FROM a query of it.
+//! - A text that is written out, or a parameter, where a function takes JSON, is cast to it; and one in VALUES, where
+//!   another row has JSON.
 //! - `e` of `FROM json_array_elements(x) AS e` is its only column, which is called `value`, too.
 
 use std::ops::ControlFlow;

@@ -1,5 +1,6 @@
-//! The demo's archive: Parquet log files that Tarn did not write, attached and searched. The files are made here, a folder an hour, as a
-//! log shipper would leave them; then the server is asked the same with and without what it knows of them.
+//! The demo's archive: Parquet log files that Tarn did not write, attached and searched. The files are made here, a
+//! folder an hour, as a log shipper would leave them; then the server is asked the same with and without what it knows
+//! of them.
 
 use std::fs::File;
 use std::path::Path;

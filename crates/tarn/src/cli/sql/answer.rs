@@ -1,7 +1,8 @@
 //! What does a statement answer, and how is it written? Row by row as it comes, in bounded memory.
 //!
-//! Tables and CSV are printed from the text that the wire carries. JSON and Parquet need types, so queries are fetched as an Arrow
-//! stream (`COPY (…) TO STDOUT WITH (FORMAT arrow)`). A table is laid out for [`TABLE_ROWS`] rows or [`TABLE_BYTES`] at a time.
+//! Tables and CSV are printed from the text that the wire carries. JSON and Parquet need types, so queries are fetched
+//! as an Arrow stream (`COPY (…) TO STDOUT WITH (FORMAT arrow)`). A table is laid out for [`TABLE_ROWS`] rows or
+//! [`TABLE_BYTES`] at a time.
 
 use std::io::Write;
 
@@ -26,8 +27,8 @@ const TABLE_ROWS: usize = 5_000;
 /// Bytes of values laid out together.
 const TABLE_BYTES: usize = 8 << 20;
 
-/// Runs one statement and writes what it answers. `ends_early`: a query may be cancelled when as many rows were shown as should
-/// be; not within a transaction, which that would fail.
+/// Runs one statement and writes what it answers. `ends_early`: a query may be cancelled when as many rows were shown
+/// as should be; not within a transaction, which that would fail.
 pub async fn run(
     connection: &Connection,
     sql: &str,

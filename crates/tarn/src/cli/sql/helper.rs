@@ -1,4 +1,5 @@
-//! What does the line editor ask us while a person types? What completes a word, whether Enter runs it, and which words have a colour.
+//! What does the line editor ask us while a person types? What completes a word, whether Enter runs it, and which words
+//! have a colour.
 
 use std::borrow::Cow;
 

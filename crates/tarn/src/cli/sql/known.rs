@@ -1,7 +1,8 @@
-//! Which tables, columns, functions and settings has the server? Asked beside the session, so that a prompt never waits long.
+//! Which tables, columns, functions and settings has the server? Asked beside the session, so that a prompt never waits
+//! long.
 //!
-//! A connection of its own asks, once at the beginning and once after each change of the catalog; changes of others are seen after
-//! [`FRESH`]. Until the answer is there, completion goes by the last one.
+//! A connection of its own asks, once at the beginning and once after each change of the catalog; changes of others are
+//! seen after [`FRESH`]. Until the answer is there, completion goes by the last one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
-//! `tarn sql`, in reading order. What is text in and text out is in `tarn-console`; here are the connection, the terminal and the files.
+//! `tarn sql`, in reading order. What is text in and text out is in `tarn-console`; here are the connection, the
+//! terminal and the files.
 //!
-//! `options` (the command line, exit codes) → `prompt` (a terminal) or a script → `steps` (statements and commands, one by one) →
-//! `commands`, `describe` → `session` (one connection and what was set) → `answer`, `transfer` → `out` (stdout, a pager, a file).
+//! `options` (the command line, exit codes) → `prompt` (a terminal) or a script → `steps` (statements and commands, one
+//! by one) → `commands`, `describe` → `session` (one connection and what was set) → `answer`, `transfer` → `out`
+//! (stdout, a pager, a file).
 
 mod answer;
 mod commands;

@@ -114,7 +114,8 @@ fn prompt(transaction: Transaction) -> &'static str {
     }
 }
 
-/// Keeps a whole statement, at once: a session that dies leaves its history. What has a password in it, or an address, is not kept.
+/// Keeps a whole statement, at once: a session that dies leaves its history. What has a password in it, or an address,
+/// is not kept.
 fn remember(editor: &mut Editor<Typed, FileHistory>, text: &str, path: Option<&PathBuf>) {
     if text.to_lowercase().contains("password") || text.contains("postgresql://") || text.contains("postgres://") {
         return;

@@ -1,4 +1,5 @@
-//! What does one session keep? Its connection, what was set, where answers go, whether a transaction is open, and what went wrong.
+//! What does one session keep? Its connection, what was set, where answers go, whether a transaction is open, and what
+//! went wrong.
 
 use std::time::{Duration, Instant};
 
@@ -79,8 +80,8 @@ impl Failure {
 }
 
 impl Session {
-    /// Runs one statement and writes its answer. `data` are the rows that follow a `COPY … FROM STDIN` in a script; without
-    /// them they come from stdin.
+    /// Runs one statement and writes its answer. `data` are the rows that follow a `COPY … FROM STDIN` in a script;
+    /// without them they come from stdin.
     pub fn statement(&mut self, sql: &str, data: Option<&str>) -> Result<(), Failure> {
         let sql = self.settings.variables.substitute(sql).into_owned();
         self.last.clone_from(&sql);

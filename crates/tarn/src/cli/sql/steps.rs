@@ -1,5 +1,5 @@
-//! How does text run? Statement by statement, command by command; the first error ends it, unless `\set ON_ERROR_STOP off` says
-//! otherwise.
+//! How does text run? Statement by statement, command by command; the first error ends it, unless `\set ON_ERROR_STOP
+//! off` says otherwise.
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! How do the rows of a `COPY` go through the connection? From a file, from stdin or from the lines of a script to the server, and
-//! from the server to a file or to where answers go. Piece by piece: nothing is held whole.
+//! How do the rows of a `COPY` go through the connection? From a file, from stdin or from the lines of a script to the
+//! server, and from the server to a file or to where answers go. Piece by piece: nothing is held whole.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -46,7 +46,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Sends rows to the server; returns how many it took. Ctrl-C ends it ([`Interrupted`]): the server drops what it has not committed.
+/// Sends rows to the server; returns how many it took. Ctrl-C ends it ([`Interrupted`]): the server drops what it has
+/// not committed.
 pub async fn send(connection: &Connection, sql: &str, mut source: Source<'_>) -> Result<u64> {
     let sink = connection.client.copy_in::<_, Bytes>(sql).await?;
     tokio::pin!(sink);

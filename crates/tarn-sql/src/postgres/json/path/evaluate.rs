@@ -1,7 +1,8 @@
 //! What does a path find in a document?
 //!
-//! `lax`, where nothing else is said: what a step does not fit is passed over, an array is unwrapped where one of its items is meant, and one
-//! value is an array of itself. `strict`: both are errors. In a condition an error is neither true nor false: it is unknown.
+//! `lax`, where nothing else is said: what a step does not fit is passed over, an array is unwrapped where one of its
+//! items is meant, and one value is an array of itself. `strict`: both are errors. In a condition an error is neither
+//! true nor false: it is unknown.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -322,7 +323,8 @@ impl<'a> Evaluation<'a> {
         soft(state::NO_SINGLE_JSON, message)
     }
 
-    /// The steps that are left, from an item on. `unwraps`: an array stands for its items, where the step is not one of arrays.
+    /// The steps that are left, from an item on. `unwraps`: an array stands for its items, where the step is not one of
+    /// arrays.
     fn steps(
         &self,
         steps: &'a [Step],

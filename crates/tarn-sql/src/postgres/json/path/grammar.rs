@@ -10,8 +10,8 @@
 //! step       .name | ."name" | .* | .**{1 to 2} | [*] | [1, 2 to last] | ?(condition) | .method()
 //! ```
 //!
-//! What is a condition and what is a value is told apart while it is read. Nothing is deeper than [`MAX_DEPTH`], and no path has more than
-//! [`MAX_PARTS`] parts.
+//! What is a condition and what is a value is told apart while it is read. Nothing is deeper than [`MAX_DEPTH`], and no
+//! path has more than [`MAX_PARTS`] parts.
 
 use regex::Regex;
 
@@ -133,7 +133,8 @@ impl Node {
 
 /// Reads a path.
 ///
-/// Errors: `42601`, with the part that is not understood; `22P02` of an empty text; `54001` of what is too long or deep.
+/// Errors: `42601`, with the part that is not understood; `22P02` of an empty text; `54001` of what is too long or
+/// deep.
 pub(super) fn read(text: &str) -> Result<Path, SqlError> {
     let tokens = tokens(text)?;
     if tokens.is_empty() {

@@ -1,5 +1,5 @@
-//! What does a `jsonpath` find in a `jsonb`? `jsonb_path_query`, `@?` and `@@`, as in PostgreSQL: the path is a text that is read where it is
-//! used.
+//! What does a `jsonpath` find in a `jsonb`? `jsonb_path_query`, `@?` and `@@`, as in PostgreSQL: the path is a text
+//! that is read where it is used.
 //!
 //! - `grammar`: what a path says
 //! - `evaluate`: what it finds

@@ -1,5 +1,5 @@
-//! How does a path compute with the numbers of a document? They have any number of digits; sums, products and remainders are exact, a quotient
-//! has the digits that PostgreSQL gives it.
+//! How does a path compute with the numbers of a document? They have any number of digits; sums, products and
+//! remainders are exact, a quotient has the digits that PostgreSQL gives it.
 
 use std::cmp::Ordering;
 
