@@ -10,6 +10,7 @@
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
 //! | `UPDATE t SET (a, b) = (SELECT x, y FROM u)`, `= ROW(1, 2)` | sets both | not known | `assigned_rows` |
+//! | `INSERT INTO t (n) SELECT true`, `UPDATE t SET n = 'a' \|\| 'b'` of an `integer` | 42804 | casts | `assignments` |
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
 //! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
 //! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
@@ -113,6 +114,7 @@ mod array_queries;
 mod array_removals;
 mod array_shapes;
 mod assigned_rows;
+pub(crate) mod assignments;
 mod averages;
 mod byte_strings;
 mod bytes;
@@ -310,6 +312,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             array_shapes::functions(),
             array_removals::functions(),
             array_queries::functions(),
+            assignments::functions(),
             exclusions::functions(),
             overlaps::functions(),
             float_bytes::functions(),

@@ -21,7 +21,6 @@ use tarn_types::{
 };
 
 use super::Session;
-use super::defaults::is_assigned;
 use super::sequences::borrower;
 use crate::alter_sql::DropColumn;
 use crate::column_rules::{Said, SaidCheck};
@@ -30,6 +29,7 @@ use crate::definition::type_text;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::Place;
 use crate::names::{fold, quote};
+use crate::postgres::assignments::is_assigned;
 use crate::rows::{long_name, pg_type};
 use crate::user_types::{check_default, enumerated};
 use crate::view_columns::may_read;

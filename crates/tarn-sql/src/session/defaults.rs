@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType as ArrowType, Field};
+use datafusion::arrow::datatypes::Field;
 use datafusion::logical_expr::Expr as Planned;
 use datafusion::sql::sqlparser::ast::{
     self, Assignment, AssignmentTarget, DoUpdate, Expr, Ident, Insert, ObjectName, OnConflict, OnConflictAction,
@@ -18,13 +18,14 @@ use tarn_query::defaults::{only_expression, type_of};
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_query::keyed::is_default;
 use tarn_query::parser::Overriding;
-use tarn_types::{Column, DataType, Identity, TableSchema, Value, arrow_field, data_type_of};
+use tarn_types::{Column, Identity, TableSchema, Value, arrow_field};
 
 use super::Session;
 use super::compiled_rules::Fills;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, no_expression, read, sequence_of};
 use crate::names::fold;
+use crate::postgres::assignments::is_assigned;
 use crate::rows::{long_name, pg_type};
 use crate::statement::{Parsed, parse};
 
@@ -129,36 +130,6 @@ fn own_values(table: &TableSchema, place: usize) -> Option<String> {
         }
         (None, _) => None,
     }
-}
-
-/// Whether a value of this type is put into a column as PostgreSQL does it, without a cast that is written.
-pub(super) fn is_assigned(of: &Field, to: DataType) -> bool {
-    use DataType::{
-        Array, Bool, Bytes, Date, Decimal, Float32, Float64, Int16, Int32, Int64, Json, Jsonb, Text, Time, Timestamp,
-        TimestampTz, Uuid,
-    };
-    let found = data_type_of(of).ok().or(match of.data_type() {
-        ArrowType::Timestamp(_, None) => Some(Timestamp),
-        ArrowType::Timestamp(_, Some(_)) => Some(TimestampTz),
-        ArrowType::Time64(_) | ArrowType::Time32(_) => Some(Time),
-        _ => None,
-    });
-    let is_number = |of| matches!(of, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. });
-    let is_put = |found, to| match (found, to) {
-        // A text takes everything that can be written.
-        (_, Text) => true,
-        (found, want) if is_number(found) => is_number(want),
-        (Date | Timestamp | TimestampTz, Date | Timestamp | TimestampTz) => true,
-        (Timestamp | TimestampTz, Time) => true,
-        (Bool, Bool) | (Bytes, Bytes) | (Time, Time) | (Uuid, Uuid) => true,
-        (Json | Jsonb, Json | Jsonb) => true,
-        _ => false,
-    };
-    of.data_type().is_null()
-        || found.is_some_and(|found| match (found, to) {
-            (Array(found), Array(want)) => is_put(found.data_type(), want.data_type()),
-            (found, want) => is_put(found, want),
-        })
 }
 
 pub(super) fn check_type(column: &Column, of: &Field) -> Result<()> {

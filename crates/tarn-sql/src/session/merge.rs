@@ -41,6 +41,7 @@ use crate::budget::Reservation;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
+use crate::postgres::assignments::{check_rows, checked, marked_assignments};
 use crate::transaction::no_room;
 use crate::unknown;
 
@@ -100,8 +101,13 @@ impl Session {
         let mut planned = planned.map_err(|error| self.explain_error(statement, error))?;
         let mut parameters = parameter_fields(&planned.pairs)?;
         for (clause, insert) in planned.clauses.iter_mut().zip(&inserts) {
-            if let (Clause::Insert(dml), Some(insert)) = (&mut *clause, insert) {
-                **dml = self.with_defaults(dml.as_ref().clone(), insert).await?;
+            match (&mut *clause, insert) {
+                (Clause::Insert(dml), Some(insert)) => {
+                    check_rows(&dml.source, table)?;
+                    **dml = self.with_defaults(dml.as_ref().clone(), insert).await?;
+                }
+                (Clause::Update(plan), _) => **plan = checked(std::mem::take(plan.as_mut()), table)?,
+                _ => {}
             }
             if let Some(plan) = clause.plan() {
                 parameters = of_both(parameters, parameter_fields(plan)?);
@@ -268,7 +274,10 @@ fn asked(merge: &ast::Merge, table: &TableSchema) -> Result<(Asked, Vec<Option<S
             MergeAction::Delete { .. } => Action::Delete,
             MergeAction::Update(update) if update.assignments.is_empty() => Action::Nothing,
             MergeAction::Update(update) => {
-                Action::Update(assigned(&update.assignments, table)?.unwrap_or_else(|| update.assignments.clone()))
+                let written = assigned(&update.assignments, table)?;
+                let mut assignments = written.unwrap_or_else(|| update.assignments.clone());
+                marked_assignments(&mut assignments, table);
+                Action::Update(assignments)
             }
             MergeAction::Insert(given) => {
                 let (statement, written) = inserted(given, table)?;

@@ -36,6 +36,7 @@ use super::{Answer, PendingChanges, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, quote};
+use crate::postgres::assignments::checked;
 use crate::postgres::select_list;
 use crate::transaction::{Open, Transaction};
 
@@ -114,7 +115,7 @@ fn moves(going: &[MutationBatch], created: &[MutationBatch]) -> Vec<(Vec<u8>, Ve
 }
 
 impl Session {
-    /// What it deletes, and what those rows are to be.
+    /// What it deletes, and what those rows are to be. Values in `SET` may be marked ([`checked`]).
     pub(super) async fn prepare_move(
         &self,
         Move { delete, rows }: &Move,
@@ -124,7 +125,8 @@ impl Session {
     ) -> Result<(Dml, LogicalPlan)> {
         self.enable_for_views(delete)?;
         let dml = self.query.dml(delete, table).await.map_err(|error| self.explain_error(update, error))?;
-        Ok((dml, self.plan(rows, declared).await?))
+        let rows = self.plan(rows, declared).await?;
+        Ok((dml, checked(rows, table)?))
     }
 
     /// Runs it, in the transaction that goes on, or as one.

@@ -13,7 +13,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::sql::parser::Statement as ParsedStatement;
-use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, Insert, ObjectName, Query, SetExpr, Statement};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::attach::AttachRequest;
@@ -47,6 +47,7 @@ use crate::function_mentions::calls;
 use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
+use crate::postgres::assignments::{Marks, check_query, check_rows, checked, marked};
 use crate::schema_sql::SchemaSql;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
@@ -407,7 +408,8 @@ impl Session {
                 let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
                 self.check_volatile(statement, table.schema())?;
                 let written = written_out(statement, table.schema())?;
-                if let Statement::Update(update) = written.as_ref()
+                let marked = marked(&written, table.schema(), Marks::Typed);
+                if let Statement::Update(update) = marked.as_ref().unwrap_or(&written)
                     && let Some(asked) = moves::asked(update, table.schema())?
                 {
                     let moves = self.prepare_move(&asked, statement, table.schema(), declared).boxed();
@@ -422,12 +424,22 @@ impl Session {
                 };
                 let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
                 self.enable_for_views(statement)?;
-                let planned = self.query.dml(&written, table.schema()).await;
-                let mut dml = planned.map_err(|error| {
-                    let error = self.explain_error(statement, error);
-                    super::literals::misfit(statement, table.schema()).unwrap_or(error)
-                })?;
+                let planned = self.query.dml(marked.as_ref().unwrap_or(&written), table.schema()).await;
+                let mut dml = match planned {
+                    Ok(dml) => dml,
+                    Err(error) => {
+                        let misfit = self.not_taken(&written, table.schema()).await;
+                        let misfit = misfit.or_else(|| super::literals::misfit(statement, table.schema()));
+                        return Err(misfit.unwrap_or_else(|| self.explain_error(statement, error)));
+                    }
+                };
                 dml.source = with_arrays(dml.source)?;
+                if marked.is_some() {
+                    dml = without_marks(dml)?;
+                }
+                if inserted_query(statement).is_some() {
+                    check_rows(&dml.source, table.schema())?;
+                }
                 let dml = self.with_defaults(dml, statement).await?;
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
@@ -462,6 +474,16 @@ impl Session {
                 Ok((Kind::Utility(Box::new(other.clone())), vec![], columns))
             }
         }
+    }
+
+    /// Why a change of rows could not be planned, if it is for a value that its column does not take.
+    async fn not_taken(&self, written: &Statement, table: &Arc<TableSchema>) -> Option<SqlError> {
+        if let Some((insert, query)) = inserted_query(written) {
+            let query = self.query.plan(&Statement::Query(Box::new(query.clone()))).await.ok()?;
+            return check_query(&query, insert, table).err();
+        }
+        let marked = marked(written, table, Marks::Untyped)?;
+        without_marks(self.query.dml(&marked, table).await.ok()?).err()
     }
 
     /// The plan of a statement about keys. Rows by the thousands are read on the threads of queries.
@@ -664,6 +686,20 @@ impl Session {
             ControlFlow::Continue(()) => None,
         }
     }
+}
+
+/// An INSERT whose rows a query gives, and the query.
+fn inserted_query(statement: &Statement) -> Option<(&Insert, &Query)> {
+    let Statement::Insert(insert) = statement else { return None };
+    let query = insert.source.as_deref()?;
+    (!matches!(query.body.as_ref(), SetExpr::Values(_))).then_some((insert, query))
+}
+
+/// Errors: `42804` for a value that its column does not take.
+fn without_marks(mut dml: Dml) -> Result<Dml> {
+    dml.source = checked(dml.source, &dml.table)?;
+    dml.change = dml.change.map(|change| checked(change, &dml.table)).transpose()?;
+    Ok(dml)
 }
 
 /// The parameters of two plans of one statement: each of the type that the first which has it tells.
