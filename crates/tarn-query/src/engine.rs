@@ -288,6 +288,7 @@ impl Engine {
             .with_config(self.config.clone().with_default_catalog_and_schema(&self.catalog, default_schema))
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_type_planner(Arc::new(WrittenTypes { more: self.meaning.types.clone() }))
+            .with_relation_planners(self.meaning.relations.clone())
             .with_analyzer_rules(analyzers)
             .with_optimizer_rules(before_each(logical, &(Arc::new(WhileWaited) as _)))
             .with_physical_optimizer_rules(before_each(physical, &(Arc::new(WhileWaited) as _)))

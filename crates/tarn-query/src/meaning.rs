@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::logical_expr::planner::{ExprPlanner, TypePlanner};
+use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner, TypePlanner};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::Statement;
@@ -55,6 +55,8 @@ pub struct Meaning {
     pub written: Vec<Rule>,
     /// Behind: both sides of an operator have one type, and what was added for it is there.
     pub coerced: Vec<Rule>,
+    /// Of what stands in FROM, when it is planned.
+    pub relations: Vec<Arc<dyn RelationPlanner>>,
     /// Of operators, when they are planned; before DataFusion's own.
     pub operators: Vec<Arc<dyn ExprPlanner>>,
     /// In the place of DataFusion's of the same name.

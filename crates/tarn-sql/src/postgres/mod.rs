@@ -94,6 +94,7 @@
 //! | `SELECT x FROM t ORDER BY x FETCH FIRST ROW WITH TIES` | rows that tie, too | not known | `with_ties` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
+//! | `FROM t AS x(a)` of more columns | `a`, and the others by their names | an error | `few_names` |
 //! | `FROM unnest(a) WITH ORDINALITY AS t(x, n)` | rows and their numbers | not known | `ordinality` |
 //! | `SELECT * FROM t, jsonb_array_elements(t.doc)` | rows of each `t` | not run | `lateral` |
 //! | `SELECT a, generate_series(1, 3) FROM t` | three rows | an array | `select_list` |
@@ -137,6 +138,7 @@ mod exact_functions;
 mod exclusions;
 mod extract;
 mod extremes;
+mod few_names;
 mod filled;
 mod fitted;
 mod float_bytes;
@@ -256,6 +258,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             ],
         ]
         .concat(),
+        relations: vec![Arc::new(few_names::FewNames)],
         operators: vec![
             composites::planner(),
             Arc::new(unknown_operands::UnknownOperands),
