@@ -77,7 +77,7 @@ pub fn serial(data_type: &ast::DataType) -> Option<DataType> {
 
 /// The length of a text type, or of the items of an array of such.
 ///
-/// Errors: `22023` for one that PostgreSQL does not take; `0A000` for `char(n)[]`.
+/// Errors: `22023` for one that PostgreSQL does not take; `0A000` for `char(n)[]`, and for `bpchar` without a length.
 pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
     use ast::DataType as Sql;
     let (is_fixed, length) = match data_type {
@@ -95,6 +95,16 @@ pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
                 length => Ok(length),
             };
         }
+        Sql::Custom(name, modifiers) if is_bpchar(name) => match modifiers.as_slice() {
+            [n] if n.parse::<u64>().is_ok() => {
+                let length = n.parse().unwrap_or_default();
+                (true, Some(CharacterLength::IntegerLength { length, unit: None }))
+            }
+            _ => {
+                let message = "a column of type bpchar without a length";
+                return Err(SqlError::unsupported(message, "char(n), or text"));
+            }
+        },
         _ => return Ok(None),
     };
     let name = if is_fixed { "char" } else { "varchar" };
@@ -115,6 +125,11 @@ pub fn length(data_type: &ast::DataType) -> Result<Option<Length>> {
     }
     let n = n as u32;
     Ok(Some(if is_fixed { Length::Fixed(n) } else { Length::Varying(n) }))
+}
+
+/// As `pg_type` calls `char`.
+fn is_bpchar(name: &ast::ObjectName) -> bool {
+    name.0.last().and_then(|part| part.as_ident()).is_some_and(|name| fold(name) == "bpchar")
 }
 
 impl Said {

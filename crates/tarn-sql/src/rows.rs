@@ -47,6 +47,9 @@ pub(crate) const CHAR: &str = "char";
 /// blanks.
 pub(crate) const INT2_VECTOR: &str = "int2vector";
 
+/// What a text has there that is a `bpchar` without a length.
+const BPCHAR: &str = "bpchar";
+
 /// Types that are written otherwise than they are called in `pg_type`.
 pub(crate) const LONG_NAMES: [(&str, &str); 12] = [
     ("bigint", "int8"),
@@ -83,6 +86,16 @@ fn long(name: &str) -> &str {
     LONG_NAMES.iter().find(|(_, short)| *short == name).map_or(name, |(long, _)| long)
 }
 
+/// A field whose texts are `bpchar` without a length.
+pub(crate) fn bpchar(field: Field) -> Field {
+    field.with_metadata([(TYPE_KEY.to_owned(), BPCHAR.to_owned())].into())
+}
+
+/// Whether they are.
+pub(crate) fn is_bpchar(field: &Field) -> bool {
+    field.metadata().get(TYPE_KEY).is_some_and(|of| of == BPCHAR)
+}
+
 /// The wire type of one column.
 pub fn pg_type(field: &Field) -> Result<Type> {
     match field.metadata().get(TYPE_KEY).map(String::as_str) {
@@ -90,6 +103,7 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         Some("json") => return Ok(Type::JSON),
         Some("jsonb") => return Ok(Type::JSONB),
         Some(CHAR) => return Ok(Type::CHAR),
+        Some(BPCHAR) => return Ok(Type::BPCHAR),
         Some(INT2_VECTOR) => return Ok(Type::INT2_VECTOR),
         _ => {}
     }

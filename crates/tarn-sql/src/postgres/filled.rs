@@ -20,6 +20,8 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 use tarn_types::Length;
 
+use crate::rows::is_bpchar;
+
 /// Functions whose arguments are taken as they are shown.
 const SHOWN: [&str; 4] = ["concat", "concat_ws", "octet_length", "format"];
 
@@ -61,9 +63,9 @@ fn fill(of: &mut Expr, schema: &DFSchema) -> bool {
     true
 }
 
-/// Whether it is a `char(n)`, which is shown with blanks, and is a text without them.
+/// Whether it is a `char(n)`, which is shown with blanks, and is a text without them; or a `bpchar`, which has none.
 pub(super) fn is_filled(field: &Field) -> bool {
-    matches!(Length::of(field), Some(Length::Fixed(_)))
+    matches!(Length::of(field), Some(Length::Fixed(_))) || is_bpchar(field)
 }
 
 /// What is compared with `other`, which may be a `char(n)`.

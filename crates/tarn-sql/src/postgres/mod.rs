@@ -88,6 +88,7 @@
 //! | `FROM json_to_record(doc) AS x(a varchar(2))` of a longer text | 22001 | not known | `fitted` |
 //! | `SELECT '1'::pg_catalog.int8` | 1 | unknown type | `type_names` |
 //! | `SELECT 'abc'::varchar(2)`, `'{abc}'::varchar(2)[]`, `length('a '::char(3))` | ab, {ab}, 1 | abc, {abc}, 2 | `fitted` |
+//! | `SELECT 'ab'::bpchar = 'ab '` | t | not known | `blank_padded` |
 //! | `SELECT c = 'a ', c LIKE 'a', concat(c, '.')` of a `char(3)` that is `'a'` | t, f, `a  .` | f, t, `a.` | `filled` |
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
 //! | `VALUES (1), (1) EXCEPT ALL VALUES (1)`, `SELECT 1 EXCEPT SELECT 2.5` | 1, a numeric | no row, an integer | `set_operations` |
@@ -117,6 +118,7 @@ mod array_shapes;
 mod assigned_rows;
 pub(crate) mod assignments;
 mod averages;
+mod blank_padded;
 mod byte_strings;
 mod bytes;
 mod calendar;
@@ -324,6 +326,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
                 Arc::new(unistr::unistr()),
                 Arc::new(with_ties::mark()),
                 Arc::new(collations::collated()),
+                Arc::new(blank_padded::blank_padded()),
             ],
         ]
         .concat(),

@@ -38,10 +38,10 @@ use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    any_of, array_depths, array_queries, assigned_rows, cast_calls, collations, frame_offsets, grouping_sets,
-    hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times, ordered_sets,
-    ordinality, overlaps, refused, row_access, single, text_sets, type_names, using, value_columns, variadic,
-    windows_copied,
+    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, frame_offsets,
+    grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times,
+    ordered_sets, ordinality, overlaps, refused, row_access, single, text_sets, type_names, using, value_columns,
+    variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -181,6 +181,7 @@ impl VisitorMut for Rewrite {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         cast_calls::as_cast(expr);
         type_names::plain(expr);
+        blank_padded::as_call(expr);
         row_access::rewrite(expr);
         if let Err(error) = variadic::rewrite(expr).and_then(|()| hypothetical_sets::rewrite(expr)) {
             return ControlFlow::Break(error);

@@ -2,7 +2,9 @@
 //! programs write that read a type's name in the catalog and quote it, asyncpg among them. The parser knows these words
 //! only without quotes and schema.
 
-use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, Expr, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, Expr, TimezoneInfo,
+};
 
 use crate::names::fold;
 
@@ -19,6 +21,14 @@ fn plain_type(data_type: &mut DataType) {
     let name = match data_type {
         DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => return plain_type(item),
         DataType::Custom(name, modifiers) if modifiers.is_empty() => name,
+        // `bpchar(3)` is a `char(3)`; without a length it is no `char` (`blank_padded`).
+        DataType::Custom(name, modifiers) if matches!(&name.0[..], [.., last] if last.as_ident().is_some_and(|last| fold(last) == "bpchar")) =>
+        {
+            if let [Ok(length)] = modifiers.iter().map(|n| n.parse::<u64>()).collect::<Vec<_>>()[..] {
+                *data_type = DataType::Char(Some(CharacterLength::IntegerLength { length, unit: None }));
+            }
+            return;
+        }
         _ => return,
     };
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();

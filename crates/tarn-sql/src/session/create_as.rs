@@ -17,6 +17,7 @@ use super::{Answer, Session};
 use crate::ddl::{Ddl, Defined, table_of_columns};
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
+use crate::rows::is_bpchar;
 use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
@@ -36,6 +37,10 @@ impl Session {
         self.check_filled(&name, query, own.is_some())?;
         let plan = self.permitted(self.plan(&Statement::Query(Box::new(query.clone())), &[]).await?)?;
         let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
+        if let Some(field) = fields.fields().iter().find(|field| is_bpchar(field)) {
+            let message = format!("column \"{}\" of type bpchar without a length in a table", field.name());
+            return Err(SqlError::unsupported(message, "cast it to char(n), or to text"));
+        }
         let columns = fields.fields().iter().map(|field| match data_type_of(field) {
             Ok(data_type) => Ok((field.name().clone(), data_type)),
             Err(_) => Err(SqlError::unsupported(
