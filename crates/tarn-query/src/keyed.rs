@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Length, Style, TableSchema, Value, full_name};
+use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Style, TableSchema, Value, full_name};
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
@@ -216,7 +216,7 @@ impl KeyedPlan {
             let asked = |(slot, column): (&Slot, &usize)| match value(*column, slot)? {
                 // What is no label is no value of the column: it is not asked for.
                 text @ Value::Text(_) if table.enumerated(*column).is_some() => fitting(table, *column, text),
-                Value::Text(text) if is_filled(table, *column) => Ok(Value::Text(text.trim_end_matches(' ').into())),
+                Value::Text(text) if table.is_padded(*column) => Ok(Value::Text(text.trim_end_matches(' ').into())),
                 value => Ok(value),
             };
             let values = key.iter().zip(&columns).map(asked).collect::<Result<Vec<_>>>()?;
@@ -710,11 +710,6 @@ impl Scope<'_> {
             _ => None,
         }
     }
-}
-
-/// Whether blanks at the end of a text make no other value of the column.
-fn is_filled(table: &TableSchema, column: usize) -> bool {
-    table.rules_of(column).is_some_and(|rules| matches!(rules.length, Some(Length::Fixed(_))))
 }
 
 /// Whether a literal that was read as a value of the column is still what was written: `0.125` is no `NUMERIC(9, 2)`.

@@ -592,6 +592,12 @@ impl TableSchema {
         self.rules_of(column_idx)?.enumerated.as_ref()
     }
 
+    /// Whether the column is a `char(n)`: blanks at the end of a text make no other value of it, and it keeps none.
+    #[must_use]
+    pub fn is_padded(&self, column_idx: usize) -> bool {
+        matches!(self.rules_of(column_idx), Some(ColumnRules { length: Some(Length::Fixed(_)), .. }))
+    }
+
     /// The expression that is the default of the column at this place; constants are [`Column::default`].
     #[must_use]
     pub fn computed_default(&self, column_idx: usize) -> Option<&str> {

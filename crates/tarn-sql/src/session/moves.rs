@@ -28,7 +28,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
 use tarn_query::has_query;
 use tarn_query::parser::statements;
-use tarn_types::{Length, MutationBatch, Op, TableSchema, batch_from_columns, conform, full_name};
+use tarn_types::{MutationBatch, Op, TableSchema, batch_from_columns, conform, full_name};
 
 use super::placeholders::Declared;
 use super::returning::reading;
@@ -55,11 +55,10 @@ pub(super) fn asked(update: &Update, table: &TableSchema) -> Result<Option<Move>
     let values: Option<Vec<(usize, &Expr)>> =
         update.assignments.iter().map(|assignment| value_of(assignment, table)).collect();
     let Some(values) = values.filter(|_| is_plain && !table.options.append_only) else { return Ok(None) };
-    // A `char(n)` is kept without the blanks at its end, which a cast does not take away.
-    let is_padded = |at: usize| table.rules_of(at).is_some_and(|of| matches!(of.length, Some(Length::Fixed(_))));
     // What is set twice is refused where all UPDATEs are planned.
     let places: HashSet<usize> = values.iter().map(|(at, _)| *at).collect();
-    let is_for_it = places.len() == values.len() && !places.iter().any(|at| is_padded(*at));
+    // A `char(n)` is kept without the blanks at its end, which a cast does not take away.
+    let is_for_it = places.len() == values.len() && !places.iter().any(|at| table.is_padded(*at));
     let is_of_keys = places.iter().any(|at| table.is_key(*at));
     if !is_for_it || !is_of_keys || values.iter().any(|(_, value)| has_query(*value)) {
         return Ok(None);
