@@ -81,12 +81,12 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     {
         return replaced;
     }
-    let rewritten = statements.into_iter().zip(uses).map(|(statement, found)| match found {
-        found if found.is_all() => CATALOG.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
-        CatalogUse { is_named: true, .. } => NAMES.iter().fold(statement, |statement, rule| rule.rewrite(statement)),
+    let statements = statements.into_iter().zip(uses).map(|(statement, found)| match found {
+        found if found.is_all() => rewritten(statement, |_| true),
+        CatalogUse { is_named: true, .. } => rewritten(statement, |of| of == For::Named),
         _ => statement,
     });
-    rewritten.map(in_path).collect()
+    statements.map(in_path).collect()
 }
 
 /// `'t'::regclass` looks for a name without a schema in all schemas of the path, and not in the first alone.
@@ -406,36 +406,39 @@ fn reads(query: &Query, relation: &str) -> bool {
     walk(query, &mut Reads(relation)).is_break()
 }
 
-type Rule = Box<dyn SqlStatementRewriteRule>;
+/// Which statements a rewrite is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// That name something of the catalog: it changes nothing but how that is named.
+    Named,
+    /// That read nothing but the catalog.
+    CatalogAlone,
+}
 
-/// Rewrites that change nothing but how something of the catalog is named.
-static NAMES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+type Rule = (For, Box<dyn SqlStatementRewriteRule>);
+
+/// The rewrites, in their order.
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     vec![
-        Box::new(PrependUnqualifiedPgTableName) as Rule,
-        Box::new(StripCallableQualifier),
-        Box::new(CurrentUserVariableToSessionUserFunctionCall),
-        Box::new(RewritePgCatalogOperator),
-        Box::new(RewriteRegCastToSubquery::new()),
-        Box::new(FixVersionColumnName),
+        (For::CatalogAlone, Box::new(AliasDuplicatedProjectionRewrite) as Box<dyn SqlStatementRewriteRule>),
+        (For::CatalogAlone, Box::new(ResolveUnqualifiedIdentifier)),
+        (For::CatalogAlone, Box::new(RewriteArrayAnyAllOperation)),
+        (For::Named, Box::new(PrependUnqualifiedPgTableName)),
+        (For::Named, Box::new(StripCallableQualifier)),
+        (For::CatalogAlone, Box::new(FixArrayLiteral)),
+        (For::Named, Box::new(CurrentUserVariableToSessionUserFunctionCall)),
+        (For::CatalogAlone, Box::new(StripCollate)),
+        (For::Named, Box::new(RewritePgCatalogOperator)),
+        (For::Named, Box::new(RewriteRegCastToSubquery::new())),
+        (For::Named, Box::new(FixVersionColumnName)),
     ]
 });
 
-/// Rewrites of statements that read nothing but the catalog.
-static CATALOG: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    vec![
-        Box::new(AliasDuplicatedProjectionRewrite) as Rule,
-        Box::new(ResolveUnqualifiedIdentifier),
-        Box::new(RewriteArrayAnyAllOperation),
-        Box::new(PrependUnqualifiedPgTableName),
-        Box::new(StripCallableQualifier),
-        Box::new(FixArrayLiteral),
-        Box::new(CurrentUserVariableToSessionUserFunctionCall),
-        Box::new(StripCollate),
-        Box::new(RewritePgCatalogOperator),
-        Box::new(RewriteRegCastToSubquery::new()),
-        Box::new(FixVersionColumnName),
-    ]
-});
+/// A statement behind the rewrites that are for it.
+fn rewritten(statement: Statement, is_for_it: impl Fn(For) -> bool) -> Statement {
+    let rules = RULES.iter().filter(|(of, _)| is_for_it(*of));
+    rules.fold(statement, |statement, (_, rule)| rule.rewrite(statement))
+}
 
 /// A few queries of clients are known as a whole, and replaced by ones that can be planned. `None`: this is none of
 /// them.
