@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, DataType as SqlType, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
+    BinaryOperator, CaseWhen, Cte, DataType as SqlType, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
     Select, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Value as SqlValue, Visitor,
     VisitorMut, With,
 };
@@ -285,16 +285,19 @@ impl Next {
         match factor {
             TableFactor::Derived { subquery, alias, .. } => has_unnamed(subquery, alias.as_ref()),
             TableFactor::Table { name, alias, .. } => {
-                let Some(name) = name.0.last().and_then(|part| part.as_ident()).map(fold) else { return false };
-                let mut ctes = self.withs.iter().rev().flatten().flat_map(|with| &with.cte_tables);
-                let cte = ctes.find(|cte| fold(&cte.alias.name) == name);
-                cte.is_some_and(|cte| {
-                    has_unnamed(&cte.query, Some(&cte.alias))
-                        && alias.as_ref().is_none_or(|alias| alias.columns.is_empty())
-                })
+                let is_renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+                !is_renamed && self.with(name).is_some_and(|cte| has_unnamed(&cte.query, Some(&cte.alias)))
             }
             _ => false,
         }
+    }
+
+    /// The query of a WITH that a name in FROM means, the nearest of those around.
+    fn with(&self, name: &ObjectName) -> Option<&Cte> {
+        let [name] = name.0.as_slice() else { return None };
+        let name = fold(name.as_ident()?);
+        let mut ctes = self.withs.iter().rev().flatten().flat_map(|with| &with.cte_tables);
+        ctes.find(|cte| fold(&cte.alias.name) == name)
     }
 
     /// `SELECT *` from a table or view without the names that its alias gives to columns. `None`: it gives none, or
@@ -302,12 +305,7 @@ impl Next {
     fn by_own_names(&self, factor: &TableFactor) -> Option<Statement> {
         let mut relation = factor.clone();
         let TableFactor::Table { name, alias: Some(alias), args: None, .. } = &mut relation else { return None };
-        let mut ctes = self.withs.iter().flatten().flat_map(|with| &with.cte_tables);
-        let is_cte = match &name.0[..] {
-            [part] => part.as_ident().map(fold).is_some_and(|name| ctes.any(|cte| fold(&cte.alias.name) == name)),
-            _ => false,
-        };
-        if is_cte || alias.columns.is_empty() {
+        if alias.columns.is_empty() || self.with(name).is_some() {
             return None;
         }
         alias.columns.clear();
