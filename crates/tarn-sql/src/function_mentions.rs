@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, TableFactor, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, ObjectName, TableFactor, TableFunctionArgs, Visitor};
 use tarn_node::functions::UserFunction;
 use tarn_query::parser::statements;
 use tarn_query::{Walked, walk};
@@ -61,15 +61,23 @@ pub fn is_called(call: &ObjectName, name: &str) -> bool {
 
 /// Whether a part of a statement calls a function of this full name. One that is named without a schema is in `public`.
 pub fn calls(part: &impl Walked, name: &str) -> bool {
-    struct Calls<'a>(&'a str);
+    calls_with(part, name, |_| true)
+}
 
-    impl Calls<'_> {
+/// As [`calls`], but of the calls in FROM only those that have such arguments.
+pub fn calls_with(part: &impl Walked, name: &str, in_from: impl Fn(&[FunctionArg]) -> bool) -> bool {
+    struct Calls<'a, F> {
+        name: &'a str,
+        in_from: F,
+    }
+
+    impl<F> Calls<'_, F> {
         fn is(&self, name: &ObjectName) -> ControlFlow<()> {
-            if is_called(name, self.0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if is_called(name, self.name) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 
-    impl Visitor for Calls<'_> {
+    impl<F: Fn(&[FunctionArg]) -> bool> Visitor for Calls<'_, F> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -81,11 +89,16 @@ pub fn calls(part: &impl Walked, name: &str) -> bool {
 
         fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
             match factor {
-                TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.is(name),
+                TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), .. }
+                | TableFactor::Function { name, args, .. }
+                    if (self.in_from)(args) =>
+                {
+                    self.is(name)
+                }
                 _ => ControlFlow::Continue(()),
             }
         }
     }
 
-    walk(part, &mut Calls(name)).is_break()
+    walk(part, &mut Calls { name, in_from }).is_break()
 }

@@ -12,8 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, ObjectName, SetExpr, Statement, TableFactor, TableFunctionArgs,
-    Visitor,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, SetExpr, Statement, TableFactor, Visitor,
 };
 use tarn_node::functions::{UserFunction, Volatility};
 use tarn_query::parser::statements;
@@ -22,7 +21,7 @@ use tarn_types::{TableSchema, full_name};
 
 use super::Session;
 use crate::error::{Result, SqlError};
-use crate::function_mentions::{calls, is_called};
+use crate::function_mentions::{calls, calls_with};
 use crate::names::{column_of, fold};
 use crate::user_functions::query_of;
 
@@ -66,50 +65,17 @@ impl Session {
 
 /// Whether a function is called for rows, and not once in FROM.
 fn calls_for_rows(statement: &Statement, name: &str) -> bool {
-    struct ForRows<'a>(&'a str);
-
-    impl ForRows<'_> {
-        fn found(&self, name: &ObjectName) -> ControlFlow<()> {
-            if is_called(name, self.0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }
-    }
-
-    impl Visitor for ForRows<'_> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Function(call) => self.found(&call.name),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            let names_column = |expr: &Expr| match column_of(expr) {
-                Some(_) => ControlFlow::Break(()),
-                None => ControlFlow::Continue(()),
-            };
-            let asks = |arg: &FunctionArg| match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))
-                | FunctionArg::Named { arg: FunctionArgExpr::Expr(expr), .. }
-                | FunctionArg::ExprNamed { arg: FunctionArgExpr::Expr(expr), .. } => {
-                    each_expr(expr, names_column).is_break()
-                }
-                _ => false,
-            };
-            match factor {
-                TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), .. }
-                | TableFactor::Function { name, args, .. }
-                    if args.iter().any(asks) =>
-                {
-                    self.found(name)
-                }
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-
-    walk(statement, &mut ForRows(name)).is_break()
+    let names_column = |expr: &Expr| match column_of(expr) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    };
+    let asks = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))
+        | FunctionArg::Named { arg: FunctionArgExpr::Expr(expr), .. }
+        | FunctionArg::ExprNamed { arg: FunctionArgExpr::Expr(expr), .. } => each_expr(expr, names_column).is_break(),
+        _ => false,
+    };
+    calls_with(statement, name, |args| args.iter().any(asks))
 }
 
 /// Whether it says itself that there is one row at most.
@@ -139,7 +105,7 @@ fn has_key(condition: &Expr, table: &TableSchema) -> bool {
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
                 for (column, value) in [(left, right), (right, left)] {
                     if let Some(column) = column_of(column)
-                        && matches!(value.as_ref(), Expr::Value(_) | Expr::Cast { .. } if is_constant(value))
+                        && is_constant(value)
                     {
                         found.insert(fold(column));
                     }
