@@ -120,11 +120,13 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: 
 
 /// Texts that are written out, in a list that a `char(n)` is looked for in. Whether there were any.
 fn without_blanks_in(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
-    let is_ours = of.to_field(schema).is_ok_and(|(_, field)| is_filled(&field));
+    if !of.to_field(schema).is_ok_and(|(_, field)| is_filled(&field)) {
+        return false;
+    }
     let mut is_changed = false;
-    for item in list.iter_mut().filter(|item| is_ours && text_of(item).is_some_and(|text| text.ends_with(' '))) {
+    for item in list.iter_mut().filter(|item| text_of(item).is_some_and(|text| text.ends_with(' '))) {
         let text = std::mem::replace(item, Expr::Literal(ScalarValue::Null, None));
-        *item = filled::beside(of, text, schema);
+        *item = filled::without_blanks(text);
         is_changed = true;
     }
     is_changed

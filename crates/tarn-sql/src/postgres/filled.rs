@@ -70,9 +70,14 @@ pub(super) fn is_filled(field: &Field) -> bool {
 
 /// What is compared with `other`, which may be a `char(n)`.
 pub(super) fn beside(other: &Expr, value: Expr, schema: &DFSchema) -> Expr {
-    if !other.to_field(schema).is_ok_and(|(_, field)| is_filled(&field)) {
-        return value;
+    match other.to_field(schema).is_ok_and(|(_, field)| is_filled(&field)) {
+        true => without_blanks(value),
+        false => value,
     }
+}
+
+/// What is compared with a `char(n)`.
+pub(super) fn without_blanks(value: Expr) -> Expr {
     match value {
         Expr::Literal(text, None) => Expr::Literal(
             match text.try_as_str().flatten() {
