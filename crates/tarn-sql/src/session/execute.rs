@@ -163,7 +163,7 @@ impl Session {
         match self.is_named() {
             false => match self.is_transaction(prepared) {
                 false => self.run_by_kind(prepared, parameters).await,
-                true => self.run_with_keys(prepared, parameters).await,
+                true => self.run_by_itself(prepared, parameters).await,
             },
             true => self.run_named(prepared, parameters).await,
         }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! So rows of one statement may refer to one another, and a constraint that is put off is one that the statement does
-//! not look at. A statement that commits by itself runs again where others were first.
+//! not look at. A statement that commits by itself runs again where others were first (`alone.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -33,23 +33,18 @@ use tarn_types::{
 
 use super::access::may_own_relation;
 use super::create_as::written;
-use super::in_parts::MAX_ROUNDS;
 use super::prepare::Kind;
 use super::{Answer, Parameter, PendingChanges, Prepared, Session};
-use crate::alter_sql::{Action, Alter};
 use crate::constraints_sql::SetConstraints;
 use crate::ddl::Defined;
 use crate::duplicate::violated;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules;
 use crate::names::{quote, table_name};
-use crate::transaction::{Does, Open, Transaction};
+use crate::transaction::{Does, Transaction};
 
 /// Rows that one statement may change, or delete, because their parents go: they are held in memory.
 const MAX_ORPHANS: usize = 100_000;
-
-/// How often a statement of several parts runs that finds a key where it inserts.
-const MAX_MOVED: usize = 4;
 
 impl Session {
     /// All foreign keys, as the session sees tables.
@@ -69,67 +64,6 @@ impl Session {
         let edges = self.edges();
         let has = |name: &str| self.table(name).is_ok_and(|table| edges.has(table.schema().id));
         !edges.is_empty() && written_table(prepared).is_some_and(|name| has(&name))
-    }
-
-    /// Runs such a statement, and what its foreign keys ask for.
-    pub(super) fn run_with_keys<'a>(
-        &'a self,
-        prepared: &'a Prepared,
-        parameters: Vec<Parameter>,
-    ) -> BoxFuture<'a, Result<Answer>> {
-        // On the heap, as what it runs stands on a deep stack; so are the others of this file.
-        async move {
-            let is_open = {
-                let transaction = self.transaction.lock();
-                transaction.check_usable()?;
-                transaction.is_open()
-            };
-            if is_open {
-                return self.run_in_transaction(prepared, parameters).await;
-            }
-            // Where nothing may be written, nothing is.
-            self.must_hold()?;
-            for round in 1.. {
-                self.begin_alone()?;
-                let mut is_committing = false;
-                let answer = match self.run_by_kind(prepared, parameters.clone()).await {
-                    // It commits when all data came ([`Session::end_copy`]).
-                    Ok(Answer::CopyFrom(copy)) => return Ok(Answer::CopyFrom(copy)),
-                    Ok(answer) => match self.end_of_statement().await {
-                        Ok(()) => {
-                            is_committing = true;
-                            self.commit().await.map(|_| answer)
-                        }
-                        Err(error) => self.rollback().await.and(Err(error)),
-                    },
-                    Err(error) => self.rollback().await.and(Err(error)),
-                };
-                // A statement that commits by itself reads again what others changed meanwhile. What it found free and
-                // is taken by now it finds taken then, perhaps by the row that it replaces; what a part of it inserts
-                // may be there because somebody else moved the rows first that another part read.
-                let is_anew = |error: &SqlError| match error.state() {
-                    state::SERIALIZATION_FAILURE => true,
-                    state::UNIQUE_VIOLATION => {
-                        is_committing || (matches!(*prepared.kind, Kind::With(_)) && round < MAX_MOVED)
-                    }
-                    _ => false,
-                };
-                match answer {
-                    Err(error) if round < MAX_ROUNDS && is_anew(&error) => {}
-                    answer => return answer,
-                }
-            }
-            unreachable!("rounds end")
-        }
-        .boxed()
-    }
-
-    /// A statement is a transaction of its own.
-    fn begin_alone(&self) -> Result<()> {
-        let (read_only, isolation) = self.transaction_defaults()?;
-        *self.transaction.lock() = Transaction::Open(Open::alone(read_only, isolation, self.temporary.now()));
-        self.query.begin();
-        Ok(())
     }
 
     /// Runs a statement of a transaction that goes on, and what foreign keys ask for behind it.
@@ -437,26 +371,6 @@ impl Session {
         schema.validate().map_err(|error| {
             SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", schema.name))
         })
-    }
-
-    /// Runs an `ALTER TABLE` that adds a foreign key as a transaction of its own: nobody writes the two tables when it
-    /// commits.
-    pub(super) fn alter_as_one<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
-        async move {
-            for round in 1.. {
-                self.begin_alone()?;
-                let altered = match self.alter_later(alter, actions).await {
-                    Ok(()) => self.commit().await.map(drop),
-                    Err(error) => self.rollback().await.and(Err(error)),
-                };
-                match altered {
-                    Err(error) if error.state() == state::SERIALIZATION_FAILURE && round < MAX_ROUNDS => {}
-                    altered => return altered,
-                }
-            }
-            unreachable!("rounds end")
-        }
-        .boxed()
     }
 
     /// Whether every row of a FROM has its parent.

@@ -6,12 +6,13 @@
 //!
 //! Reading order: `answer`, `interrupt`, `vars`, `set_back`, `placeholders`, `named`, `prepare`, `on_key`, `keyed`,
 //! `implicit`, `compiled_rules`, `row_rules`, `row_types`, `row_stars`, `defaults`, `generated`, `checks`, `in_parts`,
-//! `dml`, `held`, `foreign`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`, `current_of`,
-//! `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`, `alter_held`, `views`,
-//! `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`, `utility`; who may run it:
-//! `access`.
+//! `dml`, `held`, `foreign`, `alone`, `requests`, `returning`, `locking`, `conflicts`, `merge`, `copy`, `fetch`,
+//! `current_of`, `explain`, `caches`, `create_as`, `create_like`, `columns`, `rewrite`, `indexes`, `alter`,
+//! `alter_held`, `views`, `with_changes`, `sequences`, `types`, `functions`, `schemas`, `temporary`, `vacuum`,
+//! `utility`; who may run it: `access`.
 
 mod access;
+mod alone;
 mod alter;
 mod alter_held;
 pub mod answer;
