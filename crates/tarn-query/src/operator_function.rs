@@ -111,6 +111,10 @@ impl<K: BinaryKernel> ScalarUDFImpl for OperatorFunction<K> {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [left, right] = &args.args[..] else { return exec_err!("{} has two sides", self.kernel.symbol()) };
+        // The planner asks what an expression is of NULLs, which are of no type then.
+        if left.data_type().is_null() || right.data_type().is_null() {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(args.return_field.data_type())?));
+        }
         let compute = |left: &dyn Datum, right: &dyn Datum| self.kernel.compute_columns(left, right, &args.arg_fields);
         Ok(match (left, right) {
             (ColumnarValue::Array(left), ColumnarValue::Array(right)) => ColumnarValue::Array(compute(left, right)?),

@@ -443,7 +443,9 @@ impl Domain {
 
 /// What an aggregate gives of no rows, if it is not NULL.
 pub(super) fn default_of(aggregate: &Aggregate, idx: usize) -> Result<Option<Expr>> {
-    let Expr::AggregateFunction(AggregateFunction { func, .. }) = aggregate.aggr_expr[idx].clone().unalias() else {
+    let Expr::AggregateFunction(AggregateFunction { func, .. }) =
+        aggregate.aggr_expr[idx].clone().unalias_nested().data
+    else {
         return Ok(None);
     };
     let default = func.default_value(aggregate.schema.field(idx).data_type())?;
