@@ -15,7 +15,7 @@ NOON = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 ROWS = 10_000
 
 KINDS = """CREATE TABLE kinds (id bigint PRIMARY KEY, b boolean, i2 smallint, i4 int, f4 real, f8 double precision, d numeric(12, 2), t text, raw bytea,
-    day date, clock time, plain timestamp, at timestamptz, u uuid, j json)"""
+    day date, clock time, plain timestamp, at timestamptz, u uuid, j json, took interval, waits interval[])"""
 
 
 def kind(id_):
@@ -35,12 +35,14 @@ def kind(id_):
         NOON + dt.timedelta(seconds=id_),
         uuid.UUID(int=id_),
         '{"a": [1, null]}',
+        dt.timedelta(days=id_ % 50, seconds=-id_, microseconds=1),
+        [dt.timedelta(hours=id_), None],
     )
 
 
 async def types(c):
     await c.execute(KINDS)
-    marks = ", ".join(f"${place}" for place in range(1, 16))
+    marks = ", ".join(f"${place}" for place in range(1, 18))
     await c.execute(f"INSERT INTO kinds VALUES ({marks})", *kind(3))
     assert tuple(await c.fetchrow("SELECT * FROM kinds WHERE id = $1", 3)) == kind(3)
     found = "SELECT count(*) FROM kinds WHERE at = $1 AND d = $2 AND day = $3 AND u = $4 AND f8 = $5"

@@ -13,7 +13,7 @@ import zoneinfo
 import django
 from django.conf import settings
 
-from steps import DATABASE, HOST, IS_POSTGRES, PORT, USER, refused, waits_for
+from steps import DATABASE, HOST, IS_POSTGRES, PORT, USER, refused
 
 # Migrations are made where the test may write.
 FOLDER = pathlib.Path(os.environ["TARN_TEST_DIR"])
@@ -185,6 +185,29 @@ def zones():
     assert abs(Visit.objects.latest("at").at - timezone.now()) < dt.timedelta(minutes=5)
 
 
+def durations(change):
+    """DurationField: a column that comes later, what is computed with it, and by what it is found."""
+    hour, longest = dt.timedelta(hours=1), dt.timedelta(days=40, seconds=-3, microseconds=7)
+    fields = {"name": models.CharField(max_length=9), "took": models.DurationField(null=True)}
+    change(migrations.AddField("Visit", "took", models.DurationField(null=True)))
+    change(migrations.AddField("Visit", "waited", models.DurationField(default=hour)))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT took, waited FROM shop_visit")
+        assert cursor.fetchall() == [(None, hour)]
+    change(migrations.CreateModel("Trip", [("id", models.AutoField(primary_key=True)), *((name, field.clone()) for name, field in fields.items())]))
+    Trip = type("Trip", (models.Model,), {**fields, "__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True)})
+    Trip.objects.bulk_create([Trip(name=f"t{n}", took=n * hour) for n in range(48)])
+    Trip.objects.bulk_create([Trip(name="longest", took=longest), Trip(name="first")])
+    assert Trip.objects.get(name="longest").took == longest and Trip.objects.get(name="first").took is None
+    assert Trip.objects.filter(took__gt=dt.timedelta(days=1)).count() == 24 and Trip.objects.get(took=3 * hour).name == "t3"
+    assert Trip.objects.aggregate(Sum("took"), Max("took")) == {"took__sum": 1128 * hour + longest, "took__max": longest}
+    assert Trip.objects.filter(name="t5").update(took=F("took") * 2 + hour) == 1 and Trip.objects.get(name="t5").took == 11 * hour
+    ends = models.ExpressionWrapper(models.Value(NOON, models.DateTimeField()) + F("took"), models.DateTimeField())
+    assert Trip.objects.annotate(ends=ends).get(name="t7").ends == NOON + 7 * hour
+    assert Trip.objects.order_by("-took").exclude(took=None).first().name == "longest"
+    change(migrations.RunSQL("DROP TABLE shop_trip"))
+
+
 def migrate():
     """Schema changes by Django's own editor, as migrations make them: each migration is a transaction."""
 
@@ -256,8 +279,7 @@ def migrate():
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT kind FROM shop_visit")
         assert cursor.fetchall() in ([("walk",)], []), "older rows"
-    with waits_for("columns of intervals", "0A000"):
-        change(migrations.AddField("Visit", "took", models.DurationField(null=True)))
+    durations(change)
     # A field of arrays: Django asks of it by <@, &&, @> and by its length.
     tags = ArrayField(models.CharField(max_length=20), default=list)
     change(migrations.CreateModel("Bag", [("id", models.AutoField(primary_key=True)), ("tags", tags), ("sizes", ArrayField(models.IntegerField(), null=True))]))

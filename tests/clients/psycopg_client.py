@@ -27,10 +27,11 @@ ROW = {
     "ts": dt.datetime(2026, 2, 28, 12, 30, 1, 5),
     "tz": dt.datetime(1901, 1, 1, tzinfo=UTC),
     "u": uuid.UUID("12345678-1234-5678-1234-567812345678"),
+    "iv": dt.timedelta(days=40, hours=-30, microseconds=7),
 }
 COLUMNS = list(ROW)
 DDL = """CREATE TABLE kinds (k bigint PRIMARY KEY, b boolean, i2 smallint, i4 integer, i8 bigint, f4 real, f8 double precision, d decimal(18,2), t text,
- by bytea, da date, ti time, ts timestamp, tz timestamptz, u uuid)"""
+ by bytea, da date, ti time, ts timestamp, tz timestamptz, u uuid, iv interval)"""
 
 
 def check(name, is_, want):
@@ -103,7 +104,7 @@ def copy(connection):
             rows.set_types(["int8", "text"])
             out = list(rows.rows())
         check("copy out", out[:2] + out[7:], [(0, None), (1, "tab\tnew\nline\\1"), (7, None)])
-    kinds = ["int8", "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "bytea", "date", "time", "timestamp", "timestamptz", "uuid"]
+    kinds = ["int8", "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "bytea", "date", "time", "timestamp", "timestamptz", "uuid", "interval"]
     with connection.cursor() as cursor:
         with cursor.copy(f"COPY kinds ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)") as rows:
             rows.set_types(kinds)

@@ -27,7 +27,7 @@ use crate::lake::{commit_id, failpoint, metastore_error};
 use crate::merge::{Merged, SortedBatches};
 use crate::read::live_rows;
 use crate::sort::KeyOrder;
-use crate::stored::called;
+use crate::stored::{called, of_type};
 use crate::writer::Spec;
 use crate::{Error, Lake, Options, Result};
 
@@ -193,7 +193,8 @@ fn as_defined(table: &TableSchema, schema: &SchemaRef, batch: &RecordBatch, file
     let column = |(idx, field): (usize, &FieldRef)| match batch.column_by_name(field.name()) {
         Some(column) => Ok(Arc::clone(column)),
         None if idx < table.columns.len() => {
-            table.missing_column(idx, batch.num_rows()).map_err(types_error("fill in a column that came later"))
+            let missing = table.missing_column(idx, batch.num_rows());
+            of_type(&missing.map_err(types_error("fill in a column that came later"))?, field.data_type())
         }
         None => Err(Error::NoColumn { path: file.path.clone(), column: field.name().clone() }),
     };

@@ -96,17 +96,22 @@ pub(crate) fn blocks(
             let has_nan = nans
                 .iter()
                 .any(|nan| nan.column_idx == column_idx && nan.rows.start < rows.end && rows.start < nan.rows.end);
+            // What is a text in the file has the order of texts there.
+            let has_bounds = !has_nan && column.data_type != DataType::Interval;
             let bound = |array: &dyn Array| -> Result<Option<Value>> {
+                if !has_bounds {
+                    return Ok(None);
+                }
                 let bound = Value::from_arrow(array, at, &column.data_type);
                 let bound = bound.map_err(types_error("read a column's bounds"))?;
-                Ok(Some(bound).filter(|bound| !bound.is_null() && !has_nan))
+                Ok(Some(bound).filter(|bound| !bound.is_null()))
             };
             let is_exact = |flags: &BooleanArray| flags.is_valid(at) && flags.value(at);
             block.columns.push(ColumnStats {
                 column: column.id,
                 min: bound(&mins)?,
                 max: bound(&maxes)?,
-                exact: null_count == block.n_rows || !has_nan && is_exact(&min_exact) && is_exact(&max_exact),
+                exact: null_count == block.n_rows || has_bounds && is_exact(&min_exact) && is_exact(&max_exact),
                 null_count,
                 bytes: metadata.row_group(at).column(column_idx).compressed_size() as u64,
             });

@@ -1,27 +1,39 @@
-//! By which names do columns lie in files? Each by one for good ([`TableSchema::stored_names`]), whatever it is called
-//! by now.
+//! By which names, and in which types, do columns lie in files? Each by one name for good
+//! ([`TableSchema::stored_names`]), whatever it is called by now; intervals are texts ([`tarn_types::file_field`]).
 //!
-//! Rows go by the table's own names everywhere else: they are called otherwise where a file is written, and where one
+//! Rows go by the table's own names and types everywhere else: they are turned where a file is written, and where one
 //! is read.
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use tarn_types::TableSchema;
 
 use crate::Result;
 use crate::error::arrow_error;
 
-/// The same columns by the names of `schema`, which has as many of the same types. No copy.
+/// The same columns by the names of `schema`, which has as many. No copy of what is of the same type.
 pub(crate) fn called(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if batch.schema_ref() == schema {
         return Ok(batch.clone());
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let called = RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options);
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| of_type(column, field.data_type())).collect::<Result<_>>()?;
+    let called = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options);
     called.map_err(arrow_error("name columns"))
+}
+
+/// The column in the type of its file, or of its table.
+pub(crate) fn of_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if column.data_type() == to {
+        return Ok(Arc::clone(column));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, to, &options).map_err(arrow_error("change the type of a column"))
 }
 
 /// The same columns by these names, in order.

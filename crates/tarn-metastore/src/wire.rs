@@ -7,7 +7,7 @@
 
 use roaring::RoaringBitmap;
 
-use tarn_types::{Cursor, SeqNo, TabletId, Value};
+use tarn_types::{Cursor, SeqNo, Span, TabletId, Value};
 
 /// Why bytes are not a record.
 #[derive(Debug)]
@@ -110,6 +110,10 @@ pub fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::Json(v) => {
             out.push(14);
             put_bytes(out, v.as_bytes());
+        }
+        Value::Interval(span) => {
+            out.push(16);
+            out.extend_from_slice(&span.to_bytes());
         }
         Value::Array(items) => {
             out.push(15);
@@ -302,6 +306,7 @@ impl<'a> Reader<'a> {
             13 => Value::Uuid(self.text()?),
             14 => Value::Json(self.text()?),
             15 => Value::Array((0..self.count()?).map(|_| self.item()).collect::<Decoded<_>>()?),
+            16 => Value::Interval(Span::from_bytes(self.array()?)),
             kind => return malformed(format!("value kind {kind} is not known")),
         })
     }

@@ -439,7 +439,7 @@ fn array(elements: Option<ArrayRef>, element: &Type, wanted: Option<DataType>) -
     }))
 }
 
-/// A type that no column has, nor an array of a column's, such as an interval: read as the only parameter of a portal.
+/// A type that no column has, nor an array of a column's, such as a point: read as the only parameter of a portal.
 fn odd_parameter(
     bytes: Option<Bytes>,
     is_binary: bool,

@@ -100,6 +100,7 @@ pub fn natural(pg_type: &Type) -> Option<DataType> {
         Type::TIME => DataType::Time,
         Type::TIMESTAMP => DataType::Timestamp,
         Type::TIMESTAMPTZ => DataType::TimestampTz,
+        Type::INTERVAL => DataType::Interval,
         Type::UUID => DataType::Uuid,
         Type::JSON => DataType::Json,
         Type::JSONB => DataType::Jsonb,
@@ -125,6 +126,7 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::Time => Type::TIME,
         DataType::Timestamp => Type::TIMESTAMP,
         DataType::TimestampTz => Type::TIMESTAMPTZ,
+        DataType::Interval => Type::INTERVAL,
         DataType::Uuid => Type::UUID,
         DataType::Json => Type::JSON,
         DataType::Jsonb => Type::JSONB,
@@ -163,6 +165,10 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::DATE => Value::Date(binary::date(bytes)?),
         Type::TIME => Value::Time(binary::time(bytes)?),
         Type::TIMESTAMP | Type::TIMESTAMPTZ => Value::Timestamp(binary::timestamp(bytes)?),
+        Type::INTERVAL => {
+            let span = binary::interval(bytes)?;
+            span.to_arrow().map(|_| Value::Interval(span)).ok_or("interval out of range")?
+        }
         Type::UUID => Value::Uuid(binary::uuid(bytes)?.to_string()),
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => Value::Json(text(binary::jsonb(bytes)?)?),

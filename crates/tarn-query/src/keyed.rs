@@ -797,6 +797,7 @@ fn is_named(data_type: &DataType, named: &Named) -> bool {
         Named::Time(None, Bare | WithoutTimeZone) => *data_type == DataType::Time,
         Named::Timestamp(None, Bare | WithoutTimeZone) => *data_type == DataType::Timestamp,
         Named::Timestamp(None, WithTimeZone | Tz) => *data_type == DataType::TimestampTz,
+        Named::Interval { fields: None, precision: None } => *data_type == DataType::Interval,
         Named::Uuid => *data_type == DataType::Uuid,
         Named::JSON => *data_type == DataType::Json,
         Named::JSONB => *data_type == DataType::Jsonb,

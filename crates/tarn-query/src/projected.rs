@@ -34,9 +34,10 @@ pub(crate) struct Named {
 
 impl Named {
     /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not;
-    /// those of arrays are of their items.
+    /// those of arrays are of their items, those of
+    /// intervals of texts.
     pub(crate) fn has_bounds(&self) -> bool {
-        !matches!(self.data_type, DataType::Float32 | DataType::Float64 | DataType::Array(_))
+        !matches!(self.data_type, DataType::Float32 | DataType::Float64 | DataType::Interval | DataType::Array(_))
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
             ArrowType::Timestamp(_, zone) => ScalarValue::TimestampMicrosecond(Some(*v), zone),
             _ => return None,
         },
-        (Value::Array(_), DataType::Array(_)) => {
+        (Value::Array(_), DataType::Array(_)) | (Value::Interval(_), DataType::Interval) => {
             let stored = value.to_array(data_type, 1).ok()?;
             let shown = cast(&stored, &sql_type(stored.data_type())).ok()?;
             ScalarValue::try_from_array(&shown, 0).ok()?
@@ -114,9 +114,9 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
 }
 
 /// A literal that SQL compares with a column, as a value of that column. `None` when the literal has another type or is
-/// NULL: then nothing may be concluded from it; nor from an array, of which there are no bounds.
+/// NULL: then nothing may be concluded from it; nor from an array or an interval, of which there are no bounds.
 pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
-    if scalar.is_null() || matches!(data_type, DataType::Array(_)) {
+    if scalar.is_null() || matches!(data_type, DataType::Interval | DataType::Array(_)) {
         return None;
     }
     let stored = arrow_type(data_type);

@@ -4,7 +4,7 @@
 //! Numbers are big-endian. Nothing here allocates but the texts of errors, and of numbers that are wanted as texts. An
 //! error says what is wrong with the bytes; whose they are, and the SQLSTATE (22P03), the caller knows.
 
-use tarn_types::{is_infinite_day, is_infinite_us};
+use tarn_types::{Span, is_infinite_day, is_infinite_us};
 use uuid::Uuid;
 
 /// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
@@ -73,6 +73,13 @@ pub fn timestamp(bytes: &[u8]) -> Result<i64> {
 /// Microseconds since 2000-01-01, of microseconds since 1970-01-01.
 pub fn timestamp_of(micros: i64) -> i64 {
     if is_infinite_us(micros) { micros } else { micros.saturating_sub(EPOCH_MICROS) }
+}
+
+/// Microseconds, days and months.
+pub fn interval(bytes: &[u8]) -> Result<Span> {
+    let [us @ .., a, b, c, d, e, f, g, h] = fixed::<16>(bytes)?;
+    let (days, months) = (i32::from_be_bytes([a, b, c, d]), i32::from_be_bytes([e, f, g, h]));
+    Ok(Span { months, days, us: i64::from_be_bytes(us) })
 }
 
 /// Sixteen bytes.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, ListArray, NullBufferBuilder,
-    StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, ListArray,
+    NullBufferBuilder, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, IntervalMonthDayNano};
 use pgwire::api::Type;
-use tarn_types::{DataType, Value, arrow_field, arrow_type};
+use tarn_types::{DataType, Error, Span, TimeFault, Value, arrow_field, arrow_type};
 use uuid::Uuid;
 
 use crate::arrays::{elements_of_binary, item_oid};
@@ -40,6 +40,7 @@ enum Builder {
     Date(Date32Builder),
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
     Uuid(FixedSizeBinaryBuilder),
     Array(Box<Arrays>),
 }
@@ -121,6 +122,7 @@ impl Cells {
             DataType::Timestamp | DataType::TimestampTz => {
                 Builder::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(arrow_type(&data_type)))
             }
+            DataType::Interval => Builder::Interval(IntervalMonthDayNanoBuilder::new()),
             DataType::Uuid => Builder::Uuid(FixedSizeBinaryBuilder::new(UUID_BYTES as i32)),
             DataType::Array(item) => Builder::Array(Box::new(Arrays::new(item.data_type()))),
         };
@@ -164,6 +166,9 @@ impl Cells {
             Builder::Date(cells) => cells.append_value(binary::date(bytes).map_err(malformed)?),
             Builder::Time(cells) => cells.append_value(binary::time(bytes).map_err(malformed)?),
             Builder::Timestamp(cells) => cells.append_value(binary::timestamp(bytes).map_err(malformed)?),
+            Builder::Interval(cells) => {
+                cells.append_value(interval(binary::interval(bytes).map_err(malformed)?, data_type)?);
+            }
             Builder::Uuid(cells) => {
                 cells.append_value(binary::fixed::<UUID_BYTES>(bytes).map_err(malformed)?)?;
             }
@@ -193,6 +198,7 @@ impl Cells {
             (Builder::Date(cells), Value::Date(value)) => cells.append_value(value),
             (Builder::Time(cells), Value::Time(value)) => cells.append_value(value),
             (Builder::Timestamp(cells), Value::Timestamp(value)) => cells.append_value(value),
+            (Builder::Interval(cells), Value::Interval(value)) => cells.append_value(interval(value, &self.data_type)?),
             (Builder::Uuid(cells), Value::Uuid(value)) => {
                 cells.append_value(Uuid::parse_str(&value).map_err(|_| no_value(&value, &self.data_type))?)?;
             }
@@ -217,6 +223,7 @@ impl Cells {
             Builder::Date(cells) => cells.append_null(),
             Builder::Time(cells) => cells.append_null(),
             Builder::Timestamp(cells) => cells.append_null(),
+            Builder::Interval(cells) => cells.append_null(),
             Builder::Uuid(cells) => cells.append_null(),
             Builder::Array(arrays) => arrays.append_null(),
         }
@@ -231,7 +238,7 @@ impl Cells {
             Builder::Int32(_) | Builder::Float32(_) | Builder::Date(_) => 4,
             Builder::Text(_) | Builder::Json(_) | Builder::Bytes(_) => 4,
             Builder::Int64(_) | Builder::Float64(_) | Builder::Time(_) | Builder::Timestamp(_) => 8,
-            Builder::Decimal(..) | Builder::Uuid(_) => 16,
+            Builder::Decimal(..) | Builder::Interval(_) | Builder::Uuid(_) => 16,
             Builder::Array(_) => ARRAY_BYTES,
         }
     }
@@ -251,6 +258,7 @@ impl Cells {
             Builder::Date(cells) => Arc::new(cells.finish()),
             Builder::Time(cells) => Arc::new(cells.finish()),
             Builder::Timestamp(cells) => Arc::new(cells.finish()),
+            Builder::Interval(cells) => Arc::new(cells.finish()),
             Builder::Uuid(cells) => Arc::new(cells.finish()),
             Builder::Array(arrays) => Arc::new(arrays.finish()),
         }
@@ -261,6 +269,15 @@ const UUID_BYTES: usize = 16;
 
 /// Where an array ends.
 const ARRAY_BYTES: usize = 4;
+
+/// As Arrow has it.
+///
+/// Errors: 22008 for more hours than nanoseconds count.
+fn interval(span: Span, data_type: &DataType) -> Result<IntervalMonthDayNano> {
+    let data_type = || data_type.to_string().to_lowercase();
+    let out = || Error::Time { value: span.to_string(), data_type: data_type(), fault: TimeFault::Range };
+    span.to_arrow().ok_or_else(|| out().into())
+}
 
 /// Why its text is no value of the type.
 fn not_read(data_type: &DataType, text: &str) -> SqlError {

@@ -646,15 +646,16 @@ fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef,
         }
         DataType::Uuid => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Uuid),
         DataType::Json | DataType::Jsonb => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
-        DataType::Array(_) => {
-            let mut arrays = Cells::new(*data_type);
+        // Of these a value is made of each cell, and put where others gather.
+        DataType::Interval | DataType::Array(_) => {
+            let mut gathered = Cells::new(*data_type);
             for cell in cells {
                 let (row, text) = cell?;
                 let value = text.map_or(Ok(Value::Null), |text| Value::parse_in(data_type, text, style));
-                let appended = value.map_err(SqlError::from).and_then(|value| arrays.append_value(value));
+                let appended = value.map_err(SqlError::from).and_then(|value| gathered.append_value(value));
                 appended.map_err(|error| (row, error))?;
             }
-            arrays.finish()
+            gathered.finish()
         }
     })
 }

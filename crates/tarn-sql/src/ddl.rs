@@ -266,9 +266,9 @@ fn schema_of(
 /// Errors: `0A000` for an array: keys are compared by their bytes, and no array has bytes in its order.
 fn check_key_column(column: &Column) -> Result<()> {
     match column.data_type {
-        DataType::Array(_) => Err(SqlError::unsupported(
+        DataType::Interval | DataType::Array(_) => Err(SqlError::unsupported(
             format!("column \"{}\" of type {} in a primary key", column.name, column.data_type),
-            "a key has columns of any type but arrays and JSON; rows of one item each can have it in theirs",
+            "a key has columns of any type but intervals, arrays and JSON: a bigint of microseconds, or rows of one item each",
         )),
         _ => Ok(()),
     }

@@ -56,6 +56,7 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
         | Sql::Datetime(_)
         | Sql::TimestampNtz(_) => DataType::Timestamp,
         Sql::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => DataType::TimestampTz,
+        Sql::Interval { fields: None, precision: None } => DataType::Interval,
         Sql::Uuid => DataType::Uuid,
         Sql::JSON => DataType::Json,
         Sql::JSONB => DataType::Jsonb,
@@ -76,6 +77,7 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
                 "time" => DataType::Time,
                 "timestamp" => DataType::Timestamp,
                 "timestamptz" => DataType::TimestampTz,
+                "interval" => DataType::Interval,
                 "uuid" => DataType::Uuid,
                 "json" => DataType::Json,
                 "jsonb" => DataType::Jsonb,
@@ -106,7 +108,7 @@ fn unknown_type(sql: &ast::DataType) -> SqlError {
     SqlError::unsupported(
         format!("type {sql}"),
         "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
-         timestamp, timestamptz, uuid, json, jsonb, and arrays of these",
+         timestamp, timestamptz, interval, uuid, json, jsonb, and arrays of these",
     )
 }
 

@@ -3,10 +3,13 @@
 //! In the forms that `DateStyle`, `IntervalStyle`, `bytea_output`, `extra_float_digits` and the time zone of the
 //! session say. Used by DataRow text cells, by COPY TO, and by casts to text.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
 use bytes::{BufMut, BytesMut};
-use tarn_types::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Zone, infinite_day_text, infinite_us_text};
+use tarn_types::{
+    BytesForm, DateForm, DateOrder, Forms, IntervalForm, Span, Zone, infinite_day_text, infinite_us_text,
+};
 
 /// 1 `true`, 0 `false`: `t` or `f`.
 pub fn boolean(out: &mut BytesMut, value: bool) {
@@ -171,7 +174,11 @@ pub fn time(out: &mut BytesMut, micros: i64) {
 /// An interval in one of its forms.
 pub fn interval(out: &mut BytesMut, months: i32, days: i32, micros: i64, form: IntervalForm) {
     match form {
-        IntervalForm::Postgres => plain_interval(out, months, days, micros),
+        IntervalForm::Postgres => {
+            let span = Span { months, days, us: micros };
+            // A buffer takes what it is given.
+            let _ = write!(out, "{span}");
+        }
         IntervalForm::PostgresVerbose => verbose_interval(out, months, days, micros),
         IntervalForm::Iso8601 => iso_interval(out, months, days, micros),
     }
@@ -253,51 +260,6 @@ fn iso_interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
 fn seconds(out: &mut BytesMut, micros: i64) {
     integer(out, micros / 1_000_000);
     fraction(out, micros % 1_000_000);
-}
-
-/// `1 year 2 mons -3 days +04:05:06.7`: a part that is positive behind a negative one says so. Source: PostgreSQL 16,
-/// `EncodeInterval` of style `postgres`.
-fn plain_interval(out: &mut BytesMut, months: i32, days: i32, micros: i64) {
-    let mut is_first = true;
-    let mut is_behind_negative = false;
-    for (value, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
-        if value == 0 {
-            continue;
-        }
-        if !is_first {
-            out.put_u8(b' ');
-        }
-        if is_behind_negative && value > 0 {
-            out.put_u8(b'+');
-        }
-        integer(out, value.into());
-        out.put_u8(b' ');
-        out.put_slice(unit.as_bytes());
-        if value != 1 {
-            out.put_u8(b's');
-        }
-        (is_first, is_behind_negative) = (false, value < 0);
-    }
-    if micros == 0 && !is_first {
-        return;
-    }
-    if !is_first {
-        out.put_u8(b' ');
-    }
-    if micros < 0 {
-        out.put_u8(b'-');
-    } else if is_behind_negative {
-        out.put_u8(b'+');
-    }
-    let micros = micros.unsigned_abs();
-    let hours = micros / 3_600_000_000;
-    if hours < 100 {
-        two(out, hours as i64);
-    } else {
-        integer(out, hours as i64);
-    }
-    out.put_u8(b':');
-    minutes(out, (micros % 3_600_000_000) as i64);
 }
 
 /// `mm:ss` and a fraction, of microseconds below an hour.

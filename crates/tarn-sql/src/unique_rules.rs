@@ -157,10 +157,10 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
                 return Err(SqlError::new(state::UNDEFINED_OBJECT, message)
                     .with_hint("of json there are no keys: keep what identifies it in a column of its own"));
             }
-            if column.data_type == DataType::Jsonb || column.data_type.item().is_some() {
+            if !column.data_type.is_ordered() {
                 return Err(SqlError::unsupported(
                     format!("{} of column \"{name}\", which is {}", said.kind(), column.data_type),
-                    "of json and of arrays there are no keys: keep what identifies it in a column of its own",
+                    "of json, intervals and arrays there are no keys: keep what identifies it in a column of its own",
                 ));
             }
             if let Some(order) = orders.get_mut(place) {

@@ -12,6 +12,7 @@
 use crate::data_type::{DataType as ColumnType, ItemType};
 use crate::error::{Error, Result};
 use crate::text;
+use crate::time_text::Span;
 use crate::value::Value;
 use crate::wire::{Reader, put_varint};
 
@@ -41,6 +42,7 @@ pub(crate) enum Cell<'a> {
     /// Text, JSON and bytes; an array as it is stored ([`Items`]).
     Bytes(&'a [u8]),
     Uuid([u8; 16]),
+    Interval(Span),
     /// An array whose items are of this type, or NULL.
     Items(&'a [Value], ItemType),
 }
@@ -67,6 +69,7 @@ impl<'a> Cell<'a> {
             }
             (Value::Bytes(value), ColumnType::Bytes) => Some(Self::Bytes(value)),
             (Value::Uuid(value), ColumnType::Uuid) => uuid(value).map(Self::Uuid),
+            (Value::Interval(span), ColumnType::Interval) => Some(Self::Interval(*span)),
             (Value::Array(values), ColumnType::Array(item)) => {
                 values.iter().try_for_each(|value| Self::of(value, &item.data_type()).map(drop))?;
                 Some(Self::Items(values, *item))
@@ -109,6 +112,7 @@ impl<'a> Cell<'a> {
                 Value::Json(std::str::from_utf8(value).ok()?.to_owned())
             }
             (Self::Bytes(value), _) => Value::Text(std::str::from_utf8(value).ok()?.to_owned()),
+            (Self::Interval(span), _) => Value::Interval(span),
             (Self::Uuid(bytes), _) => Value::Uuid(uuid::Uuid::from_bytes(bytes).to_string()),
         })
     }
@@ -129,6 +133,7 @@ pub(crate) fn push_cell(out: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::F32(value) => push_fixed(out, WIDTH_4, value.to_le_bytes()),
         Cell::F64(value) => push_fixed(out, WIDTH_8, value.to_le_bytes()),
         Cell::Uuid(bytes) => push_fixed(out, WIDTH_16, bytes),
+        Cell::Interval(span) => push_fixed(out, WIDTH_16, span.to_bytes()),
         Cell::Items(values, item) => {
             let item = item.data_type();
             let mut stored = Vec::with_capacity(2 + 4 * values.len());
@@ -261,6 +266,7 @@ pub(crate) fn typed_cell<'a>(data_type: &ColumnType, bytes: &'a [u8]) -> Result<
         ColumnType::Float32 => bytes.try_into().ok().map(|bytes| Cell::F32(f32::from_le_bytes(bytes))),
         ColumnType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
         ColumnType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
+        ColumnType::Interval => bytes.try_into().ok().map(|bytes| Cell::Interval(Span::from_bytes(bytes))),
         ColumnType::Text | ColumnType::Bytes | ColumnType::Json | ColumnType::Jsonb | ColumnType::Array(_) => {
             Some(Cell::Bytes(bytes))
         }

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::ids::ColumnId;
 use crate::schema::Column;
 use crate::text;
+use crate::time_text::Span;
 use crate::value::Value;
 
 /// A column of a batch, downcast once.
@@ -32,6 +33,7 @@ enum Values {
     Text(StringArray),
     Bytes(BinaryArray),
     Uuid(Vec<[u8; 16]>),
+    Interval(ScalarBuffer<IntervalMonthDayNano>),
     /// As they are stored, in one allocation.
     Arrays {
         arena: Vec<u8>,
@@ -65,6 +67,7 @@ impl ColumnReader {
             ColumnType::Text | ColumnType::Json | ColumnType::Jsonb => Values::Text(array.as_string::<i32>().clone()),
             ColumnType::Bytes => Values::Bytes(array.as_binary::<i32>().clone()),
             ColumnType::Uuid => Values::Uuid(parse_uuids(array.as_string::<i32>(), column)?),
+            ColumnType::Interval => Values::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values().clone()),
             ColumnType::Array(item) => arrays(array.as_list::<i32>(), item, &column.name)?,
         };
         Ok(Self { nulls, values })
@@ -95,6 +98,7 @@ impl ColumnReader {
             Values::Text(values) => Cell::Bytes(values.value(row).as_bytes()),
             Values::Bytes(values) => Cell::Bytes(values.value(row)),
             Values::Uuid(values) => Cell::Uuid(values[row]),
+            Values::Interval(values) => Cell::Interval(Span::from_arrow(values[row])),
             Values::Arrays { arena, offsets } => Cell::Bytes(&arena[offsets[row]..offsets[row + 1]]),
         }
     }
@@ -188,6 +192,7 @@ pub(crate) enum ColumnWriter {
     I128(Decimal128Builder),
     Text(StringBuilder),
     Bytes(BinaryBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
     Array(Box<ArrayWriter>),
 }
 
@@ -279,6 +284,7 @@ impl ColumnWriter {
                 Self::Text(StringBuilder::new())
             }
             ColumnType::Bytes => Self::Bytes(BinaryBuilder::new()),
+            ColumnType::Interval => Self::Interval(IntervalMonthDayNanoBuilder::new()),
             ColumnType::Array(item) => Self::Array(Box::new(ArrayWriter::new(*item))),
         }
     }
@@ -307,6 +313,10 @@ impl ColumnWriter {
                 out.append_value(uuid::Uuid::from_bytes(bytes).hyphenated().encode_lower(&mut buffer));
             }
             (Self::Bytes(out), Cell::Bytes(bytes)) => out.append_value(bytes),
+            (Self::Interval(out), Cell::Interval(span)) => match span.to_arrow() {
+                Some(interval) => out.append_value(interval),
+                None => return false,
+            },
             (Self::Array(out), Cell::Bytes(stored)) => return out.push_stored(stored),
             (Self::Array(out), Cell::Items(values, item)) if out.item == item => out.push_values(values),
             _ => return false,
@@ -328,6 +338,7 @@ impl ColumnWriter {
             Self::I128(out) => out.append_null(),
             Self::Text(out) => out.append_null(),
             Self::Bytes(out) => out.append_null(),
+            Self::Interval(out) => out.append_null(),
             Self::Array(out) => out.push_null(),
         }
     }
@@ -346,6 +357,7 @@ impl ColumnWriter {
             Self::I128(out) => ArrayBuilder::finish(out),
             Self::Text(out) => ArrayBuilder::finish(out),
             Self::Bytes(out) => ArrayBuilder::finish(out),
+            Self::Interval(out) => ArrayBuilder::finish(out),
             Self::Array(out) => out.finish(),
         }
     }

@@ -226,7 +226,7 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
         (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,
         (Date | Timestamp | TimestampTz, Timestamp | TimestampTz) => Way::Cast,
-        (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) => Way::Cast,
+        (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) | (Interval, Interval) => Way::Cast,
         _ => return Err(refused()),
     })
 }

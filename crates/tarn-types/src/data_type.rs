@@ -7,13 +7,14 @@
 //! | `TEXT` `BYTEA` | Utf8, Binary | |
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
+//! | `INTERVAL` | Interval(MonthDayNano) | whole microseconds; in Parquet a text with `tarn.type` ([`file_field`]) |
 //! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
 //! | `type[]` of each of these | List of it, the metadata at the field `item` | one dimension, which begins at 1; items may be NULL |
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
+use arrow::datatypes::{DataType as ArrowType, Field, IntervalUnit, TimeUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -62,6 +63,8 @@ pub enum DataType {
     Timestamp,
     /// `TIMESTAMP WITH TIME ZONE`: microseconds since 1970-01-01 UTC.
     TimestampTz,
+    /// `INTERVAL`: months, days and microseconds, each with a sign of its own.
+    Interval,
     /// `UUID`
     Uuid,
     /// `JSON`: a text that parses, kept as it came.
@@ -91,6 +94,7 @@ pub enum ItemType {
     Time,
     Timestamp,
     TimestampTz,
+    Interval,
     Uuid,
     Json,
     Jsonb,
@@ -114,6 +118,7 @@ impl ItemType {
             Self::Time => DataType::Time,
             Self::Timestamp => DataType::Timestamp,
             Self::TimestampTz => DataType::TimestampTz,
+            Self::Interval => DataType::Interval,
             Self::Uuid => DataType::Uuid,
             Self::Json => DataType::Json,
             Self::Jsonb => DataType::Jsonb,
@@ -138,6 +143,7 @@ impl fmt::Display for DataType {
             Self::Time => "TIME",
             Self::Timestamp => "TIMESTAMP",
             Self::TimestampTz => "TIMESTAMP WITH TIME ZONE",
+            Self::Interval => "INTERVAL",
             Self::Uuid => "UUID",
             Self::Json => "JSON",
             Self::Jsonb => "JSONB",
@@ -164,6 +170,7 @@ impl DataType {
             Self::Time => ItemType::Time,
             Self::Timestamp => ItemType::Timestamp,
             Self::TimestampTz => ItemType::TimestampTz,
+            Self::Interval => ItemType::Interval,
             Self::Uuid => ItemType::Uuid,
             Self::Json => ItemType::Json,
             Self::Jsonb => ItemType::Jsonb,
@@ -178,6 +185,12 @@ impl DataType {
             Self::Array(item) => Some(item.data_type()),
             _ => None,
         }
+    }
+
+    /// Is there an order of its values that bytes have? Of others there are no keys and no bounds.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self, Self::Interval | Self::Json | Self::Jsonb | Self::Array(_))
     }
 
     /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep
@@ -224,6 +237,7 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
         DataType::Time => ArrowType::Time64(TimeUnit::Microsecond),
         DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
         DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+        DataType::Interval => ArrowType::Interval(IntervalUnit::MonthDayNano),
         DataType::Array(item) => ArrowType::List(item_field(item)),
     }
 }
@@ -247,17 +261,37 @@ pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     field.with_metadata([(TYPE_METADATA.to_owned(), tag.to_owned())].into())
 }
 
+/// A column's field as lake files have it. Parquet's own intervals have milliseconds at most, so there they are texts,
+/// as Arrow casts them (`1 mons 2 days 3.5 secs`): what else is read in them says what it means.
+#[must_use]
+pub fn file_field(field: Field) -> Field {
+    let tagged = |field: Field| {
+        let mut metadata = field.metadata().clone();
+        metadata.insert(TYPE_METADATA.to_owned(), "interval".to_owned());
+        field.with_data_type(ArrowType::Utf8).with_metadata(metadata)
+    };
+    match field.data_type() {
+        ArrowType::Interval(_) => tagged(field),
+        ArrowType::List(item) if matches!(item.data_type(), ArrowType::Interval(_)) => {
+            let item = tagged(item.as_ref().clone());
+            field.with_data_type(ArrowType::List(Arc::new(item)))
+        }
+        _ => field,
+    }
+}
+
 /// The column type that keeps every value of an Arrow field; dictionaries count as their values.
 ///
 /// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`.
 ///
 /// # Errors
-/// [`Error::Type`] for lists of lists, structs, maps, intervals and decimals above 38 digits.
+/// [`Error::Type`] for lists of lists, structs, maps, intervals without months or days and decimals above 38 digits.
 pub fn data_type_of(field: &Field) -> Result<DataType> {
     let text = || match field.metadata().get(TYPE_METADATA).map(String::as_str) {
         Some("uuid") => DataType::Uuid,
         Some("json") => DataType::Json,
         Some("jsonb") => DataType::Jsonb,
+        Some("interval") => DataType::Interval,
         _ => DataType::Text,
     };
     let mut arrow_type = field.data_type();
@@ -292,6 +326,7 @@ pub fn data_type_of(field: &Field) -> Result<DataType> {
         ArrowType::Time32(_) | ArrowType::Time64(_) => DataType::Time,
         ArrowType::Timestamp(_, None) => DataType::Timestamp,
         ArrowType::Timestamp(_, Some(_)) => DataType::TimestampTz,
+        ArrowType::Interval(IntervalUnit::MonthDayNano) => DataType::Interval,
         ArrowType::List(item) | ArrowType::LargeList(item) => {
             data_type_of(item).ok().and_then(DataType::array).ok_or_else(|| not_kept(field))?
         }
@@ -309,7 +344,32 @@ fn not_kept(field: &Field) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::ArrayRef;
+    use arrow::compute::{CastOptions, cast_with_options};
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::test_data::value_of;
+    use crate::value::Value;
+
+    proptest! {
+        #[test]
+        fn what_is_a_text_in_files_is_the_same_interval_behind_them(
+            value in value_of(DataType::Interval),
+            items in value_of(DataType::Array(ItemType::Interval)),
+        ) {
+            let options = CastOptions { safe: false, ..CastOptions::default() };
+            for (data_type, value) in [(DataType::Interval, value), (DataType::Array(ItemType::Interval), items)] {
+                let stored = value.to_array(&data_type, 1).unwrap();
+                let in_file = file_field(arrow_field("c", &data_type, true));
+                prop_assert_eq!(data_type_of(&in_file).unwrap(), data_type);
+                let written = cast_with_options(&stored, in_file.data_type(), &options).unwrap();
+                let read: ArrayRef = cast_with_options(&written, &arrow_type(&data_type), &options).unwrap();
+                prop_assert_eq!(Value::from_arrow(&read, 0, &data_type).unwrap(), value.clone(), "{:?}", written);
+                prop_assert_eq!(Value::from_arrow(&written, 0, &data_type).unwrap(), value);
+            }
+        }
+    }
 
     #[test]
     fn storage_fields_tell_their_type() {
@@ -327,6 +387,7 @@ mod tests {
             DataType::Time,
             DataType::Timestamp,
             DataType::TimestampTz,
+            DataType::Interval,
             DataType::Uuid,
             DataType::Json,
             DataType::Jsonb,

@@ -12,7 +12,7 @@ use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::data_type::{DataType, ItemType, MAX_PRECISION, arrow_field, arrow_type};
+use crate::data_type::{DataType, ItemType, MAX_PRECISION, arrow_field, arrow_type, file_field};
 use crate::enumerated::Enumerated;
 use crate::error::{Error, Result};
 use crate::ids::{ColumnId, TableId, TabletId};
@@ -154,7 +154,7 @@ impl TableSchema {
             if column.nullable {
                 return Err(format!("key column {} must be NOT NULL", column.name));
             }
-            if matches!(column.data_type, DataType::Json | DataType::Jsonb | DataType::Array(_)) {
+            if !column.data_type.is_ordered() {
                 return Err(format!("key column {} is {}, of which there are no keys", column.name, column.data_type));
             }
         }
@@ -370,10 +370,11 @@ impl TableSchema {
         Arc::new(Schema::new(self.fields().chain([seqno_field()]).collect::<Vec<_>>()))
     }
 
-    /// [`TableSchema::arrow_with_seqno`] by the names that lake files have ([`TableSchema::stored_names`]).
+    /// [`TableSchema::arrow_with_seqno`] by the names and in the types that lake files have
+    /// ([`TableSchema::stored_names`], [`file_field`]).
     #[must_use]
     pub fn arrow_in_files(&self) -> SchemaRef {
-        let stored = self.fields().zip(self.stored_names()).map(|(field, name)| field.with_name(name));
+        let stored = self.fields().zip(self.stored_names()).map(|(field, name)| file_field(field).with_name(name));
         Arc::new(Schema::new(stored.chain([seqno_field()]).collect::<Vec<_>>()))
     }
 

@@ -8,6 +8,7 @@ use crate::data_type::{DataType, ItemType, arrow_type};
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Partitioning, TableOptions};
 use crate::schema::{Column, KeyPart, TableSchema};
+use crate::time_text::{MOST_US, Span};
 use crate::value::Value;
 
 /// `orders (customer BIGINT, id INTEGER, total NUMERIC(10,2) DEFAULT 0, note TEXT, at TIMESTAMPTZ)`, key (customer,
@@ -64,7 +65,7 @@ pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32
 }
 
 /// Every type there is, and arrays of some: the first 14 may be those of keys.
-pub const ALL_TYPES: [DataType; 22] = [
+pub const ALL_TYPES: [DataType; 24] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -79,8 +80,10 @@ pub const ALL_TYPES: [DataType; 22] = [
     DataType::Timestamp,
     DataType::TimestampTz,
     DataType::Uuid,
+    DataType::Interval,
     DataType::Json,
     DataType::Jsonb,
+    DataType::Array(ItemType::Interval),
     DataType::Array(ItemType::Bool),
     DataType::Array(ItemType::Int32),
     DataType::Array(ItemType::Float64),
@@ -111,6 +114,9 @@ pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
         DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
         DataType::Uuid => any::<u128>().prop_map(|n| Value::Uuid(uuid::Uuid::from_u128(n).to_string())).boxed(),
         DataType::Json | DataType::Jsonb => any::<i32>().prop_map(|n| Value::Json(format!("{{\"a\": {n}}}"))).boxed(),
+        DataType::Interval => (any::<i32>(), any::<i32>(), prop_oneof![-MOST_US..=MOST_US, -2..2i64])
+            .prop_map(|(months, days, us)| Value::Interval(Span { months, days, us }))
+            .boxed(),
         DataType::Array(item) => {
             let item = prop_oneof![4 => value_of(item.data_type()), 1 => Just(Value::Null)];
             prop::collection::vec(item, 0..4).prop_map(Value::Array).boxed()

@@ -12,7 +12,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{
     DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
 use crate::infinity::midnight_us;
 use crate::style::{DateOrder, Style};
-use crate::time_text::{self, Here, TimeFault};
+use crate::time_text::{self, Here, Span, TimeFault};
 use crate::{json, text};
 
 /// One cell.
@@ -60,6 +60,8 @@ pub enum Value {
     Time(i64),
     /// `TIMESTAMP` and `TIMESTAMPTZ`: microseconds since 1970-01-01 (UTC).
     Timestamp(i64),
+    /// `INTERVAL`
+    Interval(Span),
     /// `UUID` in canonical text: lower case, hyphenated.
     Uuid(String),
     /// `JSON`: a text that parses; `JSONB`: one in its normal form.
@@ -86,6 +88,7 @@ impl PartialEq for Value {
             | (Self::Uuid(one), Self::Uuid(two))
             | (Self::Json(one), Self::Json(two)) => one == two,
             (Self::Bytes(one), Self::Bytes(two)) => one == two,
+            (Self::Interval(one), Self::Interval(two)) => one == two,
             (Self::Array(one), Self::Array(two)) => one == two,
             _ => false,
         }
@@ -155,6 +158,12 @@ impl Value {
                 Some(us) => Some(Self::Timestamp(us)),
                 None => return time(time_text::timestamp_tz(text, here).map(Self::Timestamp)),
             },
+            DataType::Interval => {
+                let span = time_text::parse_span(text, None);
+                return time(
+                    span.and_then(|span| span.to_arrow().map(|_| Self::Interval(span)).ok_or(TimeFault::Range)),
+                );
+            }
             DataType::Uuid => text::parse_uuid(text).map(|uuid| Self::Uuid(uuid.to_string())),
             DataType::Json => {
                 json::check(text).map_err(|fault| Error::of_json(fault, text, "JSON"))?;
@@ -197,6 +206,7 @@ impl Value {
             Self::Time(us) => text::format_time(*us),
             Self::Timestamp(us) if *data_type == DataType::TimestampTz => text::format_timestamp_tz(*us),
             Self::Timestamp(us) => text::format_timestamp(*us),
+            Self::Interval(span) => span.to_string(),
             Self::Array(items) => {
                 let item = data_type.item().unwrap_or(DataType::Text);
                 array_text(items.iter().map(|value| (!value.is_null()).then(|| value.to_display(&item))))
@@ -252,6 +262,9 @@ impl Value {
             DataType::Timestamp | DataType::TimestampTz => {
                 Self::Timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row))
             }
+            DataType::Interval => {
+                Self::Interval(Span::from_arrow(array.as_primitive::<IntervalMonthDayNanoType>().value(row)))
+            }
             DataType::Uuid => Self::Uuid(array.as_string::<i32>().value(row).to_owned()),
             DataType::Json | DataType::Jsonb => Self::Json(array.as_string::<i32>().value(row).to_owned()),
             DataType::Array(_) => unreachable!("an array is read item by item"),
@@ -283,6 +296,10 @@ impl Value {
             Self::Time(value) => std::sync::Arc::new(Time64MicrosecondArray::from_value(value, n)),
             Self::Timestamp(value) => {
                 std::sync::Arc::new(TimestampMicrosecondArray::from_value(value, n).with_data_type(storage))
+            }
+            Self::Interval(span) => {
+                let span = span.to_arrow().ok_or_else(|| Error::usage("an interval reaches 292 years in its hours"))?;
+                std::sync::Arc::new(IntervalMonthDayNanoArray::from_value(span, n))
             }
             Self::Array(items) => {
                 // It was coerced to an array type.
@@ -321,6 +338,7 @@ impl Value {
             | (Self::Date(_), DataType::Date)
             | (Self::Time(_), DataType::Time)
             | (Self::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
+            | (Self::Interval(_), DataType::Interval)
             | (Self::Json(_), DataType::Json) => return Ok(self),
             (Self::Decimal(unscaled), DataType::Decimal { precision, .. }) => {
                 text::fits_precision(*unscaled, *precision).then_some(Self::Decimal(*unscaled))
@@ -386,6 +404,7 @@ impl Value {
                 a.cmp(b)
             }
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
+            (Self::Interval(a), Self::Interval(b)) => a.cmp(b),
             (Self::Array(a), Self::Array(b)) => {
                 let items = a.iter().zip(b).map(|(a, b)| a.cmp_same_type(b));
                 items.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
@@ -410,8 +429,9 @@ impl Value {
             Self::Timestamp(_) => 11,
             Self::Uuid(_) => 12,
             Self::Json(_) => 13,
-            Self::Array(_) => 14,
-            Self::Null => 15,
+            Self::Interval(_) => 14,
+            Self::Array(_) => 15,
+            Self::Null => 16,
         }
     }
 }

@@ -32,6 +32,7 @@ const TYPES: [DataType; 15] = [
     DataType::Time,
     DataType::Timestamp,
     DataType::TimestampTz,
+    DataType::Interval,
     DataType::Uuid,
     DataType::Json,
 ];

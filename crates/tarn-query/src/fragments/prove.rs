@@ -47,6 +47,7 @@ impl Claim {
                 column.data_type,
                 DataType::Float32
                     | DataType::Float64
+                    | DataType::Interval
                     | DataType::Uuid
                     | DataType::Json
                     | DataType::Jsonb

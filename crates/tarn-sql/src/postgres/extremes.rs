@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function};
 
+use super::interval_aggregates::INTERVAL;
 use super::rowwise::Rows;
 use super::times::lengths;
 
@@ -47,6 +48,10 @@ impl ScalarUDFImpl for Extreme {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        // A text that is written out beside one.
+        if types.iter().any(|of| matches!(of, DataType::Interval(_))) {
+            return Ok(vec![INTERVAL; types.len()]);
+        }
         self.inner.coerce_types(types)
     }
 

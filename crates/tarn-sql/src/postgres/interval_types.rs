@@ -77,13 +77,23 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<(), SqlError> {
             }
             _ => Ok(()),
         },
-        // `- INTERVAL '…'`: the planner would put the sign before the first number.
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: of } if matches!(of.as_ref(), Expr::Interval(_)) => {
+        // `- INTERVAL '…'`: the planner would put the sign before the first number, or lose it.
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: of } if is_interval(of) => {
             let of = take(of);
             *expr = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(Expr::Nested(Box::new(of))) };
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether it is one that is written out, or becomes one here.
+fn is_interval(of: &Expr) -> bool {
+    match of {
+        Expr::Interval(_) => true,
+        Expr::Cast { data_type, .. } => matches!(data_type, ast::DataType::Interval { .. }),
+        Expr::TypedString(typed) => matches!(typed.data_type, ast::DataType::Interval { .. }),
+        _ => false,
     }
 }
 

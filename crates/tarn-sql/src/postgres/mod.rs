@@ -160,6 +160,7 @@ mod instants;
 mod integer_literals;
 mod integers;
 mod interval_aggregates;
+mod interval_equality;
 mod interval_operators;
 mod interval_types;
 mod intervals;
@@ -251,6 +252,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             vec![
                 Arc::new(frame_offsets::FrameOffsets),
                 Arc::new(overlaps::Ends),
+                Arc::new(interval_equality::ComparedIntervals),
                 Arc::new(times::Times::new()),
                 Arc::new(interval_aggregates::IntervalAggregates::new()),
                 Arc::new(common_types::CommonTypes),
@@ -279,6 +281,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
             Arc::new(extremes::ComparedArrays::new()),
+            Arc::new(interval_equality::GroupedIntervals),
             Arc::new(times::SortedIntervals),
             Arc::new(instants::LaterInstants),
             Arc::new(exact_functions::Settled),

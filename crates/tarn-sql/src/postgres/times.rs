@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Decimal128Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, ListArray};
 use arrow::datatypes::{DataType, Decimal128Type, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -53,7 +53,15 @@ impl Times {
                     (*left, *right) = (self.call(&self.length, *left), self.call(&self.length, *right));
                     true
                 } else {
-                    (is_date(&left) && as_date(&mut right)) || (is_date(&right) && as_date(&mut left))
+                    (is_date(&left) && as_date(&mut right)) || (is_date(&right) && as_date(&mut left)) || {
+                        let is_time = |expr: &Expr| matches!(expr.get_type(schema), Ok(MIDNIGHT));
+                        // The planner would count nanoseconds, which end in 2262.
+                        match (is_date(&left), is_date(&right)) {
+                            (true, false) => is_time(&right) && at_midnight(&mut left),
+                            (false, true) => is_time(&left) && at_midnight(&mut right),
+                            _ => false,
+                        }
+                    }
                 };
                 let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
                 Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -163,8 +171,13 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
+/// Or an array of them.
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
-    matches!(expr.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_)))
+    match expr.get_type(schema) {
+        Ok(DataType::Interval(_) | DataType::Duration(_)) => true,
+        Ok(DataType::List(items)) => matches!(items.data_type(), DataType::Interval(_)),
+        _ => false,
+    }
 }
 
 const MIDNIGHT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -202,9 +215,12 @@ fn as_date(expr: &mut Expr) -> bool {
     true
 }
 
-fn length_of_interval() -> Arc<ScalarUDF> {
+pub(super) fn length_of_interval() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(OfTime { signature: Signature::any(1, Volatility::Immutable) }))
 }
+
+/// What an interval's length is kept in.
+const LENGTH: DataType = DataType::Decimal128(38, 0);
 
 /// How long an interval is, in microseconds: months have thirty days of 24 hours.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -221,8 +237,11 @@ impl ScalarUDFImpl for OfTime {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Decimal128(38, 0))
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(match types {
+            [DataType::List(items)] => DataType::List(Arc::new(items.as_ref().clone().with_data_type(LENGTH))),
+            _ => LENGTH,
+        })
     }
 
     fn is_strict(&self) -> bool {
@@ -243,8 +262,13 @@ impl ScalarUDFImpl for OfTime {
     }
 }
 
-/// How long intervals are, as numbers.
+/// How long intervals are, as numbers; of arrays, how long their items are.
 pub(super) fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(lists) = values.as_list_opt::<i32>() {
+        let (field, offsets, items, nulls) = lists.clone().into_parts();
+        let field = Arc::new(field.as_ref().clone().with_data_type(LENGTH));
+        return Ok(Arc::new(ListArray::new(field, offsets, lengths(&items)?, nulls)));
+    }
     let lengths: Decimal128Array = intervals(values)?.unary::<_, Decimal128Type>(length);
     Ok(Arc::new(lengths.with_precision_and_scale(38, 0)?))
 }

@@ -124,7 +124,9 @@ fn written(values: &ArrayRef, zone: &Zone, templates: Option<Templates<'_>>) -> 
     let mut text = String::new();
     for row in 0..values.len() {
         let template = templates.as_ref().and_then(|templates| templates.of(row));
-        let Some(template) = template.filter(|_| values.is_valid(row)) else {
+        // Of a number, an empty template is an empty text.
+        let is_number = values.data_type().is_numeric();
+        let Some(template) = template.filter(|of| values.is_valid(row) && (is_number || !of.is_empty())) else {
             texts.append_null();
             continue;
         };

@@ -62,6 +62,7 @@ fn called(name: &str) -> Option<DataType> {
         "time" => DataType::Time(None, TimezoneInfo::None),
         "timestamp" => DataType::Timestamp(None, TimezoneInfo::None),
         "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
+        "interval" => DataType::Interval { fields: None, precision: None },
         "uuid" => DataType::Uuid,
         "json" => DataType::JSON,
         "jsonb" => DataType::JSONB,

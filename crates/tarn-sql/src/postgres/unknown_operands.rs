@@ -1,5 +1,5 @@
-//! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number.
-//! DataFusion takes it for a text, and knows no product with one. Beside a `char(n)` it is one, too, and so is compared
+//! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number,
+//! or an interval. DataFusion takes it for a text, and knows no product with one. Beside a `char(n)` it is one, too, and so is compared
 //! without the blanks at its end.
 
 use arrow::datatypes::DataType;
@@ -12,6 +12,7 @@ use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 
 use super::filled;
+use super::interval_aggregates::INTERVAL;
 use super::numeric::numeric;
 
 /// Plans the operators.
@@ -23,6 +24,12 @@ impl ExprPlanner for UnknownOperands {
         use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
         let RawBinaryExpr { op, left, right } = expr;
         let (left, right) = match op {
+            Plus | Minus if is_written(&right) => {
+                let to = beside_time(op == Minus, &left, schema);
+                let right = to.map_or_else(|| as_type_of(&left, right.clone(), schema), |to| cast(right.clone(), to));
+                (left, right)
+            }
+            Plus if is_written(&left) && beside_time(false, &right, schema).is_some() => (cast(left, INTERVAL), right),
             Plus | Minus | Multiply | Divide | Modulo => match (is_written(&left), is_written(&right)) {
                 (true, false) => (as_type_of(&right, left, schema), right),
                 (false, true) => {
@@ -32,8 +39,8 @@ impl ExprPlanner for UnknownOperands {
                 _ => (left, right),
             },
             Eq | NotEq | Lt | LtEq | Gt | GtEq => {
-                let left = filled::beside(&right, left, schema);
-                let right = filled::beside(&left, right, schema);
+                let left = as_interval(&right, filled::beside(&right, left, schema), schema);
+                let right = as_interval(&left, filled::beside(&left, right, schema), schema);
                 (left, right)
             }
             _ => (left, right),
@@ -44,6 +51,23 @@ impl ExprPlanner for UnknownOperands {
 
 fn is_written(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
+/// What a text is that is added to an interval or to a moment, or taken from one.
+fn beside_time(is_taken: bool, other: &Expr, schema: &DFSchema) -> Option<DataType> {
+    match other.get_type(schema).ok()? {
+        DataType::Interval(_) | DataType::Duration(_) => Some(INTERVAL),
+        moment @ DataType::Timestamp(..) => Some(if is_taken { moment } else { INTERVAL }),
+        _ => None,
+    }
+}
+
+/// A text that is compared with an interval is one.
+fn as_interval(other: &Expr, text: Expr, schema: &DFSchema) -> Expr {
+    match other.get_type(schema) {
+        Ok(DataType::Interval(_) | DataType::Duration(_)) if is_written(&text) => cast(text, INTERVAL),
+        _ => text,
+    }
 }
 
 /// A text as what it stands beside is, if that is a number.

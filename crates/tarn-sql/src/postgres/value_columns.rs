@@ -7,12 +7,18 @@ use tarn_query::sqlparser::ast::{CastKind, DataType, Expr, UnaryOperator, Value,
 use super::calls::take;
 
 /// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody
-/// made.
+/// made, or has an interval in another row.
 pub(super) fn widen(values: &mut Values) {
     let n_columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..n_columns {
         let column = || values.rows.iter().filter_map(|row| row.content.get(at));
         if let Some(to) = column().filter_map(cast_to).find(|of| is_made(of)).cloned() {
+            let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
+            values.filter(|value| is_open(value)).for_each(|value| cast(value, &to));
+            continue;
+        }
+        if column().any(is_interval) {
+            let to = DataType::Interval { fields: None, precision: None };
             let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
             values.filter(|value| is_open(value)).for_each(|value| cast(value, &to));
             continue;
@@ -60,6 +66,14 @@ fn cast_to(expr: &Expr) -> Option<&DataType> {
         Expr::Cast { data_type, .. } => Some(data_type),
         Expr::TypedString(typed) => Some(&typed.data_type),
         _ => None,
+    }
+}
+
+fn is_interval(of: &Expr) -> bool {
+    match of {
+        Expr::Nested(inner) => is_interval(inner),
+        Expr::Interval(_) => true,
+        of => matches!(cast_to(of), Some(DataType::Interval { .. })),
     }
 }
 

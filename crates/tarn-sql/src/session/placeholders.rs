@@ -341,6 +341,7 @@ pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {
         Some(DataType::Time) => ast::DataType::Time(None, TimezoneInfo::None),
         Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
         Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        Some(DataType::Interval) => ast::DataType::Interval { fields: None, precision: None },
         Some(DataType::Array(item)) => array_type(item.data_type()),
         Some(DataType::Text | DataType::Uuid | DataType::Json | DataType::Jsonb) | None => ast::DataType::Text,
     }

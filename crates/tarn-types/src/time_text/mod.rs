@@ -24,4 +24,6 @@ mod span;
 pub(crate) use self::date_time::{date, time, timestamp, timestamp_tz};
 pub use self::fault::TimeFault;
 pub use self::here::Here;
+#[cfg(test)]
+pub(crate) use self::span::MOST_US;
 pub use self::span::{Span, SpanField, SpanFields, parse_span};

@@ -3,6 +3,12 @@
 //! A text is read from its end: the unit of a number stands behind it, and is seconds, or the last field of the type
 //! (`INTERVAL '5' DAY`), where none does. What ISO 8601 writes begins with a `P`.
 
+use std::cmp::Ordering;
+use std::fmt;
+
+use arrow::datatypes::IntervalMonthDayNano;
+use serde::{Deserialize, Serialize};
+
 use super::fault::TimeFault;
 use super::fields::{Field, Kind, fields};
 
@@ -17,8 +23,14 @@ const MAX_BYTES: usize = 256;
 
 type Result<T> = std::result::Result<T, TimeFault>;
 
-/// An interval. A month is not so many days, nor a day so many hours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What Arrow's nanoseconds hold of microseconds, either way: 292 years.
+pub(crate) const MOST_US: i64 = i64::MAX / NANOS;
+
+const NANOS: i64 = 1000;
+
+/// An interval. A month is not so many days, nor a day so many hours. Ordered by its length with months of thirty days
+/// and days of 24 hours, as in Postgres; of one length by its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// Twelve are a year.
     pub months: i32,
@@ -50,6 +62,46 @@ pub struct SpanFields {
 }
 
 impl Span {
+    /// Nanoseconds that are no whole microsecond are cut off.
+    #[must_use]
+    pub fn from_arrow(interval: IntervalMonthDayNano) -> Self {
+        Self { months: interval.months, days: interval.days, us: interval.nanoseconds / NANOS }
+    }
+
+    /// As Arrow has it; `None`: more than 292 years in microseconds, of which it counts nanoseconds.
+    #[must_use]
+    pub fn to_arrow(self) -> Option<IntervalMonthDayNano> {
+        let Self { months, days, us } = self;
+        (us.checked_abs()? <= MOST_US).then(|| IntervalMonthDayNano::new(months, days, us * NANOS))
+    }
+
+    /// Months, days and microseconds, little-endian: as it is stored in rows, the log and the metastore.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.months.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.days.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.us.to_le_bytes());
+        bytes
+    }
+
+    /// What [`Span::to_bytes`] gave.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, us @ ..] = bytes;
+        Self {
+            months: i32::from_le_bytes([a, b, c, d]),
+            days: i32::from_le_bytes([e, f, g, h]),
+            us: i64::from_le_bytes(us),
+        }
+    }
+
+    /// Microseconds, with months of thirty days and days of 24 hours.
+    fn length_us(self) -> i128 {
+        let days = i64::from(self.months) * DAYS_OF_MONTH + i64::from(self.days);
+        i128::from(days) * i128::from(DAY_US) + i128::from(self.us)
+    }
+
     /// Cut to the last field of a type, and its seconds rounded to so many digits behind the point.
     #[must_use]
     pub fn limited(self, fields: Option<SpanFields>, digits: Option<u8>) -> Span {
@@ -69,6 +121,52 @@ impl Span {
                 Span { us: cut.us.saturating_add(up) / unit * unit, ..cut }
             }
             _ => cut,
+        }
+    }
+}
+
+impl Ord for Span {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let parts = |of: &Self| (of.length_us(), of.months, of.days);
+        parts(self).cmp(&parts(other))
+    }
+}
+
+impl PartialOrd for Span {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// `1 year 2 mons -3 days +04:05:06.7`: a part that is positive behind a negative one says so. Source: PostgreSQL 16,
+/// `EncodeInterval` of style `postgres`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { months, days, us } = *self;
+        let (mut gap, mut is_behind_negative) = ("", false);
+        for (value, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
+            if value == 0 {
+                continue;
+            }
+            let sign = if is_behind_negative && value > 0 { "+" } else { "" };
+            let plural = if value == 1 { "" } else { "s" };
+            write!(f, "{gap}{sign}{value} {unit}{plural}")?;
+            (gap, is_behind_negative) = (" ", value < 0);
+        }
+        if us == 0 && !gap.is_empty() {
+            return Ok(());
+        }
+        let sign = match us < 0 {
+            true => "-",
+            false if is_behind_negative => "+",
+            false => "",
+        };
+        let us = us.unsigned_abs();
+        let seconds = us / SECOND_US as u64;
+        write!(f, "{gap}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+        match us % SECOND_US as u64 {
+            0 => Ok(()),
+            fraction => f.write_str(format!(".{fraction:06}").trim_end_matches('0')),
         }
     }
 }
@@ -465,6 +563,31 @@ mod tests {
             Ok(Span { months, days, us }) => format!("{months} {days} {us}"),
             Err(fault) => format!("{fault:?}"),
         }
+    }
+
+    #[test]
+    fn intervals_are_ordered_by_their_length() {
+        let span = |months, days, us| Span { months, days, us };
+        let ascending = [
+            span(i32::MIN, i32::MIN, -MOST_US),
+            span(0, -30, -1),
+            span(-1, 0, 0),
+            span(0, -30, 0),
+            span(0, 0, 0),
+            span(0, 0, DAY_US),
+            span(0, 1, 0),
+            span(-1, 31, 1),
+            span(0, 30, 0),
+            span(1, 0, 0),
+        ];
+        assert!(ascending.is_sorted_by(|a, b| a < b));
+        for of in ascending {
+            assert_eq!(Span::from_bytes(of.to_bytes()), of);
+            assert_eq!(Span::from_arrow(of.to_arrow().unwrap()), of);
+            assert_eq!(parse_span(&of.to_string(), None), Ok(of), "{of}");
+        }
+        assert_eq!(span(0, 0, MOST_US + 1).to_arrow(), None);
+        assert_eq!(span(0, 0, i64::MIN).to_arrow(), None);
     }
 
     /// What PostgreSQL 15 says.
