@@ -22,6 +22,7 @@ use tarn_types::{ColumnId, TableId, TableSchema};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::auth::Principal;
 use crate::catalog::{Entry, Gate, TableHandle};
 use crate::entries::Index;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +37,7 @@ const MAX_DELIVERIES: usize = 3;
 /// A table that nobody writes until it is altered. Dropped before that, it is as it was.
 pub struct Altering {
     node: Arc<Node>,
+    who: Principal,
     handle: Arc<TableHandle>,
     replicas: Arc<Replicas>,
     /// Nothing is left to be done.
@@ -51,15 +53,17 @@ impl Node {
     /// Keeps writers out of a table; those that write it now are waited for. To be called where it is not given up
     /// half-way.
     ///
-    /// Errors: `NoTable`, `ReadOnly` for an archive, `WrongObject` for a view, `Corrupt` for a table that lost rows.
-    pub async fn begin_alter(self: &Arc<Self>, table: &str) -> Result<Altering> {
+    /// Errors: `NoTable`, `Denied`, `ReadOnly` for an archive, `WrongObject` for a view, `Corrupt` for a table that
+    /// lost rows.
+    pub async fn begin_alter(self: &Arc<Self>, who: &Principal, table: &str) -> Result<Altering> {
         let one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_own_named(who, table)?;
         let handle = self.catalog().require(table)?;
         handle.check_whole()?;
-        let (node, replicas) = (Arc::clone(self), Arc::clone(handle.replicas()?));
+        let (node, who, replicas) = (Arc::clone(self), who.clone(), Arc::clone(handle.replicas()?));
         let altering =
-            Altering { node, handle, replicas, is_over: false, has_beside: false, indexes: vec![], _one: one };
+            Altering { node, who, handle, replicas, is_over: false, has_beside: false, indexes: vec![], _one: one };
         keep_writers_out(&altering.handle).await?;
         Ok(altering)
     }
@@ -130,6 +134,11 @@ impl Altering {
         &self.node
     }
 
+    /// Who alters it.
+    pub(crate) fn who(&self) -> &Principal {
+        &self.who
+    }
+
     pub(crate) fn handle(&self) -> &Arc<TableHandle> {
         &self.handle
     }
@@ -171,13 +180,15 @@ impl Altering {
     /// Defines the table so, durably, and lets writers in. Where columns are called otherwise, views that read it have
     /// other texts from the same moment on, which `rewrites` makes.
     ///
-    /// Errors: `Conflict` for rows that are not delivered and would be others. Where it is not known what the metastore
+    /// Errors: `Denied` for a table of another that it is to refer to; `Conflict` for rows that are not delivered and
+    /// would be others. Where it is not known what the metastore
     /// did, the table takes no writes until the server starts again. Those of `rewrites`.
     pub async fn finish(mut self, to: TableSchema, rewrites: Rewrites) -> Result<()> {
         let from = Arc::clone(self.schema());
         if to == *from {
             return Ok(());
         }
+        self.node.may_refer(&self.who, Some(&from), &to)?;
         if !is_delivered(&self.handle) && !to.stores_as(&from) {
             return Err(tarn_rows::Error::Undelivered { table: from.name.clone() }.into());
         }
@@ -244,7 +255,7 @@ impl Drop for Altering {
                     node.drop_all_beside().await;
                 }
                 for index in indexes {
-                    node.drop_unnamed_index(index).await;
+                    node.drop_if_unnamed(index).await;
                 }
             });
         }

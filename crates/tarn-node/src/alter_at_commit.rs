@@ -34,7 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::alter::keep_writers_out;
-use crate::auth::Principal;
+use crate::auth::{Action, Principal};
 use crate::beside::check_name;
 use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
 use crate::committing::{Committing, Noted, check};
@@ -93,7 +93,8 @@ impl Node {
     /// Commits a transaction that altered tables: all of its writes and definitions, or nothing. Answers how many rows
     /// were written and deleted. Waits for room first. To be called where it is not given up half-way.
     ///
-    /// Errors: as of [`TableService::commit_together`](crate::tables::TableService::commit_together); `Conflict` where
+    /// Errors: as of [`TableService::commit_together`](crate::tables::TableService::commit_together); `Denied` for a
+    /// table of another, also for one that a foreign key is to refer to; `Conflict` where
     /// somebody else altered one of the tables, or wrote one whose rows were looked at; `TableExists` for a name that
     /// is taken by now; `WrongState` for writes of append-only tables, of which a restart could not tell whether they
     /// are there. `Indeterminate`: what became of it is known when the node starts again; its tables take no writes
@@ -106,6 +107,12 @@ impl Node {
         rewrites: Rewrites,
     ) -> Result<u64> {
         tables.sort_by_key(|table| table.from.id);
+        self.may(who, &Action::Session)?;
+        for Altered { from, to, .. } in &tables {
+            self.may_own(who, from)?;
+            self.may_move(who, &from.name, &to.name)?;
+            self.may_refer(who, Some(from), to)?;
+        }
         self.check_writes(who, &writes).await?;
         let mut shut = Shut { node: Arc::clone(self), tables: vec![], is_over: false, _one: self.lock_catalog().await };
         self.check_open()?;

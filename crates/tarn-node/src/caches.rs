@@ -298,7 +298,7 @@ impl Caches {
     /// Empties one layer, or all of them, of everything or of what belongs to one table. Blocks on the disk.
     ///
     /// Files that are being read meanwhile may come back into it.
-    pub fn drop_layer(&self, layer: Option<Layer>, of: Option<&FilesOf>) -> Vec<Dropped> {
+    pub(crate) fn drop_layer(&self, layer: Option<Layer>, of: Option<&FilesOf>) -> Vec<Dropped> {
         let wants = |which| layer.is_none_or(|layer| layer == which);
         let mut dropped = vec![];
         if wants(Layer::Metadata) {

@@ -97,7 +97,7 @@ impl Comments {
     /// Says something of a table or view, or of one of its columns; None takes it back. Durable when it returns.
     ///
     /// Errors: `ProgramLimit` when all comments together are longer than a document may be.
-    pub async fn say(&self, of: &TableSchema, column: Option<ColumnId>, text: Option<String>) -> Result<()> {
+    pub(crate) async fn say(&self, of: &TableSchema, column: Option<ColumnId>, text: Option<String>) -> Result<()> {
         self.change(|said| said.say(of, column, text.clone())).await
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tarn_metastore::{MetastoreExt, is_document};
 use tarn_types::{Kind, TableSchema};
 
+use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Gate, TableHandle};
 use crate::dropped::Left;
@@ -32,12 +33,15 @@ pub(crate) fn half_made(error: Error) -> Error {
 }
 
 impl Node {
-    /// Makes a table. False: it was there already and `if_not_exists` was said.
-    pub async fn create_table(&self, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
+    /// Makes a table, which is of who asks. False: it was there already and `if_not_exists` was said.
+    ///
+    /// Errors: `Denied`, also for a table of another that it refers to.
+    pub async fn create_table(&self, who: &Principal, schema: TableSchema, if_not_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
         let name = schema.name.clone();
         check_name(&name)?;
+        self.may_make(who, &name)?;
         self.schemas().check_there(&name)?;
         if self.catalog().contains(&name) {
             if if_not_exists {
@@ -46,9 +50,22 @@ impl Node {
             return Err(Error::new(ErrorKind::TableExists, format!("table \"{name}\" already exists"))
                 .with_hint("use CREATE TABLE IF NOT EXISTS, or DROP TABLE it first"));
         }
-        let _kept = self.keep_parents(&schema).await?;
-        self.create_with_indexes(schema).await?;
+        self.may_refer(who, None, &schema)?;
+        {
+            let _kept = self.keep_parents(&schema).await?;
+            self.create_with_indexes(schema).await?;
+        }
+        self.own(who, &name).await?;
         Ok(true)
+    }
+
+    /// Makes a table's or view's maker its owner.
+    pub(crate) async fn own(&self, who: &Principal, name: &str) -> Result<()> {
+        let Some(owner) = who.name() else { return Ok(()) };
+        self.users().own(name, owner).await.map_err(|error| {
+            let message = format!("table \"{name}\" was made, but not who owns it: {}", error.message());
+            Error::new(error.kind(), message).with_hint(format!("a superuser can ALTER TABLE {name} OWNER TO {owner}"))
+        })
     }
 
     /// The caller holds the catalog, and knows that the name is free.
@@ -120,12 +137,16 @@ impl Node {
 
     /// Forgets a table, its rows, its log and its files; or a view. False: there was none and `if_exists` was said.
     ///
-    /// Errors: `Depended` while a view reads it, or another table refers to it. Before the metastore has dropped it,
-    /// the table is as it was. `Indeterminate`: whether it did is not known; the table works, and dropping it again
-    /// finds out.
-    pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
+    /// Errors: `Denied`; `Depended` while a view reads it, or another table refers to it. Before the metastore has
+    /// dropped it, the table is as it was. `Indeterminate`: whether it did is not known; the table works, and dropping
+    /// it again finds out.
+    pub async fn drop_table(&self, who: &Principal, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        match self.may_own_named(who, name) {
+            Err(absent) if if_exists && absent.kind() == ErrorKind::NoTable => return Ok(false),
+            asked => asked?,
+        }
         self.drop_alone(name, if_exists).await
     }
 
@@ -203,8 +224,9 @@ impl Node {
         Ok(())
     }
 
-    /// Errors: there is no such table, served or not.
-    pub async fn check_droppable(&self, name: &str) -> Result<()> {
+    /// Errors: `Denied`; there is no such table, served or not.
+    pub async fn check_droppable(&self, who: &Principal, name: &str) -> Result<()> {
+        self.may_own_named(who, name)?;
         if self.catalog().entry(name).is_some() || self.unserved(name).await?.is_some() {
             return Ok(());
         }
@@ -238,7 +260,8 @@ impl Node {
         }
     }
 
-    /// Removes what is left of dropped tables that nobody reads any more.
+    /// Removes what is left of dropped tables that nobody reads any more, as the node does by itself, too: so nobody is
+    /// asked who he is.
     pub async fn sweep_dropped(&self) {
         self.parts().sweep_dropped().await;
     }

@@ -10,6 +10,7 @@ use tarn_metastore::MetastoreExt;
 use tarn_types::{Kind, TableSchema};
 
 use crate::attach::AttachRequest;
+use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::drops::half_made;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,8 +22,11 @@ use crate::stores::StoreLocation;
 impl Node {
     /// Makes a table of an archive and runs the first pass. Cancelled or failed during the pass, the table is there
     /// with what was committed.
-    pub async fn attach(self: &Arc<Self>, request: &AttachRequest) -> Result<Progress> {
+    ///
+    /// Errors: `Denied`, also for a place that may not be attached; `TableExists`; what is wrong with the archive.
+    pub async fn attach(self: &Arc<Self>, who: &Principal, request: &AttachRequest) -> Result<Progress> {
         self.check_open()?;
+        self.may_attach_place(who, &request.url)?;
         self.check_free(&request.name)?;
         let location = StoreLocation::parse(&request.url)?;
         location.check().await?;
@@ -42,7 +46,7 @@ impl Node {
         let external = making
             .await
             .map_err(|e| Error::new(ErrorKind::Internal, format!("a change of the catalog died: {e}")))??;
-        self.pass(&external).await.map_err(|error| {
+        self.pass_alone(&external).await.map_err(|error| {
             if error.kind() == ErrorKind::Canceled {
                 return error;
             }
@@ -87,18 +91,28 @@ impl Node {
         }
     }
 
-    /// One pass over an archive, on the threads of background work. Cancelled when it is dropped.
-    pub async fn pass(&self, external: &Arc<ExternalTable>) -> Result<Progress> {
+    /// One pass over an archive, as it is there now, on the threads of background work. Cancelled when it is dropped.
+    ///
+    /// Errors: `Denied`; what is wrong with the archive.
+    pub async fn pass(&self, who: &Principal, external: &Arc<ExternalTable>) -> Result<Progress> {
+        self.may_own(who, &external.schema())?;
+        // Who asks for it means what is there now.
+        external.near()?.forget_listings();
+        self.pass_alone(external).await
+    }
+
+    async fn pass_alone(&self, external: &Arc<ExternalTable>) -> Result<Progress> {
         let (external, parts) = (Arc::clone(external), Arc::clone(self.parts()));
         self.in_background(async move { external.pass(&parts).await }).await
     }
 
     /// Forgets an archive; its files stay where they are. False: there was none and `if_exists` was said.
     ///
-    /// Errors: `NoTable`, `Depended` while a view reads it, and `WrongObject` for a table that is no archive.
-    pub async fn detach(&self, name: &str, if_exists: bool) -> Result<bool> {
+    /// Errors: `Denied`; `NoTable`, `Depended` while a view reads it, and `WrongObject` for a table that is no archive.
+    pub async fn detach(&self, who: &Principal, name: &str, if_exists: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_detach(who)?;
         match self.catalog().external_table(name) {
             Some(external) => {
                 self.check_unread(&external.schema())?;

@@ -21,11 +21,15 @@
 //!   that, [`view_readers`] what views say then), [`rekey`] gives them a key (`beside` names what is made for that),
 //!   [`standing`] tells where things stand, [`split`] parts tablets, `external_tables` attaches archives, [`views`]
 //!   makes and drops views, [`comments`] keeps what people say of tables, [`types`] what types they made, [`functions`]
-//!   which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`].
+//!   which functions they wrote (documents, `kept` whole), [`schemas`] what schemas they made, with [`schema_changes`];
+//!   the other `…_changes` are how these change;
+//! - who asks: every call that changes something, or reads rows, takes a [`Principal`](auth::Principal) and asks
+//!   whether he may ([`rights`]).
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access_changes;
 pub mod alter;
 pub mod alter_at_commit;
 pub mod attach;
@@ -36,6 +40,7 @@ mod cache_metrics;
 pub mod caches;
 pub mod catalog;
 pub mod clock;
+mod comment_changes;
 pub mod comments;
 mod committing;
 mod dropped;
@@ -73,11 +78,13 @@ pub mod renames;
 mod replay;
 pub mod requests;
 mod reserve;
+pub mod rights;
 mod room;
 pub mod scan;
 pub mod schema_changes;
 pub mod schemas;
 mod scrub;
+mod sequence_changes;
 pub mod sequences;
 pub mod settings;
 mod small_file;
@@ -87,6 +94,7 @@ pub mod standing;
 pub mod stores;
 mod sweep;
 mod table_metrics;
+mod table_work;
 pub mod tables;
 mod temporary;
 mod temporary_room;
@@ -99,5 +107,5 @@ mod unique;
 mod unlogged;
 pub mod view_readers;
 pub mod views;
-pub mod worker;
+mod worker;
 pub mod write;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tarn_types::{TableId, TableSchema, referenced};
 
 use crate::alter::{Altering, keep_writers_out};
+use crate::auth::{Action, Principal};
 use crate::catalog::{Entry, TableHandle, altered};
 use crate::edges::Edges;
 use crate::error::{Error, ErrorKind, Result};
@@ -63,18 +64,35 @@ impl Node {
         check_unreferenced(&edges, &[table.id].into(), table)
     }
 
-    /// Before tables go: ends the foreign keys by which other tables refer to them, also those that go, too. One child
-    /// after the other: a crash between leaves the tables, some of them without foreign keys.
+    /// Before tables go: ends the foreign keys by which other tables refer to them, whosever these are, also those that
+    /// go, too. One child after the other: a crash between leaves the tables, some of them without foreign keys.
     ///
-    /// Errors: as of ALTER TABLE.
-    pub async fn end_references(self: &Arc<Self>, going: &BTreeSet<TableId>, rewrites: Rewrites) -> Result<()> {
+    /// Errors: `Denied` for a table that is another's and is to go; as of ALTER TABLE.
+    pub async fn end_references(
+        self: &Arc<Self>,
+        who: &Principal,
+        going: &BTreeSet<TableId>,
+        rewrites: Rewrites,
+    ) -> Result<()> {
+        self.may(who, &Action::Session)?;
+        let schemas = self.catalog().schemas();
+        schemas.iter().filter(|of| going.contains(&of.id)).try_for_each(|of| self.may_own(who, of))?;
+        self.end_references_to(going, rewrites).await
+    }
+
+    /// The same, for who was asked whether these may go.
+    pub(crate) async fn end_references_to(
+        self: &Arc<Self>,
+        going: &BTreeSet<TableId>,
+        rewrites: Rewrites,
+    ) -> Result<()> {
         let mut ended: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let edges = self.parts().edges.now(self.catalog());
         for edge in edges.all.iter().filter(|edge| going.contains(&edge.parent.id) && edge.child.id != edge.parent.id) {
             ended.entry(&edge.child.name).or_default().push(&edge.key.name);
         }
         for (child, keys) in ended {
-            let altering: Altering = self.begin_alter(child).await?;
+            let altering: Altering = self.begin_alter(&Principal::Node, child).await?;
             let mut to = (**altering.schema()).clone();
             to.options.rules.foreign_keys.retain(|key| !keys.contains(&key.name.as_str()));
             to.options.rules.forget_unneeded();

@@ -42,10 +42,11 @@ impl Altering {
     /// The table beside takes the place, with the rules of `to`, after which it was made; the old one is dropped. What
     /// is said of columns of the old one is said of those that have their ids in `to`.
     ///
-    /// Errors: the metastore's; the old table is as it was then.
+    /// Errors: as of [`Altering::finish`]; the metastore's; the old table is as it was then.
     pub async fn take_place(mut self, to: &TableSchema) -> Result<()> {
         let node = Arc::clone(self.node());
         let old = Arc::clone(self.schema());
+        node.may_refer(self.who(), Some(&old), to)?;
         let name = beside(old.id);
         let handle = node.catalog().require(&name)?;
         let made = Arc::clone(handle.schema());
@@ -116,7 +117,8 @@ impl Node {
     /// When the node starts: drops what a crash left beside tables.
     pub(crate) async fn drop_all_beside(&self) {
         for name in self.catalog().names().into_iter().filter(|name| is_beside(name)) {
-            if let Err(error) = self.drop_table(&name, true).await {
+            let _one = self.lock_catalog().await;
+            if let Err(error) = self.drop_alone(&name, true).await {
                 tracing::warn!(%name, %error, "what a change of a table left is left until the next start");
             }
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tarn_metastore::{Alteration, Definition};
 use tarn_types::{Kind, TableId, TableSchema};
 
+use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Entry, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
@@ -38,11 +39,12 @@ const TRIES: usize = 5;
 impl Node {
     /// Calls tables and views otherwise, all at one moment or none.
     ///
-    /// Errors: `NoTable`; `TableExists` for a name that is taken by then; `ReadOnly` for an archive; those of
+    /// Errors: `NoTable`; `Denied`; `TableExists` for a name that is taken by then; `ReadOnly` for an archive; those of
     /// `rewrite`.
-    pub async fn rename(&self, renames: &[Rename], rewrite: Rewrite) -> Result<()> {
+    pub async fn rename(&self, who: &Principal, renames: &[Rename], rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_rename(who, renames)?;
         self.rename_alone(renames, rewrite).await
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use tarn_types::{TableId, TableSchema, full_name};
 
+use crate::auth::{Action, Principal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::functions::{FunctionId, UserFunction};
 use crate::node::Node;
@@ -22,6 +23,7 @@ use crate::renames::{Rename, Rewrite};
 use crate::schemas::{Schema, SchemaId, missing};
 use crate::sequences::Sequence;
 use crate::types::UserType;
+use crate::view_readers::Rewrites;
 use crate::views::{outermost_first, readers};
 
 /// What is in a schema.
@@ -48,10 +50,11 @@ impl Contents {
 impl Node {
     /// Makes a schema. Durable when it returns.
     ///
-    /// Errors: `SchemaExists`; `ReservedName`.
-    pub async fn create_schema(&self, name: &str, owner: Option<String>) -> Result<SchemaId> {
+    /// Errors: `Denied`; `SchemaExists`; `ReservedName`.
+    pub async fn create_schema(&self, who: &Principal, name: &str, owner: Option<String>) -> Result<SchemaId> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_make_schemas(who)?;
         let made = self.schemas().create(name, owner).await;
         fail::fail_point!("schemas::made");
         made
@@ -59,20 +62,22 @@ impl Node {
 
     /// Changes who owns a schema, or what is said of it. Durable when it returns.
     ///
-    /// Errors: `NoSchema`.
-    pub async fn alter_schema(&self, name: &str, change: &(dyn Fn(&mut Schema) + Sync)) -> Result<()> {
+    /// Errors: `NoSchema`; `Denied`.
+    pub async fn alter_schema(&self, who: &Principal, name: &str, change: &(dyn Fn(&mut Schema) + Sync)) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_change_schema(who, &self.schema_of(name)?)?;
         self.schemas().alter(name, change).await
     }
 
     /// Calls a schema otherwise, with the tables and views that are in it. Durable when it returns.
     ///
-    /// Errors: `NoSchema`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences, types or functions,
-    /// whose names are in definitions; those of [`Node::rename`].
-    pub async fn rename_schema(&self, name: &str, to: &str, rewrite: Rewrite) -> Result<()> {
+    /// Errors: `NoSchema`; `Denied`; `SchemaExists`, `ReservedName`; `WrongState` for one with sequences, types or
+    /// functions, whose names are in definitions; those of [`Node::rename`].
+    pub async fn rename_schema(&self, who: &Principal, name: &str, to: &str, rewrite: Rewrite) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_change_schema(who, &self.schema_of(name)?)?;
         let contents = self.contents_of(name).await?;
         if to == name {
             return Err(Error::new(ErrorKind::SchemaExists, format!("schema \"{to}\" already exists")));
@@ -111,15 +116,29 @@ impl Node {
         }
     }
 
-    /// Drops a schema; with `cascade` with all that is in it, and the views that read that. False: it was not there.
+    /// Drops a schema; with `cascade` with all that is in it, whoever made that, the views that read that, and the
+    /// foreign keys that refer to it. False: it was not there.
     ///
     /// That nothing elsewhere is of its types, and takes numbers of its sequences, whoever asks knows.
     ///
-    /// Errors: `Depended` without `cascade`, naming what is in it.
-    pub async fn drop_schema(&self, id: SchemaId, cascade: bool) -> Result<bool> {
+    /// Errors: `Denied`; `Depended` without `cascade`, naming what is in it; as of ALTER TABLE.
+    pub async fn drop_schema(
+        self: &Arc<Self>,
+        who: &Principal,
+        id: SchemaId,
+        cascade: bool,
+        rewrites: Rewrites,
+    ) -> Result<bool> {
+        if cascade && let Some(of) = self.schemas().by_id(id) {
+            self.may_change_schema(who, &of)?;
+            let there = self.contents_of(&of.name).await?.relations;
+            self.end_references_to(&there.iter().map(|table| table.id).collect(), rewrites).await?;
+        }
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        let Some(Schema { name, .. }) = self.schemas().by_id(id) else { return Ok(false) };
+        let Some(of) = self.schemas().by_id(id) else { return self.may(who, &Action::Session).map(|()| false) };
+        self.may_change_schema(who, &of)?;
+        let Schema { name, .. } = of;
         let contents = self.contents_of(&name).await?;
         if !cascade {
             check_empty(&[(name.as_str(), &contents)])?;
@@ -166,13 +185,8 @@ impl Node {
         Ok(Contents { relations, sequences, types, functions })
     }
 
-    /// Makes a sequence. False: it was there already, and `if_not_exists` was said.
-    ///
-    /// Errors: `NoSchema`; as of [`crate::sequences::Directory::create`].
-    pub async fn create_sequence(&self, name: &str, sequence: Sequence, if_not_exists: bool) -> Result<bool> {
-        let _one = self.lock_catalog().await;
-        self.schemas().check_there(name)?;
-        self.sequences().create(name, sequence, if_not_exists).await
+    fn schema_of(&self, name: &str) -> Result<Schema> {
+        self.schemas().get(name).ok_or_else(|| missing(name))
     }
 }
 

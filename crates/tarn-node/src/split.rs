@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tarn_types::{TabletId, Token, Value, encode_partition_prefix, token_prefix};
 
+use crate::auth::Principal;
 use crate::catalog::TableHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grown;
@@ -23,9 +24,10 @@ impl Node {
     /// Splits the tablet that has `at` there; answers the new one. Writers of that tablet wait for one look at its
     /// recent rows, readers for nothing. Durable when it returns.
     ///
-    /// Errors: `Definition` for a place that no tablet of the table can be split at; `Conflict` while what a tablet had
-    /// before it was split off is not delivered.
-    pub async fn split(&self, table: &Arc<TableHandle>, at: SplitAt) -> Result<TabletId> {
+    /// Errors: `Denied`; `Definition` for a place that no tablet of the table can be split at; `Conflict` while what a
+    /// tablet had before it was split off is not delivered.
+    pub async fn split(&self, who: &Principal, table: &Arc<TableHandle>, at: SplitAt) -> Result<TabletId> {
+        self.may_own(who, table.schema())?;
         table.check_whole()?;
         self.parts().check_writable()?;
         let schema = table.schema();

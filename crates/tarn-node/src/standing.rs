@@ -8,11 +8,13 @@ use tarn_raftlog::SegmentInfo;
 use tarn_replica::group_of;
 use tarn_types::{SeqNo, TableSchema, TabletId, Version};
 
-use crate::caches::FilesOf;
+use crate::auth::Principal;
+use crate::caches::{Dropped, FilesOf, Layer};
 use crate::catalog::{Entry, TableHandle};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::snapshot::Opened;
+use crate::threads::blocking;
 
 /// How far one tablet is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +134,24 @@ impl Node {
         Ok(self.metastore().stats().await?)
     }
 
+    /// Empties one layer of the caches, or all of them, of everything or of what belongs to one table; how many entries
+    /// went, by layer. Files that are being read meanwhile may come back.
+    ///
+    /// Errors: `Denied`; `NoTable`, `WrongObject` for a view.
+    pub async fn drop_caches(
+        &self,
+        who: &Principal,
+        layer: Option<Layer>,
+        table: Option<&str>,
+    ) -> Result<Vec<Dropped>> {
+        self.may_drop_caches(who)?;
+        let of = table.map(|table| self.files_of(table)).transpose()?;
+        let caches = Arc::clone(self.caches());
+        blocking(move || Ok(caches.drop_layer(layer, of.as_ref()))).await
+    }
+
     /// Where the files of a table are, as caches know them.
-    pub fn files_of(&self, table: &str) -> Result<FilesOf> {
+    fn files_of(&self, table: &str) -> Result<FilesOf> {
         if let Some(Entry::External(external)) = self.catalog().entry(table) {
             let (table, store) = (external.schema().id, external.location().to_string());
             return Ok(FilesOf { table, store_id: external.store_id(), store, prefix: None });

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tarn_metastore::Alteration;
 use tarn_types::TypeId;
 
+use crate::auth::{Action, Principal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
-use crate::types::{TypeKind, UserType, taken};
+use crate::types::{TypeKind, UserType, missing, taken};
 use crate::view_readers::Rewrites;
 
 /// No name changes with the labels of a column: what views say stays.
@@ -17,32 +18,39 @@ const AS_THEY_ARE: Rewrites = Rewrites {
 };
 
 impl Node {
-    /// Makes a type. Durable when it returns.
+    /// Makes a type, which is of who asks. Durable when it returns.
     ///
-    /// Errors: `ObjectExists` for a name that a type, table or view has.
-    pub async fn create_type(&self, name: &str, maker: Option<String>, kind: TypeKind) -> Result<TypeId> {
+    /// Errors: `Denied`; `ObjectExists` for a name that a type, table or view has.
+    pub async fn create_type(&self, who: &Principal, name: &str, kind: TypeKind) -> Result<TypeId> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_make(who, name)?;
         self.schemas().check_there(name)?;
         if self.catalog().contains(name) {
             return Err(taken(name).with_hint("a table or view has the name: its rows are of a type that is called so"));
         }
-        self.types().create(name, maker, kind).await
+        self.types().create(name, who.name().map(str::to_owned), kind).await
     }
 
     /// Changes a type, and the columns that are of it. Durable when it returns.
     ///
-    /// Errors: `NoObject`; `ObjectExists` for another name that is taken; those of `change`, which may be called
-    /// several times.
+    /// Errors: `NoObject`; `Denied`; `ObjectExists` for another name that is taken; those of `change`, which may be
+    /// called several times.
     pub async fn alter_type(
         self: &Arc<Self>,
+        who: &Principal,
         name: &str,
         change: &(dyn Fn(&mut UserType) -> Result<()> + Sync),
     ) -> Result<()> {
         {
             let _one = self.lock_catalog().await;
             self.check_open()?;
-            self.types().alter(name, change).await?;
+            self.may_change_type(who, &self.types().get(name).ok_or_else(|| missing(name))?)?;
+            let change = |of: &mut UserType| {
+                change(of)?;
+                self.may_move(who, name, &of.name)
+            };
+            self.types().alter(name, &change).await?;
         }
         fail::fail_point!("types::altered");
         self.tell_tables().await
@@ -50,10 +58,14 @@ impl Node {
 
     /// Drops a type that no column is of. False: it was not there.
     ///
-    /// Errors: `Depended`, naming the columns.
-    pub async fn drop_type(&self, id: TypeId) -> Result<bool> {
+    /// Errors: `Denied`; `Depended`, naming the columns.
+    pub async fn drop_type(&self, who: &Principal, id: TypeId) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        match self.types().by_id(id) {
+            Some(of) => self.may_change_type(who, &of)?,
+            None => return self.may(who, &Action::Session).map(|()| false),
+        }
         let columns = self.types().columns_of(id);
         if !columns.is_empty() {
             let name = self.types().by_id(id).map_or_else(|| id.to_string(), |of| of.name.clone());
@@ -87,7 +99,7 @@ impl Node {
             if self.types().told(handle.schema()).is_none() {
                 continue;
             }
-            let altering = self.begin_alter(&handle.schema().name).await?;
+            let altering = self.begin_alter(&Principal::Node, &handle.schema().name).await?;
             // It may be another by now.
             if let Some(to) = self.types().told(altering.schema()) {
                 // Fields say the name of the type.

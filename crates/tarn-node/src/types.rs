@@ -231,7 +231,7 @@ pub(crate) fn taken(name: &str) -> Error {
     Error::new(ErrorKind::ObjectExists, format!("type \"{name}\" already exists"))
 }
 
-fn missing(name: &str) -> Error {
+pub(crate) fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NoObject, format!("type \"{name}\" does not exist"))
 }
 

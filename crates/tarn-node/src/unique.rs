@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tarn_types::{TableId, TableSchema, Unique, full_name, index_table};
 
+use crate::auth::{Action, Principal};
 use crate::beside::{check_name, of_index};
 use crate::entries::Index;
 use crate::error::{Error, ErrorKind, Result};
@@ -75,15 +76,25 @@ impl Node {
 
     /// As it says, for a table that a transaction alters: until it commits, no table names the index.
     ///
-    /// Errors: as of CREATE TABLE.
-    pub async fn make_index_beside(&self, table: &TableSchema, at: usize) -> Result<Index> {
+    /// Errors: `Denied`; as of CREATE TABLE.
+    pub async fn make_index_beside(&self, who: &Principal, table: &TableSchema, at: usize) -> Result<Index> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
+        self.may_own(who, table)?;
         self.make_index(table, at).await
     }
 
-    /// Drops an index, unless a table names it.
-    pub async fn drop_unnamed_index(&self, index: TableId) {
+    /// Drops an index, unless a table names it. It may be one that somebody is about to name: whoever made it drops it
+    /// as [`Principal::Node`].
+    ///
+    /// Errors: `Denied`.
+    pub async fn drop_unnamed_index(&self, who: &Principal, index: TableId) -> Result<()> {
+        self.may(who, &Action::Server { what: "drop indexes that no table names" })?;
+        self.drop_if_unnamed(index).await;
+        Ok(())
+    }
+
+    pub(crate) async fn drop_if_unnamed(&self, index: TableId) {
         let _one = self.lock_catalog().await;
         if self.check_open().is_ok() && self.catalog().table_of_index(index).is_none() {
             self.drop_index(index).await;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tarn_metastore::{Definition, MetastoreExt};
 use tarn_types::{DataType, Kind, TableId, TableSchema};
 
+use crate::auth::{Action, Principal, Privilege};
 use crate::beside::check_name;
 use crate::catalog::Entry;
 use crate::drops::half_made;
@@ -26,14 +27,20 @@ pub fn no_view(name: &str) -> Error {
 }
 
 impl Node {
-    /// Makes a view, or with `or_replace` gives the one of its name another query. True: there was none before.
+    /// Makes a view, which is of who asks, or with `or_replace` gives the one of its name another query. True: there
+    /// was none before.
     ///
-    /// Errors: `TableExists` without `or_replace`, `WrongObject` when a table has the name; `Definition` for a change
-    /// that takes columns away, or gives them other names or types; `NoTable` when something that it reads is gone.
-    pub async fn create_view(&self, schema: TableSchema, or_replace: bool) -> Result<bool> {
+    /// Errors: `Denied`, also for what it reads; `TableExists` without `or_replace`, `WrongObject` when a table has the
+    /// name; `Definition` for a change that takes columns away, or gives them other names or types; `NoTable` when
+    /// something that it reads is gone.
+    pub async fn create_view(&self, who: &Principal, schema: TableSchema, or_replace: bool) -> Result<bool> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        self.check_reads(&schema)?;
+        self.may_make(who, &schema.name)?;
+        if let Some(before) = self.catalog().view(&schema.name).filter(|_| or_replace) {
+            self.may_own(who, &before)?;
+        }
+        self.check_reads(who, &schema)?;
         let name = schema.name.clone();
         check_name(&name)?;
         self.schemas().check_there(&name)?;
@@ -57,15 +64,21 @@ impl Node {
                     .with_hint("CREATE OR REPLACE VIEW gives a view another query; or choose another name"));
             }
         };
-        Ok(self.catalog().insert_view(made))
+        let is_new = self.catalog().insert_view(made);
+        if is_new {
+            self.own(who, &name).await?;
+        }
+        Ok(is_new)
     }
 
-    /// Whether all that a view reads is there still.
-    fn check_reads(&self, schema: &TableSchema) -> Result<()> {
+    /// Whether all that a view reads is there still, and its maker may read it.
+    fn check_reads(&self, who: &Principal, schema: &TableSchema) -> Result<()> {
         for (name, id) in schema.options.view.iter().flat_map(|view| &view.reads) {
-            if self.catalog().schema(name)?.id != *id {
+            let of = self.catalog().schema(name)?;
+            if of.id != *id {
                 return Err(Error::no_table(name).with_detail("it was dropped and made again meanwhile"));
             }
+            self.may(who, &Action::Rows { of: &of, privilege: Privilege::Select })?;
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ const ORPHAN_GRACE_MS: u64 = 3_600_000;
 const ORPHAN_ROUNDS: u64 = 16;
 
 /// Asks the table's worker and waits for it.
-pub async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
+pub(crate) async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
     let gone =
         || Error::new(ErrorKind::WrongState, format!("the worker of table \"{}\" has stopped", handle.schema().name));
     handle.check_whole()?;

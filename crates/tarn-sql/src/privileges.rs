@@ -295,6 +295,7 @@ impl HasPrivilege {
                 Action::Create => users.may_create(PUBLIC),
                 Action::Through { .. }
                 | Action::Own { .. }
+                | Action::Change { .. }
                 | Action::Password { .. }
                 | Action::Signal { .. }
                 | Action::Server { .. } => false,

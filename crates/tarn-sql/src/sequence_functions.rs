@@ -16,9 +16,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 use parking_lot::Mutex;
-use tarn_node::auth::{Action, Principal, Privilege, authorize};
+use tarn_node::auth::{Principal, Privilege};
 use tarn_node::node::Node;
-use tarn_node::sequences::{Sequence, give};
+use tarn_node::sequences::{Reset, Sequence, give};
 use tarn_types::full_name;
 use tokio::runtime::Handle;
 
@@ -116,18 +116,19 @@ impl Numbering {
         if n == 0 {
             return Ok(vec![]);
         }
-        let sequences = self.node.sequences();
-        let own = self.own.sequence(name);
-        if own.is_none() {
-            self.check_writable("nextval")?;
-            self.allow(name, Privilege::Insert)?;
-        }
-        let numbers = match (own, sequences.take_now(name, n as u64)) {
-            (Some(own), _) => give(&mut own.lock(), name, n as u64)?,
-            (None, Some(numbers)) => numbers,
-            (None, None) => {
-                let (sequences, of) = (Arc::clone(sequences), name.to_owned());
-                self.wait(async move { sequences.take(&of, n as u64).await })?
+        let n = n as u64;
+        let numbers = match self.own.sequence(name) {
+            Some(own) => give(&mut own.lock(), name, n)?,
+            None => {
+                self.check_writable("nextval")?;
+                let (node, who) = (Arc::clone(&self.node), self.who.lock().clone());
+                match node.take_numbers_now(&who, name, n)? {
+                    Some(numbers) => numbers,
+                    None => {
+                        let of = name.to_owned();
+                        self.wait(async move { node.take_numbers(&who, &of, n).await })?
+                    }
+                }
             }
         };
         if let Some(last) = numbers.last() {
@@ -162,22 +163,23 @@ impl Numbering {
         let own = self.own.sequence(name);
         if own.is_none() {
             self.check_writable("setval")?;
-            self.allow(name, Privilege::Update)?;
+            // Before it is told which numbers it may have.
+            let (node, who, of) = (Arc::clone(&self.node), self.who.lock().clone(), name.to_owned());
+            self.wait(async move { node.may_use_now(&who, &of, Privilege::Update).await })?;
         }
         let Sequence { min, max, .. } = self.get(name)?;
         if !(min..=max).contains(&last) {
             let message = format!("setval: value {last} is out of bounds for sequence \"{name}\" ({min}..{max})");
             return Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, message));
         }
-        let reset = move |sequence: &mut Sequence| {
-            (sequence.last, sequence.is_called) = (last, is_called);
-            Ok(())
-        };
         match own {
-            Some(own) => reset(&mut own.lock())?,
+            Some(own) => {
+                let mut sequence = own.lock();
+                (sequence.last, sequence.is_called) = (last, is_called);
+            }
             None => {
-                let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
-                self.wait(async move { sequences.alter(&of, reset).await })?;
+                let (node, who, of) = (Arc::clone(&self.node), self.who.lock().clone(), name.to_owned());
+                self.wait(async move { node.set_sequence(&who, &of, Reset { last, is_called }).await })?;
             }
         }
         if is_called {
@@ -236,22 +238,6 @@ impl Numbering {
         self.wait(async move { sequences.get(&of).await })
     }
 
-    /// Whoever may write the table whose column it goes with; of others, who made it.
-    fn allow(&self, name: &str, privilege: Privilege) -> Result<()> {
-        let users = self.node.users().users();
-        if users.is_empty() {
-            return Ok(());
-        }
-        let (sequences, of) = (Arc::clone(self.node.sequences()), name.to_owned());
-        let (owner, maker) = self.wait(async move { sequences.owner(&of).await })?;
-        let who = self.who.lock().clone();
-        let table = owner.and_then(|owner| self.node.catalog().schema(&owner.table).ok());
-        match table {
-            Some(table) => Ok(authorize(&users, &who, &Action::Rows { of: &table, privilege })?),
-            None => Ok(may_change(&users, &who, name, maker.as_deref())?),
-        }
-    }
-
     /// What the metastore says, for a thread that has to wait for it.
     fn wait<T, E>(&self, work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T>
     where
@@ -271,21 +257,6 @@ impl Numbering {
 /// Whether a sequence goes with a column.
 fn is_of(sequence: &Sequence, table: &str, column: &str) -> bool {
     sequence.owner.as_ref().is_some_and(|owner| owner.table == table && owner.column == column)
-}
-
-/// Whether somebody may change a sequence that goes with no table: its maker, and superusers.
-pub(crate) fn may_change(
-    users: &tarn_node::auth::users::Users,
-    who: &Principal,
-    name: &str,
-    maker: Option<&str>,
-) -> tarn_node::error::Result<()> {
-    match who.name().is_some_and(|name| maker == Some(name)) {
-        true => authorize(users, who, &Action::Session),
-        false => {
-            authorize(users, who, &Action::Server { what: &format!("use sequence {name}, which another role made") })
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

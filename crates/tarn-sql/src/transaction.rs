@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use tarn_node::auth::Privilege;
+use tarn_node::auth::{Principal, Privilege};
 use tarn_node::catalog::TableHandle;
 use tarn_node::edges::Edges;
 use tarn_node::foreign::Wrote;
@@ -40,6 +40,7 @@ use crate::constraints_sql::{Deferral, SetConstraints};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::requests::{KEY_SETTING, Named};
+use crate::seen_schemas::REWRITES;
 use crate::temporary::Own;
 use crate::view_sql::Change;
 
@@ -930,17 +931,18 @@ fn is_in(schemas: &[String], name: &str) -> bool {
 }
 
 /// Drops the tables, types, schemas and functions that a transaction made, unless somebody else did, and indexes that
-/// no table names.
-pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
+/// no table names. The node does so itself: whoever made them may not be let in any more, or have given them away.
+pub async fn drop_made(node: &Arc<Node>, made: Vec<Made>) -> Result<()> {
+    let who = &Principal::Node;
     for Made { name, what } in made.into_iter().rev() {
         let id = match what {
             What::Relation(id) => id,
             What::Index(id) => {
-                node.drop_unnamed_index(id).await;
+                node.drop_unnamed_index(who, id).await?;
                 continue;
             }
             What::Function(id) => {
-                node.drop_functions(&[id]).await.map_err(|error| {
+                node.drop_functions(who, &[id]).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("function \"{name}\", which the transaction made: {}", error.message());
                     SqlError::new(error.state(), message).with_hint("it is there: DROP FUNCTION it")
@@ -948,7 +950,7 @@ pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
                 continue;
             }
             What::Schema(id) => {
-                node.drop_schema(id, false).await.map_err(|error| {
+                node.drop_schema(who, id, false, REWRITES).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("schema \"{name}\", which the transaction made: {}", error.message());
                     SqlError::new(error.state(), message).with_hint("it is there: DROP SCHEMA it")
@@ -956,7 +958,7 @@ pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
                 continue;
             }
             What::Type(id) => {
-                node.drop_type(id).await.map_err(|error| {
+                node.drop_type(who, id).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("type \"{name}\", which the transaction made: {}", error.message());
                     SqlError::new(error.state(), message).with_hint("it is there: DROP TYPE it")
@@ -965,7 +967,7 @@ pub async fn drop_made(node: &Node, made: Vec<Made>) -> Result<()> {
             }
         };
         if node.catalog().schema(&name).is_ok_and(|there| there.id == id) {
-            node.drop_table(&name, true).await.map_err(|error| {
+            node.drop_table(who, &name, true).await.map_err(|error| {
                 let error = SqlError::from(error);
                 SqlError::new(
                     error.state(),

@@ -1,9 +1,9 @@
 //! May they? The one place where it is decided.
 //!
-//! A session says what a statement is about to do ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or
-//! why not. While there are no users everybody may do everything, which is why a server without users listens on
-//! loopback alone. With users, what is not granted is denied: superusers may do everything; an owner everything with
-//! the table; others what they were granted.
+//! The door says what is about to be done ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or why
+//! not. While there are no users everybody may do everything, which is why a server without users listens on loopback
+//! alone. With users, what is not granted is denied: superusers may do everything; an owner everything with the table;
+//! others what they were granted.
 
 use tarn_types::{TableId, TableSchema};
 
@@ -20,16 +20,30 @@ pub enum Principal {
     Nobody,
     /// Who proved to be this user. The id tells a user from a later one of the same name.
     User { name: String, id: u32 },
+    /// The node itself, who may everything: what it does by its own rules, and for no user. Whoever acts for somebody
+    /// never says so, but where a rule of SQL gives what its user may not ask for: objects that go with one that is
+    /// dropped, whosever they are, and those that a transaction made, when it is undone.
+    Node,
 }
 
 impl Principal {
     /// `None` while there are no users.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Principal::Nobody => None,
+            Principal::Nobody | Principal::Node => None,
             Principal::User { name, .. } => Some(name),
         }
     }
+}
+
+/// What somebody made that is no table, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are what they are called")]
+pub enum Object<'a> {
+    Schema(&'a str),
+    Type(&'a str),
+    Function(&'a str),
+    Sequence(&'a str),
 }
 
 /// What is about to be done.
@@ -44,7 +58,9 @@ pub enum Action<'a> {
     Through { view: TableId, of: &'a TableSchema },
     /// What only the owner of a table or view may do: drop it, grant it, ask for its background work.
     Own { of: &'a TableSchema },
-    /// Making a table.
+    /// What only who made something may do, and superusers: change it, drop it; of a schema also make something in it.
+    Change { of: Object<'a>, maker: Option<&'a str> },
+    /// Making a table, or anything else that has a name in schema `public`.
     Create,
     /// Changing the password of a user, and nothing else.
     Password { of: &'a str },
@@ -58,7 +74,7 @@ pub enum Action<'a> {
 ///
 /// Errors: `NotAllowedIn` for who is not, or no longer, a user; `Denied` naming what was denied.
 pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<()> {
-    if users.is_empty() {
+    if users.is_empty() || *who == Principal::Node {
         return Ok(());
     }
     let Principal::User { name: user, id } = who else {
@@ -98,6 +114,15 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
             }
         }
         Action::Through { .. } => Err(denied("the owner of a view is asked for before")),
+        Action::Change { maker, .. } if maker == Some(user.as_str()) => Ok(()),
+        Action::Change { of, .. } => Err(denied(match of {
+            Object::Schema(name) => {
+                format!("must be superuser to change schema {name}, or what is in it, which another role owns")
+            }
+            Object::Type(name) => format!("must be superuser to change type {name}, which another role made"),
+            Object::Function(name) => format!("must be superuser to change function {name}, which another role made"),
+            Object::Sequence(name) => format!("must be superuser to use sequence {name}, which another role made"),
+        })),
         Action::Create if users.may_create(user) => Ok(()),
         Action::Create => Err(denied("permission denied for schema public")
             .with_hint(format!("a superuser may GRANT CREATE ON SCHEMA public TO {user}"))),
@@ -185,6 +210,9 @@ mod tests {
         let mut all = vec![
             ("session", Action::Session),
             ("create", Action::Create),
+            ("change own", Action::Change { of: Object::Type("mood"), maker: Some("bob") }),
+            ("change other", Action::Change { of: Object::Sequence("s"), maker: Some("eve") }),
+            ("change nobody's", Action::Change { of: Object::Schema("s"), maker: None }),
             ("password of bob", Action::Password { of: "bob" }),
             ("password of root", Action::Password { of: "root" }),
             ("server", Action::Server { what: "stop it" }),
@@ -216,12 +244,17 @@ mod tests {
         let users = users(&setup);
         let later = Principal::User { name: "bob".to_owned(), id: 99 };
         let gone = Principal::User { name: "gone".to_owned(), id: 1 };
-        let may: [(Principal, &[&str]); 7] = [
+        let all: Vec<&str> = actions().into_iter().map(|(name, _)| name).collect();
+        let may: [(Principal, &[&str]); 8] = [
+            (Principal::Node, &all),
             (
                 is(&users, "root"),
                 &[
                     "session",
                     "create",
+                    "change own",
+                    "change other",
+                    "change nobody's",
                     "password of bob",
                     "password of root",
                     "server",
@@ -234,8 +267,11 @@ mod tests {
                     "own other",
                 ],
             ),
-            (is(&users, "bob"), &["session", "create", "password of bob", "rows own", "read shared", "own"]),
-            (is(&users, "eve"), &["session", "read shared"]),
+            (
+                is(&users, "bob"),
+                &["session", "create", "change own", "password of bob", "rows own", "read shared", "own"],
+            ),
+            (is(&users, "eve"), &["session", "change other", "read shared"]),
             (is(&users, "out"), &[]),
             (later, &[]),
             (gone, &[]),

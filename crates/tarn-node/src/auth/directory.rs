@@ -97,12 +97,12 @@ impl Directory {
     }
 
     /// Does what a statement says. Durable, and in force, when it returns. Whether it may be said was asked before.
-    pub async fn apply(&self, access: &Access) -> Result<()> {
+    pub(crate) async fn apply(&self, access: &Access) -> Result<()> {
         self.change(|users, tables| users.apply(access, tables)).await
     }
 
     /// Makes a user the owner of a table that was just made.
-    pub async fn own(&self, table: &str, owner: &str) -> Result<()> {
+    pub(crate) async fn own(&self, table: &str, owner: &str) -> Result<()> {
         let own = |users: &mut Users, tables: &Tables| {
             let id: Option<&TableId> = tables.get(table);
             users.own(*id.ok_or_else(|| Error::no_table(table))?, owner);
@@ -123,7 +123,8 @@ impl Directory {
         self.change(copy).await
     }
 
-    /// Makes a superuser, or makes a user that is there one that can log in with this password.
+    /// Makes a superuser, or makes a user that is there one that can log in with this password. For the operator, who
+    /// has the server's settings and files: nobody is asked.
     pub async fn make_superuser(&self, name: &str, password: &str) -> Result<()> {
         let attributes = Attributes {
             login: Some(true),

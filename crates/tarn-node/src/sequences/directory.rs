@@ -87,7 +87,7 @@ impl Directory {
     }
 
     /// `n` numbers that are in memory, if there are so many.
-    pub fn take_now(&self, name: &str, n: u64) -> Option<Numbers> {
+    pub(crate) fn take_now(&self, name: &str, n: u64) -> Option<Numbers> {
         let mut taken = self.taken.lock();
         let block = &mut taken.get_mut(name).filter(|taken| taken.block.n_left >= n)?.block;
         let mut numbers = Numbers::new();
@@ -100,7 +100,7 @@ impl Directory {
     ///
     /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and
     /// again. Numbers that were taken by then are a gap.
-    pub async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
+    pub(crate) async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
         check_n(name, n)?;
         let mut numbers = Numbers::new();
         loop {
@@ -143,16 +143,21 @@ impl Directory {
 
     /// Whose it is: the column that it goes with, and who made it. Cost: nothing for one whose numbers were asked for
     /// before.
-    pub async fn owner(&self, name: &str) -> Result<(Option<Owner>, Option<String>)> {
-        if let Some(taken) = self.taken.lock().get(name) {
-            return Ok((taken.owner.clone(), taken.maker.clone()));
+    pub(crate) async fn owner(&self, name: &str) -> Result<(Option<Owner>, Option<String>)> {
+        if let Some(known) = self.owner_now(name) {
+            return Ok(known);
         }
         let sequence = self.get(name).await?;
         Ok((sequence.owner, sequence.maker))
     }
 
+    /// What is known in memory of whose it is, as of [`Directory::owner`]; of those whose numbers were asked for.
+    pub(crate) fn owner_now(&self, name: &str) -> Option<(Option<Owner>, Option<String>)> {
+        self.taken.lock().get(name).map(|taken| (taken.owner.clone(), taken.maker.clone()))
+    }
+
     /// Makes a sequence. False: it was there already and `if_not_exists` was said.
-    pub async fn create(&self, name: &str, sequence: Sequence, if_not_exists: bool) -> Result<bool> {
+    pub(crate) async fn create(&self, name: &str, sequence: Sequence, if_not_exists: bool) -> Result<bool> {
         let made = |sequences: &mut Sequences| match sequences.contains_key(name) {
             true if if_not_exists => Ok(false),
             true => Err(Error::new(ErrorKind::TableExists, format!("relation \"{name}\" already exists"))
@@ -168,7 +173,7 @@ impl Directory {
     /// Calls a sequence otherwise.
     ///
     /// Errors: `NoTable`; `TableExists` when there is one of that name.
-    pub async fn rename(&self, name: &str, to: &str) -> Result<()> {
+    pub(crate) async fn rename(&self, name: &str, to: &str) -> Result<()> {
         let renamed = |sequences: &mut Sequences| {
             if sequences.contains_key(to) {
                 return Err(Error::new(ErrorKind::TableExists, format!("relation \"{to}\" already exists")));
@@ -181,12 +186,12 @@ impl Directory {
     }
 
     /// Drops a sequence. False: there is none.
-    pub async fn remove(&self, name: &str) -> Result<bool> {
+    pub(crate) async fn remove(&self, name: &str) -> Result<bool> {
         self.change(|sequences| Ok(sequences.remove(name).is_some())).await
     }
 
     /// Drops what goes with a table's columns. Cost: one list of the tables if there is none.
-    pub async fn drop_of_table(&self, table: &str, id: TableId) -> Result<()> {
+    pub(crate) async fn drop_of_table(&self, table: &str, id: TableId) -> Result<()> {
         let is_owned = |owner: &Owner| owner.table_id.map_or(owner.table == table, |owner| owner == id);
         let is_of_it = |of: &Sequence| of.owner.as_ref().is_some_and(is_owned);
         if !read(&*self.metastore).await?.0.values().any(is_of_it) {
@@ -201,7 +206,7 @@ impl Directory {
 
     /// Before a table is called otherwise: what goes with its columns knows it by its id from then on. Cost: one list
     /// of the tables if there is nothing.
-    pub async fn know_by_id(&self, table: &str, id: TableId) -> Result<()> {
+    pub(crate) async fn know_by_id(&self, table: &str, id: TableId) -> Result<()> {
         self.mark(|owner| owner.table == table, |owner| owner.table_id = Some(id)).await
     }
 
@@ -252,7 +257,7 @@ impl Directory {
     }
 
     /// `TRUNCATE … RESTART IDENTITY`: what goes with a table's columns begins anew.
-    pub async fn restart_of_table(&self, table: &str) -> Result<()> {
+    pub(crate) async fn restart_of_table(&self, table: &str) -> Result<()> {
         let restart = |sequences: &mut Sequences| {
             for of in sequences.values_mut() {
                 if of.owner.as_ref().is_some_and(|owner| owner.table == table) {
@@ -266,7 +271,7 @@ impl Directory {
 
     /// Changes a sequence; numbers that this server has of it are dropped. Other servers notice when theirs are used
     /// up.
-    pub async fn alter(&self, name: &str, change: impl Fn(&mut Sequence) -> Result<()>) -> Result<()> {
+    pub(crate) async fn alter(&self, name: &str, change: impl Fn(&mut Sequence) -> Result<()>) -> Result<()> {
         let altered = self.change(|sequences| {
             change(sequences.get_mut(name).ok_or_else(|| missing(name))?)?;
             // Also if the document says the same already: what is left in memory is before that.

@@ -1,4 +1,6 @@
-//! What is a statement about to do, and may its user do it? Asked once, before any statement runs, at each run.
+//! What is a statement about to do, and may its user do it? Asked before any statement runs, at each run: as
+//! PostgreSQL, which tells of a right that is missing before it looks at anything else. What the statement then asks of
+//! the node is asked there again, by the same rules (`tarn_node::rights`).
 //!
 //! Everything that a plan reads is asked for, subqueries included; of statements without a plan the table that they
 //! name. A kind of statement that is not listed here does not compile, a statement of the parser's that is not listed
@@ -11,11 +13,10 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, TableReference};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::sql::sqlparser::ast::{CopySource, CreateTable, ObjectName, ObjectType, Statement};
-use tarn_node::auth::access::Objects;
+use tarn_node::auth::access::{Grant, Objects};
 use tarn_node::auth::authorize::{is_superuser, may_see};
 use tarn_node::auth::users::Users;
-use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize, roots};
-use tarn_node::node::Node;
+use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize};
 use tarn_query::dml::DmlKind;
 use tarn_query::keyed::KeyedPlan;
 use tarn_query::merge::Clause;
@@ -206,13 +207,13 @@ impl Session {
             Kind::Admin { table, .. } => self.allow_own(asking, table),
             // Its condition may read other tables: they are asked for when it is planned.
             Kind::CacheTable(asked) => self.allow_own(asking, &asked.table),
-            Kind::Attach(_) => asking.may(Action::Server { what: "ATTACH" }),
-            Kind::Detach { .. } => asking.may(Action::Server { what: "DETACH" }),
-            Kind::DropCache(_) => asking.may(Action::Server { what: "drop caches" }),
+            Kind::Attach(_) => Ok(self.node.may_attach(&asking.who)?),
+            Kind::Detach { .. } => Ok(self.node.may_detach(&asking.who)?),
+            Kind::DropCache(_) => Ok(self.node.may_drop_caches(&asking.who)?),
             Kind::Access(access) => self.allow_access(asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
             Kind::CreateView(view) if view.temporary => Ok(()),
-            Kind::CreateView(view) => self.may_make(&view.name),
+            Kind::CreateView(view) => Ok(self.node.may_make(&asking.who, &view.name)?),
             // Asked for when it is known whose it is.
             Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),
             Kind::Comment(comment) => self.allow_own(asking, &comment.table),
@@ -295,26 +296,16 @@ impl Session {
     }
 
     fn allow_own(&self, asking: &Asking, table: &str) -> Result<()> {
-        if let Called::Altered(altered) = self.temporary.called(table) {
-            return Ok(authorize(&asking.users, &asking.who, &Action::Own { of: altered.handle.schema() })?);
+        match self.temporary.called(table) {
+            Called::Altered(altered) => Ok(self.node.may_own(&asking.who, altered.handle.schema())?),
+            Called::AsCommitted | Called::Nothing => Ok(self.node.may_own_named(&asking.who, table)?),
         }
-        may_own(&self.node, &asking.users, &asking.who, table)
     }
 
     /// Anybody may make temporary tables.
     fn allow_create(&self, create: &CreateTable) -> Result<()> {
         let is_own = create.temporary || self.own_name(&create.name).is_some();
-        if is_own { Ok(()) } else { self.may_make(&table_name(&create.name)?) }
-    }
-
-    /// Whether the user may make something of this full name: in `public` who was granted that, elsewhere who owns the
-    /// schema.
-    pub(super) fn may_make(&self, full: &str) -> Result<()> {
-        match full_name::schema_of(full) {
-            full_name::PUBLIC => self.asking().may(Action::Create),
-            // Of one that is not there is told when it is made.
-            schema => self.node.schemas().get(schema).map_or(Ok(()), |of| self.allow_schema(&of)),
-        }
+        if is_own { Ok(()) } else { Ok(self.node.may_make(&self.principal(), &table_name(&create.name)?)?) }
     }
 
     fn allow_rows(&self, asking: &Asking, name: &ObjectName, privilege: Privilege) -> Result<()> {
@@ -382,25 +373,13 @@ impl Session {
 
     fn allow_access(&self, asking: &Asking, access: &Access) -> Result<()> {
         match access {
-            Access::AlterUser { name, attributes } if attributes.login.is_none() && attributes.superuser.is_none() => {
-                asking.may(Action::Password { of: name })
+            // By the names that its transaction gave them.
+            Access::Grant(Grant { on: Objects::Tables(names), .. })
+            | Access::Revoke(Grant { on: Objects::Tables(names), .. }) => {
+                names.iter().try_for_each(|name| self.allow_own(asking, name))
             }
-            Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => {
-                asking.may(Action::Server { what: "create, alter or drop roles" })
-            }
-            Access::Owner { .. } => asking.may(Action::Server { what: "give tables to others" }),
-            Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
-                Objects::Tables(names) => names.iter().try_for_each(|name| self.allow_own(asking, name)),
-                Objects::AllTables(_) | Objects::Schema => {
-                    asking.may(Action::Server { what: "grant or revoke on all tables or schema public" })
-                }
-            },
+            other => Ok(self.node.may_change_access(&asking.who, other)?),
         }
-    }
-
-    /// Whether a place of the server may be attached.
-    pub(super) fn allow_place(&self, url: &str) -> Result<()> {
-        Ok(roots::check(self.node.settings(), !self.node.users().users().is_empty(), url)?)
     }
 
     /// Changes users and rights.
@@ -411,8 +390,8 @@ impl Session {
         if let Access::DropUser { names, .. } = access {
             names.iter().try_for_each(|name| self.check_owns_no_schema(name))?;
         }
-        let (node, change) = (Arc::clone(&self.node), access.clone());
-        super::execute::to_its_end(async move { node.users().apply(&change).await }).await?;
+        let (node, who, change) = (Arc::clone(&self.node), self.principal(), access.clone());
+        super::execute::to_its_end(async move { node.change_access(&who, &change).await }).await?;
         Ok(Answer::done(tag(access)))
     }
 
@@ -488,34 +467,4 @@ fn named(access: &Access) -> &[String] {
         },
         Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => &[],
     }
-}
-
-/// Of a name that no open table has, superusers alone may know more: it may be a table that is too damaged to be
-/// served.
-fn may_own(node: &Node, users: &Users, who: &Principal, name: &str) -> Result<()> {
-    match node.catalog().schema(name) {
-        Ok(table) => Ok(authorize(users, who, &Action::Own { of: &table })?),
-        Err(_) if is_superuser(users, who) => Ok(()),
-        Err(absent) => Err(absent.into()),
-    }
-}
-
-/// Whether a table may be dropped now: COMMIT may be long after the statement, and another table have its name.
-pub(super) fn may_drop(node: &Node, who: &Principal, name: &str) -> Result<()> {
-    may_own(node, &node.users().users(), who, name)
-}
-
-/// Whether what was found may be changed by its owner alone.
-pub(super) fn may_own_relation(node: &Node, who: &Principal, of: &TableSchema) -> Result<()> {
-    Ok(authorize(&node.users().users(), who, &Action::Own { of })?)
-}
-
-/// Makes a table's maker its owner, once there are users.
-pub(super) async fn own(node: &Node, table: &str, owner: Option<&str>) -> Result<()> {
-    let Some(owner) = owner else { return Ok(()) };
-    node.users().own(table, owner).await.map_err(|error| {
-        let error = SqlError::from(error);
-        SqlError::new(error.state(), format!("table \"{table}\" was made, but not who owns it: {}", error.message()))
-            .with_hint(format!("a superuser can ALTER TABLE {table} OWNER TO {owner}"))
-    })
 }

@@ -12,16 +12,13 @@ use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use tarn_node::alter::Altering;
-use tarn_node::auth::Principal;
 use tarn_node::jobs::Work;
-use tarn_node::node::Node;
 use tarn_node::renames::Rename;
 use tarn_node::sequences::Sequence;
 use tarn_node::types::Types;
 use tarn_node::views::no_view;
 use tarn_types::{Check, Column, ColumnId, DataType, ForeignKey, Style, TableSchema, Value, full_name};
 
-use super::access::{may_drop, may_own_relation};
 use super::columns::{
     Added, InOlderRows, Retyped, WrittenAnew, as_they_will_be, default_of_type, exists, with_added, with_dropped,
     with_type,
@@ -41,7 +38,6 @@ use crate::seen_schemas::REWRITES;
 use crate::spelled::data_type;
 use crate::unique_rules::{SaidUnique, name_anew, uniques};
 use crate::user_types::{check_default, enumerated};
-use crate::view_rename::rewrite;
 
 impl Session {
     pub(super) async fn alter(&self, alter: &Alter) -> Result<Answer> {
@@ -68,7 +64,7 @@ impl Session {
     /// sequences that would have to come along.
     async fn check_moved(&self, from: &str, to: &str) -> Result<()> {
         self.node.schemas().check_there(to)?;
-        self.may_make(to)?;
+        self.node.may_make(&self.principal(), to)?;
         let sequences = self.node.sequences().all().await?;
         let is_its = |of: &Sequence| of.owner.as_ref().is_some_and(|owner| owner.table == from);
         if sequences.iter().any(|(name, of)| name == from || is_its(of)) {
@@ -118,7 +114,7 @@ impl Session {
         if names.contains_key(to) || is_sequence(to) {
             return Err(taken(to));
         }
-        may_own_relation(&self.node, &self.principal(), &schema)?;
+        self.node.may_own(&self.principal(), &schema)?;
         let ddl = Ddl::Rename(vec![Rename { from: name.clone(), to: to.to_owned() }]);
         match in_transaction {
             true => self.transaction.lock().drop_later(ddl),
@@ -149,8 +145,8 @@ impl Session {
         if anew.is_empty() && !to.stores_as(&before) {
             self.admin(Work::Deliver, name).await?;
         }
-        let (node, table) = (Arc::clone(&self.node), name.clone());
-        let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
+        let (node, who, table) = (Arc::clone(&self.node), self.principal(), name.clone());
+        let altering: Altering = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
         let Changed { to, added, dropped, anew, looks, .. } = self.changed(altering.schema(), actions).await?;
         self.check_dropped(altering.schema(), &dropped).await?;
         self.check_references(altering.schema(), &to, !anew.is_empty())?;
@@ -193,8 +189,8 @@ impl Session {
     }
 
     async fn keyed_anew(&self, name: &str, key: &[(String, bool)]) -> Result<()> {
-        let (node, table) = (Arc::clone(&self.node), name.to_owned());
-        let altering: Altering = to_its_end(async move { node.begin_alter(&table).await }).await?;
+        let (node, who, table) = (Arc::clone(&self.node), self.principal(), name.to_owned());
+        let altering: Altering = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
         let table = Arc::clone(altering.schema());
         let to = keyed(&table, key)?;
         self.check_references(&table, &to, true)?;
@@ -735,15 +731,4 @@ impl Changed {
             }
         }
     }
-}
-
-/// Calls tables and views otherwise, if all of them are the principal's.
-pub(super) async fn rename_all(node: &Node, principal: &Principal, renames: &[Rename]) -> Result<()> {
-    let mut now: BTreeMap<&str, &str> = BTreeMap::new();
-    for Rename { from, to } in renames {
-        let name = now.remove(from.as_str()).unwrap_or(from);
-        may_drop(node, principal, name)?;
-        now.insert(to, name);
-    }
-    Ok(node.rename(renames, rewrite).await?)
 }

@@ -19,7 +19,6 @@ use tarn_node::transaction::TableWrites;
 use tarn_types::ForeignKey;
 
 use super::Session;
-use super::access::may_own_relation;
 use super::alter::Changed;
 use super::columns::as_they_will_be;
 use super::execute::to_its_end;
@@ -64,7 +63,7 @@ impl Session {
         self.check_now()?;
         let mut altered = self.altered_so_far(name)?;
         let before = Arc::clone(altered.handle.schema());
-        may_own_relation(&self.node, &self.principal(), &before)?;
+        self.node.may_own(&self.principal(), &before)?;
         if actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_))) {
             return Err(SqlError::unsupported(
                 format!(
@@ -150,7 +149,7 @@ impl Session {
             return Err(super::sequences::taken(to));
         }
         let altered = self.altered_so_far(name)?;
-        may_own_relation(&self.node, &self.principal(), altered.handle.schema())?;
+        self.node.may_own(&self.principal(), altered.handle.schema())?;
         let called = Arc::new(altered.handle.schema().renamed(to));
         self.see(Altered { handle: altered.handle.seen_as(called)?, ..altered }).await?;
         Ok(true)
@@ -199,9 +198,6 @@ impl Session {
             return self.commit_held(writes.into_iter().map(by_its_name).collect::<Result<_>>()?).await;
         }
         let who = self.principal();
-        for table in &tables {
-            may_own_relation(&self.node, &who, &table.from)?;
-        }
         let node = Arc::clone(&self.node);
         let committing =
             to_its_end(async move { Ok::<_, SqlError>(node.commit_altering(&who, tables, writes, REWRITES).await) });

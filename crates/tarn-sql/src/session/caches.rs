@@ -6,7 +6,6 @@ use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
 use tarn_node::caches::Dropped;
-use tarn_node::threads::blocking;
 use tarn_query::{Warm, Warmed};
 
 use super::{Answer, Rows, Session};
@@ -39,9 +38,7 @@ impl Session {
     /// One row a layer: how many entries went.
     pub(super) async fn drop_cache(&self, asked: &DropCache) -> Result<Answer> {
         asked.table.as_deref().map_or(Ok(()), |table| self.refuse_own("SYSTEM DROP CACHE", table))?;
-        let of = asked.table.as_deref().map(|table| self.node.files_of(table)).transpose()?;
-        let (caches, layer) = (Arc::clone(self.node.caches()), asked.layer);
-        let dropped = blocking(move || Ok(caches.drop_layer(layer, of.as_ref()))).await?;
+        let dropped = self.node.drop_caches(&self.principal(), asked.layer, asked.table.as_deref()).await?;
         let (layers, entries): (Vec<_>, Vec<_>) =
             dropped.into_iter().map(|Dropped { layer, entries }| (layer, entries as i64)).unzip();
         let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(layers)), Arc::new(Int64Array::from(entries))];

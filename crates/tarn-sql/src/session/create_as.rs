@@ -126,7 +126,7 @@ impl Session {
                 _ => error.with_detail(format!("rows of {} are deleted", names[..n_done].join(", "))),
             })?;
             if restarts {
-                self.node.sequences().restart_of_table(name).await?;
+                self.node.restart_sequences_of(&self.principal(), name).await?;
             }
         }
         Ok(())

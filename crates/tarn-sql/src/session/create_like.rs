@@ -51,7 +51,7 @@ impl Session {
         if !comments.is_empty() {
             let table = self.node.catalog().schema(&name)?;
             for (at, text) in comments {
-                self.node.comments().say(&table, Some(table.columns[at].id), Some(text)).await?;
+                self.node.say(&self.principal(), &table, Some(table.columns[at].id), Some(text)).await?;
             }
         }
         Ok(answer)

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::jobs::{Report, Work};
-use tarn_node::worker::ask;
 use tarn_node::write::{Written, all_written};
 use tarn_query::AccessPath;
 use tarn_types::{MutationBatch, Opaque, TableSchema};
@@ -238,7 +237,8 @@ impl Session {
             }
             Kind::Attach(request) => {
                 self.outside_transaction("ATTACH")?;
-                self.allow_place(&request.url)?;
+                let who = self.principal();
+                self.node.may_attach_place(&who, &request.url)?;
                 let (node, name) = (Arc::clone(&self.node), request.name.clone());
                 // It was free before: an archive of this name is this one.
                 self.node.check_free(&name)?;
@@ -246,13 +246,14 @@ impl Session {
                     node.catalog().external_table(&name)?;
                     Some(format!("the table is there with what was read until now; CALL tarn.attach('{name}') goes on"))
                 });
-                let progress = Box::pin(self.node.attach(request)).await?;
+                let progress = Box::pin(self.node.attach(&who, request)).await?;
                 Ok(Answer::counted("ATTACH", progress.attached))
             }
             Kind::Detach { table, if_exists } => {
                 self.outside_transaction("DETACH TABLE")?;
-                let (node, table, if_exists) = (Arc::clone(&self.node), table.clone(), *if_exists);
-                let detached = to_its_end(async move { node.detach(&table, if_exists).await });
+                let (node, who, table) = (Arc::clone(&self.node), self.principal(), table.clone());
+                let if_exists = *if_exists;
+                let detached = to_its_end(async move { node.detach(&who, &table, if_exists).await });
                 self.interrupt.submit(detached, |_| 0).await?;
                 Ok(Answer::done("DETACH TABLE"))
             }
@@ -360,7 +361,7 @@ impl Session {
     pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {
         self.refuse_own(work_tag(work), table)?;
         let handle = self.node.catalog().require(table)?;
-        Ok(ask(&handle, work).await?)
+        Ok(self.node.work(&self.principal(), &handle, work).await?)
     }
 
     /// Commits batches. Whoever stops the statement meanwhile waits for what becomes of them.

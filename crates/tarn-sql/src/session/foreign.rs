@@ -31,7 +31,6 @@ use tarn_types::{
     encode_cells, encode_key, full_name, row_of_entry,
 };
 
-use super::access::may_own_relation;
 use super::create_as::written;
 use super::prepare::Kind;
 use super::{Answer, Parameter, PendingChanges, Prepared, Session};
@@ -340,7 +339,7 @@ impl Session {
         self.transaction.lock().check_there(name)?;
         let parent = self.definition(name)?;
         if !parent.id.is_temporary() {
-            may_own_relation(&self.node, &self.principal(), &parent)?;
+            self.node.may_own(&self.principal(), &parent)?;
         }
         Ok(parent)
     }

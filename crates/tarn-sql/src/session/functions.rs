@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::sql::sqlparser::ast::Statement;
-use tarn_node::auth::authorize;
-use tarn_node::auth::{Action, Principal};
+use tarn_node::auth::Principal;
 use tarn_node::functions::{
     Body, FunctionId, GivenColumn, Mode, Parallel, Parameter, UserFunction, Volatility, Written,
 };
@@ -48,12 +47,11 @@ impl Session {
 
     /// Who may run it: whoever may make tables makes functions, and changes his own.
     pub(super) fn allow_functions(&self, statement: &FunctionSql) -> Result<()> {
-        let action = match statement {
-            FunctionSql::Create(create) => return self.may_make(&create.name),
+        match statement {
+            FunctionSql::Create(create) => Ok(self.node.may_make(&self.principal(), &create.name)?),
             // Asked for when it is known whose they are.
-            FunctionSql::Alter { .. } | FunctionSql::Drop { .. } | FunctionSql::Comment { .. } => Action::Session,
-        };
-        Ok(authorize(&self.node.users().users(), &self.principal(), &action)?)
+            FunctionSql::Alter { .. } | FunctionSql::Drop { .. } | FunctionSql::Comment { .. } => Ok(()),
+        }
     }
 
     async fn create_function(&self, create: &CreateFunction) -> Result<()> {
@@ -91,10 +89,7 @@ impl Session {
         self.check_body(name, &written).await?;
         let replaces = before.map(|before| before.id);
         let (node, who, named) = (Arc::clone(&self.node), self.principal(), name.clone());
-        let made = to_its_end(async move {
-            let maker = who.name().map(str::to_owned);
-            node.create_function(&named, maker, written, replaces).await
-        });
+        let made = to_its_end(async move { node.create_function(&who, &named, written, replaces).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction && replaces.is_none() {
             self.transaction.lock().made(Made { name: name.clone(), what: What::Function(id) });
@@ -357,7 +352,7 @@ impl Session {
                 if full == function.name {
                     return Ok(());
                 }
-                self.may_make(&full)?;
+                self.node.may_make(&self.principal(), &full)?;
                 self.check_renamable(&function, &full)?;
             }
             FunctionChange::OwnerTo(to) if self.node.users().users().get(to).is_none() => {
@@ -410,13 +405,13 @@ impl Session {
         id: FunctionId,
         change: impl Fn(&mut UserFunction) + Send + Sync + 'static,
     ) -> Result<()> {
-        let node = Arc::clone(&self.node);
+        let (node, who) = (Arc::clone(&self.node), self.principal());
         let changed = to_its_end(async move {
             let apply = |of: &mut UserFunction| {
                 change(of);
                 Ok(())
             };
-            node.alter_function(id, &apply).await
+            node.alter_function(&who, id, &apply).await
         });
         self.interrupt.submit(changed, |()| 0).await
     }
@@ -473,27 +468,13 @@ impl Session {
 
     /// Whether the user may change a function: its maker, and superusers.
     fn allow_function(&self, of: &UserFunction) -> Result<()> {
-        allow(&self.node, &self.principal(), of)
+        Ok(self.node.may_change_function(&self.principal(), of)?)
     }
-}
-
-fn allow(node: &Node, who: &Principal, of: &UserFunction) -> Result<()> {
-    let users = node.users().users();
-    if users.is_empty() || who.name().is_some_and(|name| of.maker.as_deref() == Some(name)) {
-        return Ok(());
-    }
-    let what = format!("change function {}, which another role made", of.name);
-    Ok(authorize(&users, who, &Action::Server { what: &what })?)
 }
 
 /// Drops functions at COMMIT, or at once.
 pub(super) async fn drop_functions(node: &Node, who: &Principal, ids: &[FunctionId]) -> Result<()> {
-    for id in ids {
-        // COMMIT may be long after the statement.
-        let Some(of) = node.functions().by_id(*id) else { continue };
-        allow(node, who, &of)?;
-    }
-    Ok(node.drop_functions(ids).await?)
+    Ok(node.drop_functions(who, ids).await?)
 }
 
 /// What stays as it is when a function is replaced: `42P13`, as in PostgreSQL.

@@ -27,7 +27,6 @@ use tarn_types::{
     full_name,
 };
 
-use super::access::may_own_relation;
 use super::create_as::written;
 use super::execute::to_its_end;
 use super::in_parts::change_numbers;
@@ -169,7 +168,7 @@ impl Session {
 
     async fn altered_by(&self, table: &str, actions: Vec<Action>) -> Result<()> {
         if let Some(there) = self.temporary.entry(self.node.catalog(), table) {
-            may_own_relation(&self.node, &self.principal(), &there.schema())?;
+            self.node.may_own(&self.principal(), &there.schema())?;
         }
         let change = Change::Actions(actions);
         let alter = Alter { kind: Kind::Table, name: table.to_owned(), if_exists: false, change };
@@ -247,9 +246,9 @@ impl Session {
     ) -> Result<TableSchema> {
         for at in not_made(&to) {
             let has_rows = has_entries(&to, at, added)?;
-            let (node, of) = (Arc::clone(&self.node), to.clone());
+            let (node, who, of) = (Arc::clone(&self.node), self.principal(), to.clone());
             let index: Index =
-                to_its_end(async move { Ok::<_, SqlError>(node.make_index_beside(&of, at).await?) }).await?;
+                to_its_end(async move { Ok::<_, SqlError>(node.make_index_beside(&who, &of, at).await?) }).await?;
             self.transaction.lock().made(Made { name: String::new(), what: What::Index(index.unique.index) });
             if has_rows {
                 self.fill_index(table, &index).await?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tarn_node::auth::{Action, Principal, authorize};
+use tarn_node::auth::Principal;
 use tarn_node::functions::Body;
 use tarn_node::node::Node;
 use tarn_node::schema_changes::{Contents, check_empty};
@@ -61,8 +61,8 @@ impl Session {
         let owner = owner.or_else(|| self.principal().name().map(str::to_owned));
         // Without users everybody is superuser, and a name would mean nobody.
         let owner = owner.filter(|_| !self.node.users().users().is_empty());
-        let (node, named) = (Arc::clone(&self.node), name.clone());
-        let made = to_its_end(async move { node.create_schema(&named, owner).await });
+        let (node, who, named) = (Arc::clone(&self.node), self.principal(), name.clone());
+        let made = to_its_end(async move { node.create_schema(&who, &named, owner).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction {
             self.transaction.lock().made(Made { name, what: What::Schema(id) });
@@ -86,7 +86,8 @@ impl Session {
         let what = if matches!(change, SchemaChange::Comment(_)) { "COMMENT ON SCHEMA" } else { "ALTER SCHEMA" };
         self.outside_transaction(what)?;
         let of = self.schema_of(name, what)?;
-        self.allow_schema(&of)?;
+        let who = self.principal();
+        self.node.may_change_schema(&who, &of)?;
         let owner = match change {
             SchemaChange::OwnerTo(role) => Some(self.role(role)?),
             _ => None,
@@ -94,12 +95,12 @@ impl Session {
         let (node, name, change) = (Arc::clone(&self.node), name.to_owned(), change.clone());
         let altered = to_its_end(async move {
             match change {
-                SchemaChange::RenameTo(to) => node.rename_schema(&name, &to, rewrite).await,
+                SchemaChange::RenameTo(to) => node.rename_schema(&who, &name, &to, rewrite).await,
                 SchemaChange::OwnerTo(_) => {
-                    node.alter_schema(&name, &|of: &mut Schema| of.owner.clone_from(&owner)).await
+                    node.alter_schema(&who, &name, &|of: &mut Schema| of.owner.clone_from(&owner)).await
                 }
                 SchemaChange::Comment(text) => {
-                    node.alter_schema(&name, &|of: &mut Schema| of.comment.clone_from(&text)).await
+                    node.alter_schema(&who, &name, &|of: &mut Schema| of.comment.clone_from(&text)).await
                 }
             }
         });
@@ -130,7 +131,7 @@ impl Session {
         }
         let mut contents = vec![];
         for of in &going {
-            self.allow_schema(of)?;
+            self.node.may_change_schema(&self.principal(), of)?;
             let mut there = self.node.contents_of(&of.name).await?;
             let transaction = self.transaction.lock();
             there.relations.retain(|table| transaction.check_there(&table.name).is_ok());
@@ -170,29 +171,14 @@ impl Session {
             .with_hint("ALTER SCHEMA … OWNER TO another, or DROP SCHEMA it"))
     }
 
-    /// Whether the user may change a schema, and make something in it: its owner, and superusers.
-    pub(super) fn allow_schema(&self, of: &Schema) -> Result<()> {
-        may_own_schema(&self.node, &self.principal(), of)
-    }
-
     /// Who may run it: superusers make schemas, and give them to others.
     pub(super) fn allow_schemas(&self, statement: &SchemaSql) -> Result<()> {
-        let action = match statement {
-            SchemaSql::Create { .. } => Action::Server { what: "create schemas" },
+        match statement {
+            SchemaSql::Create { .. } => Ok(self.node.may_make_schemas(&self.principal())?),
             // Asked for when it is known whose they are.
-            SchemaSql::Alter { .. } | SchemaSql::Drop { .. } => Action::Session,
-        };
-        Ok(authorize(&self.node.users().users(), &self.principal(), &action)?)
+            SchemaSql::Alter { .. } | SchemaSql::Drop { .. } => Ok(()),
+        }
     }
-}
-
-fn may_own_schema(node: &Node, who: &Principal, of: &Schema) -> Result<()> {
-    let users = node.users().users();
-    if users.is_empty() || who.name().is_some_and(|name| of.owner.as_deref() == Some(name)) {
-        return Ok(());
-    }
-    let what = format!("change schema {}, or what is in it, which another role owns", of.name);
-    Ok(authorize(&users, who, &Action::Server { what: &what })?)
 }
 
 /// Whether what is outside of schemas can do without what is in them: their sequences, types and functions.
@@ -248,14 +234,10 @@ async fn check_free_of_others(
 pub(super) async fn drop_schemas(node: &Arc<Node>, who: &Principal, ids: &[SchemaId], cascade: bool) -> Result<()> {
     // COMMIT may be long after the statement.
     let going: Vec<Schema> = ids.iter().filter_map(|id| node.schemas().by_id(*id)).collect();
-    going.iter().try_for_each(|of| may_own_schema(node, who, of))?;
+    going.iter().try_for_each(|of| node.may_change_schema(who, of))?;
     check_free_of_others(node, &going, cascade, &|_| false).await?;
     for of in &going {
-        if cascade {
-            let there = node.contents_of(&of.name).await?.relations;
-            node.end_references(&there.iter().map(|table| table.id).collect(), REWRITES).await?;
-        }
-        node.drop_schema(of.id, cascade).await?;
+        node.drop_schema(who, of.id, cascade, REWRITES).await?;
     }
     Ok(())
 }

@@ -7,20 +7,17 @@
 
 use std::sync::Arc;
 
-use tarn_node::auth::authorize;
-use tarn_node::auth::{Action, Principal};
+use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_node::sequences::Sequence;
 use tarn_types::TableSchema;
 
-use super::access::own;
 use super::execute::to_its_end;
 use super::{Answer, Session};
 use crate::column_rules::{ColumnSequence, made_up};
 use crate::ddl::Defined;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{next_of, read, sequence_of};
-use crate::sequence_functions::may_change;
 use crate::sequence_sql::{Clauses, SequenceSql, width_of};
 use crate::unique_rules::name_anew;
 
@@ -54,18 +51,16 @@ pub(super) async fn create_defined(
         true => vec![],
         false => make(node, who, &mut schema, sequences).await?,
     };
-    let created = node.create_table(schema, if_not_exists).await;
+    let created = node.create_table(who, schema, if_not_exists).await;
     if !matches!(created, Ok(true)) {
         for sequence in made {
-            if let Err(error) = node.sequences().remove(&sequence).await {
+            // Another may have made a table of this name meanwhile, which this sequence now seems to go with.
+            if let Err(error) = node.drop_sequence(&Principal::Node, &sequence).await {
                 tracing::warn!(%sequence, %error, "the sequence of a table that was not made is left: DROP SEQUENCE it");
             }
         }
     }
-    match created? {
-        true => own(node, &name, who.name()).await.map(|()| true),
-        false => Ok(false),
-    }
+    Ok(created?)
 }
 
 /// Makes the sequences of a table's columns, under names that are free, and lets defaults name them.
@@ -76,22 +71,21 @@ async fn make(
     sequences: Vec<ColumnSequence>,
 ) -> Result<Vec<String>> {
     let mut made = vec![];
-    for ColumnSequence { column_idx, mut sequence } in sequences {
-        sequence.maker = who.name().map(str::to_owned);
+    for ColumnSequence { column_idx, sequence } in sequences {
         let (id, column) = (schema.columns[column_idx].id, schema.columns[column_idx].name.clone());
-        let name = free_name(node, &[&schema.name, &column], sequence).await?;
+        let name = free_name(node, who, &[&schema.name, &column], sequence).await?;
         schema.options.rules.entry(id).default = Some(next_of(&name));
         made.push(name);
     }
     Ok(made)
 }
 
-async fn free_name(node: &Node, parts: &[&str], sequence: Sequence) -> Result<String> {
+async fn free_name(node: &Node, who: &Principal, parts: &[&str], sequence: Sequence) -> Result<String> {
     for _ in 0..TRIES {
         let there = node.sequences().all().await?;
         let is_taken = |name: &str| node.catalog().contains(name) || there.iter().any(|(other, _)| other == name);
         let name = made_up(parts, "seq", is_taken);
-        if node.create_sequence(&name, sequence.clone(), true).await? {
+        if node.create_sequence(who, &name, sequence.clone(), true).await? {
             return Ok(name);
         }
     }
@@ -121,24 +115,23 @@ impl Session {
         let (node, who, name, to) = (Arc::clone(&self.node), self.principal(), name.to_owned(), to.to_owned());
         let renamed = to_its_end(async move {
             let sequence = node.sequences().get(&name).await?;
-            allow(&node, &who, &name, &sequence)?;
+            node.may_change_sequence(&who, &name, &sequence)?;
             check_unused(&node, "rename", &name, &sequence, &|_| false)?;
             if node.catalog().contains(&to) {
                 return Err(taken(&to));
             }
-            Ok::<_, SqlError>(node.sequences().rename(&name, &to).await?)
+            Ok::<_, SqlError>(node.rename_sequence(&who, &name, &to).await?)
         });
         self.interrupt.submit(renamed, |()| 0).await
     }
 
     /// Who may run it: whoever may make tables makes sequences, and changes his own.
     pub(super) fn allow_sequence(&self, statement: &SequenceSql) -> Result<()> {
-        let action = match statement {
-            SequenceSql::Create { name, .. } => return self.may_make(name),
+        match statement {
+            SequenceSql::Create { name, .. } => Ok(self.node.may_make(&self.principal(), name)?),
             // Asked for when it is known whose they are.
-            SequenceSql::Alter { .. } | SequenceSql::Drop { .. } => Action::Session,
-        };
-        Ok(authorize(&self.node.users().users(), &self.principal(), &action)?)
+            SequenceSql::Alter { .. } | SequenceSql::Drop { .. } => Ok(()),
+        }
     }
 }
 
@@ -148,15 +141,14 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             if node.catalog().contains(&name) {
                 return Err(taken(&name));
             }
-            let mut sequence = clauses.made()?;
-            sequence.maker = who.name().map(str::to_owned);
+            let sequence = clauses.made()?;
             check_owner(node, who, &clauses)?;
-            node.create_sequence(&name, sequence, if_not_exists).await?;
+            node.create_sequence(who, &name, sequence, if_not_exists).await?;
             Ok(())
         }
         SequenceSql::Alter { name, if_exists, clauses } => {
             let Some(sequence) = found(node, &name, if_exists).await? else { return Ok(()) };
-            allow(node, who, &name, &sequence)?;
+            node.may_change_sequence(who, &name, &sequence)?;
             check_owner(node, who, &clauses)?;
             if sequence.owner.as_ref().is_some_and(|owner| owner.is_identity) && clauses.owner.is_some() {
                 let message = "cannot change ownership of identity sequence";
@@ -164,7 +156,7 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             }
             // What is wrong with it is told before anything is written.
             clauses.alter(&mut sequence.clone())?;
-            let altered = node.sequences().alter(&name, |sequence| {
+            let altered = node.alter_sequence(who, &name, |sequence| {
                 clauses.alter(sequence).map_err(|error| {
                     tarn_node::error::Error::new(tarn_node::error::ErrorKind::Invalid, error.message())
                 })
@@ -175,12 +167,12 @@ async fn change(node: &Node, who: &Principal, statement: SequenceSql) -> Result<
             let mut there = vec![];
             for name in names {
                 let Some(sequence) = found(node, &name, if_exists).await? else { continue };
-                allow(node, who, &name, &sequence)?;
+                node.may_change_sequence(who, &name, &sequence)?;
                 check_unused(node, "drop", &name, &sequence, &|_| false)?;
                 there.push(name);
             }
             for name in there {
-                node.sequences().remove(&name).await?;
+                node.drop_sequence(who, &name).await?;
             }
             Ok(())
         }
@@ -203,19 +195,6 @@ async fn found(node: &Node, name: &str, if_exists: bool) -> Result<Option<Sequen
     }
 }
 
-/// The owner of its table, or who made it.
-fn allow(node: &Node, who: &Principal, name: &str, sequence: &Sequence) -> Result<()> {
-    let users = node.users().users();
-    if users.is_empty() {
-        return Ok(());
-    }
-    let table = sequence.owner.as_ref().and_then(|owner| node.catalog().schema(&owner.table).ok());
-    match table {
-        Some(table) => Ok(authorize(&users, who, &Action::Own { of: &table })?),
-        None => Ok(may_change(&users, who, name, sequence.maker.as_deref())?),
-    }
-}
-
 /// The column that it is to go with.
 fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
     let Some(Some((table, column))) = &clauses.owner else { return Ok(()) };
@@ -225,7 +204,7 @@ fn check_owner(node: &Node, who: &Principal, clauses: &Clauses) -> Result<()> {
         return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
     };
     width_of(&of.data_type).map(drop)?;
-    Ok(authorize(&node.users().users(), who, &Action::Own { of: &schema })?)
+    Ok(node.may_own(who, &schema)?)
 }
 
 /// What takes numbers of the sequences that go with a column of a table, beside the column itself: a default, as

@@ -7,8 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
-use tarn_node::auth::authorize;
-use tarn_node::auth::{Action, Principal};
+use tarn_node::auth::Principal;
 use tarn_node::error::{Error, ErrorKind};
 use tarn_node::node::Node;
 use tarn_node::types::{TypeKind, UserType};
@@ -52,10 +51,7 @@ impl Session {
             }
         }
         let (node, who, named, kind) = (Arc::clone(&self.node), self.principal(), name.to_owned(), kind.clone());
-        let made = to_its_end(async move {
-            let maker = who.name().map(str::to_owned);
-            node.create_type(&named, maker, kind).await
-        });
+        let made = to_its_end(async move { node.create_type(&who, &named, kind).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction {
             self.transaction.lock().made(Made { name: name.to_owned(), what: What::Type(id) });
@@ -66,12 +62,13 @@ impl Session {
     async fn alter_type(&self, name: &str, change: &TypeChange) -> Result<()> {
         self.outside_transaction("ALTER TYPE")?;
         let of = self.node.types().get(name).ok_or_else(|| undefined_type(name))?;
-        self.allow_type(&of)?;
+        let who = self.principal();
+        self.node.may_change_type(&who, &of)?;
         self.check_change(&of, change)?;
         let (node, name, change) = (Arc::clone(&self.node), name.to_owned(), change.clone());
         let altered = to_its_end(async move {
             let apply = |of: &mut UserType| applied(of, &change);
-            Box::pin(node.alter_type(&name, &apply)).await
+            Box::pin(node.alter_type(&who, &name, &apply)).await
         });
         self.interrupt.submit(altered, |()| 0).await
     }
@@ -138,7 +135,7 @@ impl Session {
         }
         let ids: Vec<TypeId> = going.iter().map(|of| of.id).collect();
         for of in &going {
-            self.allow_type(of)?;
+            self.node.may_change_type(&self.principal(), of)?;
             self.check_unused(of, &ids).map_err(|error| match cascade {
                 false => error.with_hint("drop these first"),
                 true => {
@@ -177,25 +174,13 @@ impl Session {
         self.check_unnamed(&of.name, "drop", going)
     }
 
-    /// Whether the user may change a type: its maker, and superusers.
-    fn allow_type(&self, of: &UserType) -> Result<()> {
-        let users = self.node.users().users();
-        let who = self.principal();
-        if users.is_empty() || who.name().is_some_and(|name| of.maker.as_deref() == Some(name)) {
-            return Ok(());
-        }
-        let what = format!("change type {}, which another role made", of.name);
-        Ok(authorize(&users, &who, &Action::Server { what: &what })?)
-    }
-
     /// Who may run it: whoever may make tables makes types, and changes his own.
     pub(super) fn allow_types(&self, statement: &TypeSql) -> Result<()> {
-        let action = match statement {
-            TypeSql::Create { name, .. } => return self.may_make(name),
+        match statement {
+            TypeSql::Create { name, .. } => Ok(self.node.may_make(&self.principal(), name)?),
             // Asked for when it is known whose they are.
-            TypeSql::Alter { .. } | TypeSql::Drop { .. } => Action::Session,
-        };
-        Ok(authorize(&self.node.users().users(), &self.principal(), &action)?)
+            TypeSql::Alter { .. } | TypeSql::Drop { .. } => Ok(()),
+        }
     }
 
     /// The enumerated type that a field tells, as it is now.
@@ -207,14 +192,15 @@ impl Session {
     pub(super) async fn comment_type(&self, name: &str, text: Option<&str>) -> Result<()> {
         self.outside_transaction("COMMENT ON TYPE")?;
         let of = self.node.types().get(name).ok_or_else(|| undefined_type(name))?;
-        self.allow_type(&of)?;
+        let who = self.principal();
+        self.node.may_change_type(&who, &of)?;
         let (node, name, text) = (Arc::clone(&self.node), name.to_owned(), text.map(str::to_owned));
         let said = to_its_end(async move {
             let say = |of: &mut UserType| {
                 of.comment.clone_from(&text);
                 Ok(())
             };
-            Box::pin(node.alter_type(&name, &say)).await
+            Box::pin(node.alter_type(&who, &name, &say)).await
         });
         self.interrupt.submit(said, |()| 0).await
     }
@@ -285,16 +271,8 @@ fn applied(of: &mut UserType, change: &TypeChange) -> Result<(), Error> {
 
 /// Drops types at COMMIT, or at once.
 pub(super) async fn drop_types(node: &Node, who: &Principal, ids: &[TypeId]) -> Result<()> {
-    let users = node.users().users();
     for id in ids {
-        // COMMIT may be long after the statement.
-        let Some(of) = node.types().by_id(*id) else { continue };
-        let is_own = who.name().is_some_and(|name| of.maker.as_deref() == Some(name));
-        if !users.is_empty() && !is_own {
-            let what = format!("drop type {}, which another role made", of.name);
-            authorize(&users, who, &Action::Server { what: &what })?;
-        }
-        node.drop_type(*id).await?;
+        node.drop_type(who, *id).await?;
     }
     Ok(())
 }

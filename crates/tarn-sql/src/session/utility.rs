@@ -20,8 +20,6 @@ use tarn_query::has_query;
 use tarn_query::parser::{begins_deferrable, sets_deferrable, statements};
 use tarn_types::{Opaque, Style, TableSchema, Token, Value, full_name};
 
-use super::access::may_drop;
-use super::alter::rename_all;
 use super::execute::to_its_end;
 use super::functions::drop_functions;
 use super::literals::{call_texts, only_text};
@@ -40,6 +38,7 @@ use crate::statement::Parsed;
 use crate::temporary::Own;
 use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, What, drop_made};
 use crate::user_types;
+use crate::view_rename::rewrite;
 
 impl Session {
     /// The columns a utility statement answers, known before it runs.
@@ -370,7 +369,7 @@ impl Session {
                 Ddl::Create { defined, if_not_exists } => {
                     create_defined(&node, &principal, *defined, if_not_exists).await
                 }
-                Ddl::Rename(renames) => rename_all(&node, &principal, &renames).await.map(|()| false),
+                Ddl::Rename(renames) => Ok(node.rename(&principal, &renames, rewrite).await.map(|()| false)?),
                 Ddl::Views(change) => views::run(&node, &principal, change).await,
                 Ddl::DropSchemas { ids, cascade, .. } => {
                     drop_schemas(&node, &principal, &ids, cascade).await.map(|()| false)
@@ -381,19 +380,19 @@ impl Session {
                     // All are asked for before the first is gone.
                     let mut dropped = BTreeSet::new();
                     for name in names {
-                        match may_drop(&node, &principal, &name) {
+                        match node.may_own_named(&principal, &name).map_err(SqlError::from) {
                             Err(absent) if if_exists && absent.state() == state::UNDEFINED_TABLE => {}
                             Err(refused) => return Err(refused),
                             Ok(()) => {
                                 if !if_exists {
-                                    node.check_droppable(&name).await?;
+                                    node.check_droppable(&principal, &name).await?;
                                 }
                                 dropped.insert(name);
                             }
                         }
                     }
                     for name in dropped {
-                        node.drop_table(&name, if_exists).await?;
+                        node.drop_table(&principal, &name, if_exists).await?;
                     }
                     Ok(false)
                 }
@@ -620,7 +619,7 @@ impl Session {
                 SplitAt::Key(parts.collect::<Result<Vec<_>, _>>()?)
             }
         };
-        let new = self.node.split(&handle, at).await?;
+        let new = self.node.split(&self.principal(), &handle, at).await?;
         let columns: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(vec![full_name::dotted(table).into_owned()])),
             Arc::new(Int64Array::from(vec![i64::from(new.0)])),
@@ -650,9 +649,7 @@ impl Session {
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message)
                 .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
         };
-        // Who asks for it means what is there now.
-        external.near()?.forget_listings();
-        let progress = self.node.pass(&external).await?;
+        let progress = self.node.pass(&self.principal(), &external).await?;
         Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }
 

@@ -5,10 +5,8 @@
 use std::sync::Arc;
 
 use tarn_node::jobs::Work;
-use tarn_node::worker::ask;
 use tarn_types::TableSchema;
 
-use super::access::may_own_relation;
 use super::{Answer, Session};
 use crate::error::{Result, SqlError};
 use crate::names::{fold, table_name};
@@ -28,11 +26,11 @@ impl Session {
         if !asked.vacuums {
             return Ok(Answer::done("ANALYZE"));
         }
+        let who = self.principal();
         if names.is_empty() {
-            let who = self.principal();
             let is_its = |table: &&Arc<TableSchema>| {
                 let has_files = !table.is_view() && table.options.archive.is_none();
-                has_files && may_own_relation(&self.node, &who, table).is_ok()
+                has_files && self.node.may_own(&who, table).is_ok()
             };
             let all = self.node.catalog().schemas();
             names = all.iter().filter(is_its).map(|table| table.name.clone()).collect();
@@ -45,8 +43,8 @@ impl Session {
                 false => self.refuse_own("VACUUM", &name)?,
             }
             let handle = self.node.catalog().require(&name)?;
-            ask(&handle, Work::Deliver).await?;
-            ask(&handle, Work::Compact).await?;
+            self.node.work(&who, &handle, Work::Deliver).await?;
+            self.node.work(&who, &handle, Work::Compact).await?;
         }
         Ok(Answer::done("VACUUM"))
     }

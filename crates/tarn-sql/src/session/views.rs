@@ -18,7 +18,6 @@ use tarn_types::{
     Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of, full_name,
 };
 
-use super::access::{may_drop, may_own_relation, own};
 use super::placeholders::parameter_fields;
 use super::sequences::taken;
 use super::{Answer, Session};
@@ -162,7 +161,7 @@ impl Session {
                 let Err(absent) = found(&self.node, name, are_views) else { continue };
                 // A table that is half made is in no catalog, and goes all the same.
                 let is_known = are_views || self.node.catalog().contains(name);
-                if is_known || self.node.check_droppable(name).await.is_err() {
+                if is_known || self.node.check_droppable(&self.principal(), name).await.is_err() {
                     return Err(absent);
                 }
             }
@@ -316,24 +315,18 @@ pub(super) async fn run(node: &Arc<Node>, principal: &Principal, change: Change)
     match change {
         Change::Create { schema, or_replace } => {
             let name = schema.name.clone();
-            if or_replace && node.catalog().view(&name).is_some() {
-                may_drop(node, principal, &name)?;
-            } else if node.sequences().get(&name).await.is_ok() {
+            let replaces = or_replace && node.catalog().view(&name).is_some();
+            if !replaces && node.sequences().get(&name).await.is_ok() {
                 return Err(taken(&name));
             }
-            let is_new = node.create_view(*schema, or_replace).await?;
-            if is_new {
-                own(node, &name, principal.name()).await?;
-            }
-            Ok(is_new)
+            Ok(node.create_view(principal, *schema, or_replace).await?)
         }
         Change::Drop { names, are_views, if_exists, cascade } => {
             drop_all(node, principal, &names, are_views, if_exists, cascade).await.map(|()| false)
         }
         Change::Comment(comment) => {
             let (of, column) = column_of(node, &comment)?;
-            may_own_relation(node, principal, &of)?;
-            node.comments().say(&of, column, comment.text).await?;
+            node.say(principal, &of, column, comment.text).await?;
             Ok(false)
         }
     }
@@ -353,18 +346,14 @@ async fn drop_all(
     for name in names {
         match found(node, name, are_views) {
             Ok(schema) => {
-                may_drop(node, principal, name)?;
+                node.may_own_named(principal, name)?;
                 if going.iter().all(|known| known.id != schema.id) {
                     going.push(schema);
                 }
             }
             // It may be a table that is too damaged to be served: superusers may drop it.
             Err(absent) if absent.state() == state::UNDEFINED_TABLE && !are_views => {
-                let droppable = match may_drop(node, principal, name) {
-                    Ok(()) => node.check_droppable(name).await.map_err(SqlError::from),
-                    denied => denied,
-                };
-                match droppable {
+                match node.check_droppable(principal, name).await.map_err(SqlError::from) {
                     Ok(()) => drop(unserved.insert(name)),
                     Err(_) if if_exists => {}
                     Err(absent) => return Err(absent),
@@ -384,12 +373,14 @@ async fn drop_all(
         true => going.extend(readers(&going.iter().map(|schema| schema.id).collect(), &views)),
         false => check_unread(&going, &views)?,
     }
-    node.end_references(&going_ids, REWRITES).await?;
+    node.end_references(principal, &going_ids, REWRITES).await?;
     for schema in outermost_first(going) {
-        node.drop_table(&schema.name, true).await?;
+        // CASCADE takes views along, whosever they are.
+        let who = if going_ids.contains(&schema.id) { principal } else { &Principal::Node };
+        node.drop_table(who, &schema.name, true).await?;
     }
     for name in unserved {
-        node.drop_table(name, true).await?;
+        node.drop_table(principal, name, true).await?;
     }
     Ok(())
 }
