@@ -4,6 +4,7 @@
 //! `cargo test --workspace` runs the same checks as a test; `make tidy` prints them without building anything else.
 
 mod circles;
+mod door;
 mod features;
 mod rooms;
 mod sources;
@@ -32,6 +33,7 @@ fn tidy(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     complaints.extend(sources::check(root)?);
     complaints.extend(circles::check(root)?);
     complaints.extend(tasks::check(root)?);
+    complaints.extend(door::check(root)?);
     complaints.extend(features::check(root)?);
     Ok(complaints)
 }
