@@ -43,6 +43,8 @@ pub mod clock;
 mod comment_changes;
 pub mod comments;
 mod committing;
+#[cfg(test)]
+mod door_tests;
 mod dropped;
 mod drops;
 pub mod edges;
