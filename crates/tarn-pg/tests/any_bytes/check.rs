@@ -18,7 +18,7 @@ use tarn_sql::error::Result;
 use tarn_types::{Column, ColumnId, DataType, KeyPart, Style, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
 
-const TYPES: [DataType; 15] = [
+const TYPES: [DataType; 16] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -128,8 +128,8 @@ fn style() -> Style {
 pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
     let of = |number: u8| &TYPES[usize::from(number) % TYPES.len()];
     let pg_type = match usize::from(sent) % (TYPES.len() + 2) {
-        15 => Type::OID,
-        16 => Type::POINT,
+        16 => Type::OID,
+        17 => Type::POINT,
         _ => pg_type_of(of(sent)),
     };
     let bound = Bound { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };

@@ -437,7 +437,8 @@ fn degrees(angle: Angle, of: f64) -> Result<f64, SqlError> {
     }
     Ok(match angle {
         Angle::Sin => sin(of),
-        Angle::Cos => sin(90.0 - (of % 360.0).abs()),
+        // There is one zero.
+        Angle::Cos => sin(90.0 - (of % 360.0).abs()) + 0.0,
         Angle::Tan | Angle::Cot => {
             // In the first quarter, and its sign.
             let (mut of, mut sign) = ((of % 360.0).abs(), of.signum());
@@ -475,13 +476,13 @@ fn sin(of: f64) -> f64 {
         of = 180.0 - of;
     }
     let value = match of {
-        0.0 => 0.0,
+        // With its sign.
+        0.0 => of,
         30.0 => 0.5,
         90.0 => 1.0,
         of => of.to_radians().sin(),
     };
-    // There is one zero.
-    sign * value + 0.0
+    sign * value
 }
 
 #[cfg(test)]
@@ -521,6 +522,8 @@ mod tests {
             [of(Angle::Sin, 30.0), of(Angle::Sin, 180.0), of(Angle::Cos, 60.0), of(Angle::Cos, 90.0)],
             [0.5, 0.0, 0.5, 0.0]
         );
+        let zeros = [of(Angle::Sin, -0.0), of(Angle::Sin, -180.0), of(Angle::Sin, 180.0), of(Angle::Cos, 270.0)];
+        assert_eq!(zeros.map(f64::is_sign_negative), [true, true, false, false]);
         assert_eq!([of(Angle::Tan, 270.0), of(Angle::Tan, 180.0).signum()], [f64::NEG_INFINITY, 1.0]);
         assert_eq!([of(Angle::ArcSin, 0.5), of(Angle::ArcCos, 0.5), of(Angle::ArcTan, 1.0)], [30.0, 60.0, 45.0]);
         assert!(degrees(Angle::ArcSin, 1.5).is_err() && degrees(Angle::Sin, f64::INFINITY).is_err());

@@ -1,6 +1,6 @@
 //! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number,
-//! or an interval. DataFusion takes it for a text, and knows no product with one. Beside a `char(n)` it is one, too, and so is compared
-//! without the blanks at its end.
+//! or an interval. DataFusion takes it for a text, and knows no product with one. Beside a `char(n)` it is one, too,
+//! and so is compared without the blanks at its end.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
