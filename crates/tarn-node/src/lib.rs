@@ -9,7 +9,7 @@
 //!   (users, and who may do what), [`sequences`] (numbers that are given once);
 //! - what all of it shares, and in which order it is opened: `parts`; `together` holds it against each other before
 //!   anything is deleted, `replay` brings a table back from its log;
-//! - what goes on behind: [`worker`] (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
+//! - what goes on behind: `worker` (of a table), `pass` (of an archive), `maintenance`, [`heal`], `scrub`, `sweep`;
 //! - what is asked for: [`node`] opens and closes, [`tables`] is the door to rows ([`mod@write`] takes them in when
 //!   there is `room`, [`scan`] gives them by ranges of keys, [`snapshot`] shows them at one moment, [`transaction`] is
 //!   what several statements write together and see ([`own`]), [`requests`] are known when they are made again

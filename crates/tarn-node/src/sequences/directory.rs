@@ -350,7 +350,7 @@ fn is_dropped(owner: &Owner, tables: &[Arc<TableSchema>]) -> bool {
 
 /// `n` numbers of a sequence that somebody keeps in memory, and that is gone with it.
 ///
-/// Errors: as of [`Directory::take`].
+/// Errors: as of `take`.
 pub fn give(sequence: &mut Sequence, name: &str, n: u64) -> Result<Numbers> {
     check_n(name, n)?;
     let mut numbers = Numbers::new();
