@@ -1,17 +1,16 @@
 //! Who decides beside the door? `tarn-node` asks whether somebody may, in each of its calls. Where what speaks for
 //! clients asks by itself, or acts as the node, ARCHITECTURE.md says so and why (heading "Who may").
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use quote::ToTokens;
 
 use crate::Complaint;
-use crate::circles::production;
 use crate::rooms::table;
-use crate::sources::{is_test_file, rust_files};
+use crate::sources::rust_files;
+use crate::told::{self, OfFiles};
 
 /// Crates that act for somebody.
 const FOR_CLIENTS: [&str; 4] = ["tarn-sql", "tarn-pg", "tarn-http", "tarn"];
@@ -25,42 +24,18 @@ const IS_NODE: &str = "Principal::Node";
 /// A complaint for each place that the page does not have, and for each line of it that is no longer true.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
-    let mut found = BTreeMap::new();
     let crates = root.join("crates");
-    for path in FOR_CLIENTS.iter().map(|name| rust_files(&crates.join(name).join("src"))) {
-        for path in path? {
-            let name = path.strip_prefix(&crates).unwrap_or(&path).display().to_string();
-            if is_test_file(&name) {
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            let file = syn::parse_file(&text).with_context(|| format!("parse {}", path.display()))?;
-            let mut decides = BTreeSet::new();
-            production(&file).for_each(|item| decided_in(item.to_token_stream(), &mut decides));
-            if !decides.is_empty() {
-                found.insert(name, decides);
-            }
-        }
-    }
+    let files = FOR_CLIENTS.iter().map(|name| rust_files(&crates.join(name).join("src")));
+    let files = files.collect::<anyhow::Result<Vec<_>>>()?;
+    let found = told::found_in(&crates, files.into_iter().flatten(), decided_in)?;
     Ok(compare(&table(&page, "Who may")?, &found))
 }
 
-fn compare(told: &BTreeMap<String, BTreeSet<String>>, found: &BTreeMap<String, BTreeSet<String>>) -> Vec<Complaint> {
-    let none = BTreeSet::new();
-    let names: BTreeSet<&String> = told.keys().chain(found.keys()).collect();
-    let mut complaints = Vec::new();
-    for name in names {
-        let (told, found) = (told.get(name).unwrap_or(&none), found.get(name).unwrap_or(&none));
-        for what in found.difference(told) {
-            complaints.push(format!(
-                "crates/{name}: {what}: let the door of tarn-node ask, or say why in ARCHITECTURE.md, Who may"
-            ));
-        }
-        for what in told.difference(found) {
-            complaints.push(format!("ARCHITECTURE.md, Who may: {name} has no {what}"));
-        }
-    }
-    complaints
+fn compare(told: &OfFiles, found: &OfFiles) -> Vec<Complaint> {
+    let untold = |name: &str, what: &str| {
+        format!("crates/{name}: {what}: let the door of tarn-node ask, or say why in ARCHITECTURE.md, Who may")
+    };
+    told::compare(told, found, untold, |name, what| format!("ARCHITECTURE.md, Who may: {name} has no {what}"))
 }
 
 /// [`ASKS`] with arguments, and [`IS_NODE`].
@@ -91,7 +66,12 @@ fn decided_in(tokens: TokenStream, decides: &mut BTreeSet<String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use quote::ToTokens;
+
     use super::*;
+    use crate::circles::production;
 
     #[test]
     fn who_asks_and_who_is_the_node_is_found() {

@@ -9,6 +9,7 @@ mod features;
 mod rooms;
 mod sources;
 mod tasks;
+mod told;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

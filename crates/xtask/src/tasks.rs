@@ -1,17 +1,16 @@
 //! Who starts tasks, and who waits? Stores and movers are driven by who calls them: where one of them spawns, sleeps,
 //! or waits for a future or a while, ARCHITECTURE.md says so and why (heading "Tasks and waiting").
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use quote::ToTokens;
 
 use crate::Complaint;
-use crate::circles::production;
 use crate::rooms::table;
-use crate::sources::{is_driven, is_test_file, rust_files};
+use crate::sources::{is_driven, rust_files};
+use crate::told::{self, OfFiles};
 
 const CALLS: [&str; 15] = [
     "spawn",
@@ -34,40 +33,19 @@ const CALLS: [&str; 15] = [
 /// A complaint for each call that the page does not have, and for each line of it that is no longer true.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("read ARCHITECTURE.md")?;
-    let mut found = BTreeMap::new();
     let crates = root.join("crates");
-    for path in rust_files(&crates)? {
-        let name = path.strip_prefix(&crates).unwrap_or(&path).display().to_string();
-        if !is_driven(&format!("crates/{name}")) || is_test_file(&name) {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let file = syn::parse_file(&text).with_context(|| format!("parse {}", path.display()))?;
-        let mut calls = BTreeSet::new();
-        production(&file).for_each(|item| called_in(item.to_token_stream(), &mut calls));
-        if !calls.is_empty() {
-            found.insert(name, calls);
-        }
-    }
+    let is_driven = |path: &PathBuf| path.strip_prefix(root).is_ok_and(|name| is_driven(&name.display().to_string()));
+    let files = rust_files(&crates)?.into_iter().filter(is_driven);
+    let found = told::found_in(&crates, files, called_in)?;
     Ok(compare(&table(&page, "Tasks and waiting")?, &found))
 }
 
-fn compare(told: &BTreeMap<String, BTreeSet<String>>, found: &BTreeMap<String, BTreeSet<String>>) -> Vec<Complaint> {
-    let none = BTreeSet::new();
-    let names: BTreeSet<&String> = told.keys().chain(found.keys()).collect();
-    let mut complaints = Vec::new();
-    for name in names {
-        let (told, found) = (told.get(name).unwrap_or(&none), found.get(name).unwrap_or(&none));
-        for call in found.difference(told) {
-            complaints.push(format!(
-                "crates/{name}: calls {call}: let the caller drive, or say why in ARCHITECTURE.md, Tasks and waiting"
-            ));
-        }
-        for call in told.difference(found) {
-            complaints.push(format!("ARCHITECTURE.md, Tasks and waiting: {name} does not call {call}"));
-        }
-    }
-    complaints
+fn compare(told: &OfFiles, found: &OfFiles) -> Vec<Complaint> {
+    let untold = |name: &str, call: &str| {
+        format!("crates/{name}: calls {call}: let the caller drive, or say why in ARCHITECTURE.md, Tasks and waiting")
+    };
+    let gone = |name: &str, call: &str| format!("ARCHITECTURE.md, Tasks and waiting: {name} does not call {call}");
+    told::compare(told, found, untold, gone)
 }
 
 /// Whether a name is one of [`CALLS`], or one of those on a runtime that is named: `spawn_on`, `block_on`.
@@ -100,7 +78,12 @@ fn called_in(tokens: TokenStream, calls: &mut BTreeSet<String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use quote::ToTokens;
+
     use super::*;
+    use crate::circles::production;
 
     #[test]
     fn calls_are_found_under_any_name_and_definitions_are_none() {

@@ -21,7 +21,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use super::times::length_of_interval;
+use super::interval_aggregates::INTERVAL;
+use super::times::{holds_intervals, length_of_interval};
 
 /// Functions that look for their second argument in their first, an array.
 const SEARCHING: [&str; 5] = ["array_has", "array_has_all", "array_has_any", "array_position", "array_positions"];
@@ -136,19 +137,11 @@ fn measure(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     for (expr, of) in all.into_iter().zip(&types) {
         let mut value = std::mem::replace(expr, Expr::Literal(ScalarValue::Null, None));
         if !is_ours(of) {
-            value = Expr::Cast(Cast::new(Box::new(value), super::interval_aggregates::INTERVAL));
+            value = Expr::Cast(Cast::new(Box::new(value), INTERVAL));
         }
         *expr = length_of_interval().call(vec![value]);
     }
     true
-}
-
-fn holds_intervals(of: &DataType) -> bool {
-    match of {
-        DataType::Interval(_) | DataType::Duration(_) => true,
-        DataType::List(items) => matches!(items.data_type(), DataType::Interval(_)),
-        _ => false,
-    }
 }
 
 fn is_of_intervals(subquery: &Subquery) -> bool {

@@ -171,11 +171,15 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// Or an array of them.
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
-    match expr.get_type(schema) {
-        Ok(DataType::Interval(_) | DataType::Duration(_)) => true,
-        Ok(DataType::List(items)) => matches!(items.data_type(), DataType::Interval(_)),
+    expr.get_type(schema).is_ok_and(|of| holds_intervals(&of))
+}
+
+/// Whether values are intervals, or arrays of them.
+pub(super) fn holds_intervals(of: &DataType) -> bool {
+    match of {
+        DataType::Interval(_) | DataType::Duration(_) => true,
+        DataType::List(items) => matches!(items.data_type(), DataType::Interval(_)),
         _ => false,
     }
 }

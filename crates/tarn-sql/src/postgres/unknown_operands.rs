@@ -25,8 +25,10 @@ impl ExprPlanner for UnknownOperands {
         let RawBinaryExpr { op, left, right } = expr;
         let (left, right) = match op {
             Plus | Minus if is_written(&right) => {
-                let to = beside_time(op == Minus, &left, schema);
-                let right = to.map_or_else(|| as_type_of(&left, right.clone(), schema), |to| cast(right.clone(), to));
+                let right = match beside_time(op == Minus, &left, schema) {
+                    Some(to) => cast(right, to),
+                    None => as_type_of(&left, right, schema),
+                };
                 (left, right)
             }
             Plus if is_written(&left) && beside_time(false, &right, schema).is_some() => (cast(left, INTERVAL), right),

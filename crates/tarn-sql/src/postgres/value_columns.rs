@@ -12,13 +12,9 @@ pub(super) fn widen(values: &mut Values) {
     let n_columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..n_columns {
         let column = || values.rows.iter().filter_map(|row| row.content.get(at));
-        if let Some(to) = column().filter_map(cast_to).find(|of| is_made(of)).cloned() {
-            let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
-            values.filter(|value| is_open(value)).for_each(|value| cast(value, &to));
-            continue;
-        }
-        if column().any(is_interval) {
-            let to = DataType::Interval { fields: None, precision: None };
+        let made = column().filter_map(cast_to).find(|of| is_made(of)).cloned();
+        let interval = || column().any(is_interval).then_some(DataType::Interval { fields: None, precision: None });
+        if let Some(to) = made.or_else(interval) {
             let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
             values.filter(|value| is_open(value)).for_each(|value| cast(value, &to));
             continue;
