@@ -417,6 +417,10 @@ impl From<ArrowError> for SqlError {
         let state = match &error {
             ArrowError::DivideByZero => return SqlError::new(state::DIVISION_BY_ZERO, "division by zero"),
             ArrowError::ArithmeticOverflow(_) => state::NUMERIC_OUT_OF_RANGE,
+            // A kind of its own it has not: `too large to store in a Decimal128 of precision 5`.
+            ArrowError::InvalidArgumentError(message) if message.contains("to store in a Decimal128") => {
+                return SqlError::new(state::NUMERIC_OUT_OF_RANGE, "numeric field overflow").with_detail(message);
+            }
             ArrowError::CastError(_)
             | ArrowError::ParseError(_)
             | ArrowError::CsvError(_)

@@ -41,7 +41,8 @@ use super::filled::is_filled;
 use super::infinite_times::finite;
 use super::instants::is_in_calendar;
 use super::integers::out_of_range;
-use super::numeric::of_floats;
+use super::json::kept_type;
+use super::numeric::numbers;
 use super::times_of_text::times_of_text;
 use crate::digits::Digits;
 use crate::error::{SqlError, state};
@@ -81,7 +82,8 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if let Expr::Cast(Cast { expr: of, field }) = &expr
         && field.data_type().is_string()
         && Enumerated::of(field).is_none()
-        && of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of) || is_filled(&of))
+        && (of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of) || is_filled(&of))
+            || kept_type(of, schema).is_some())
     {
         return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
     }
@@ -170,7 +172,8 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
         Float32 => !(matches!(from, Float64) || from.is_string()),
-        Decimal128(..) => !matches!(from, Float32 | Float64),
+        // Arrow reads no exponents.
+        Decimal128(..) => !(matches!(from, Float32 | Float64) || from.is_string()),
         // Where clocks are put forward, a time is left out, which Arrow refuses; and it has no infinite times.
         Timestamp(_, Some(_)) => !(from.is_string() || matches!(from, Date32 | Timestamp(_, None))),
         Timestamp(_, None) => !(from.is_string() || matches!(from, Date32)),
@@ -335,7 +338,7 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         DataType::Int32 => integers::<Int32Type>(values, "integer")?,
         DataType::Int64 => integers::<Int64Type>(values, "bigint")?,
         DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
-        DataType::Decimal128(precision, scale) => of_floats(values, *precision, *scale)?,
+        DataType::Decimal128(..) => numbers(values, to)?,
         to if to.is_floating() => floats_of_text(values, to)?,
         to if to.is_binary() => bytes_of_text(values, to)?,
         DataType::Timestamp(unit, None) if !values.data_type().is_string() => {

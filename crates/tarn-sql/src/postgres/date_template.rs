@@ -383,6 +383,13 @@ impl Moment {
                 out.push_str(&format!("{},{:03}", self.year / 1_000, self.year % 1_000));
                 Ok(false)
             }
+            Field::IsoYear(digits) if self.date.is_none() => {
+                let year = iso_year(self.year, self.month, self.day) % 10_i64.pow(digits);
+                // The sign of the interval's own years has a place.
+                let width = if is_filled { digits as usize + usize::from(self.year < 0) } else { 0 };
+                out.push_str(&format!("{year:0width$}"));
+                Ok(true)
+            }
             Field::IsoYear(digits) => {
                 let year = i64::from(self.date()?.iso_week().year());
                 let year = if year <= 0 { 1 - year } else { year };
@@ -511,6 +518,28 @@ fn fraction(us_of_hour: i64, digits: u32, out: &mut String) -> Result<bool, SqlE
     let us = us_of_hour % 1_000_000;
     out.push_str(&format!("{:0width$}", us / 10_i64.pow(6 - digits), width = digits as usize));
     Ok(true)
+}
+
+/// The year of the ISO week of what may be no date: PostgreSQL takes the years, months and days of an interval for one.
+fn iso_year(year: i64, month: i64, day: i64) -> i64 {
+    let julian_day = |year: i64, month: i64, day: i64| {
+        // Years begin with March.
+        let (year, month) = if month > 2 { (year + 4800, month + 1) } else { (year + 4799, month + 13) };
+        year * 365 - 32_167 + year / 4 - year / 100 + year / 400 + 7834 * month / 256 + day
+    };
+    // The week that has the fourth of January is the first one; weeks begin on Mondays.
+    let first_week = |year: i64| {
+        let fourth = julian_day(year, 1, 4);
+        fourth - fourth.rem_euclid(7)
+    };
+    let day = julian_day(year, month, day);
+    if day < first_week(year) {
+        year - 1
+    } else if day >= first_week(year + 1) {
+        year + 1
+    } else {
+        year
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use tarn_query::datafusion;
 use tarn_query::{BinaryKernel, operator_function};
 
 use super::integers::out_of_range;
+use super::numeric::{NUMERIC, written};
 use crate::digits::{Digits, GROUP, MIN_DIGITS, Rule};
 use crate::error::{SqlError, state};
 
@@ -134,6 +135,12 @@ fn literal(expr: &Expr) -> Option<(i128, i8)> {
         Expr::Literal(ScalarValue::Int32(Some(value)), _) => Some(((*value).into(), 0)),
         Expr::Literal(ScalarValue::Int64(Some(value)), _) => Some(((*value).into(), 0)),
         Expr::Negative(inner) => literal(inner).map(|(value, scale)| (-value, scale)),
+        // `'12.5'::numeric`
+        Expr::ScalarFunction(call) if call.name() == NUMERIC => match &call.args[..] {
+            [Expr::Literal(text, _)] if text.data_type().is_string() => text.try_as_str().flatten().and_then(written),
+            [number] => literal(number),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -8,18 +8,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Float64Type};
-use datafusion::common::DFSchema;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::datafusion;
 
 use super::averages::{digits_of, undefined};
 use super::division::{POWERS, scale_of, too_long};
@@ -34,36 +28,9 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let function = |what: What| {
         let aliases = if what == What::Power { vec!["pow".to_owned()] } else { vec![] };
         let signature = Signature::user_defined(Volatility::Immutable);
-        Arc::new(ScalarUDF::from(Exact { what, aliases, signature, settled: None }))
+        Arc::new(ScalarUDF::from(Exact { what, aliases, signature }))
     };
     all.into_iter().map(function).collect()
-}
-
-/// Settles of which type a call is, when those of its arguments are: an argument that becomes a constant later changes
-/// nothing. The rule runs behind all others.
-#[derive(Debug)]
-pub(super) struct Settled;
-
-impl AnalyzerRule for Settled {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, settled)
-    }
-
-    fn name(&self) -> &str {
-        "settled_digits"
-    }
-}
-
-fn settled(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
-    let Some(exact) = call.func.inner().downcast_ref::<Exact>().filter(|exact| exact.settled.is_none()) else {
-        return Ok(Transformed::no(expr));
-    };
-    let (_, field) = expr.to_field(schema)?;
-    let (aliases, signature) = (exact.aliases.clone(), exact.signature.clone());
-    let function = Exact { what: exact.what, aliases, signature, settled: Some(field) };
-    let call = ScalarFunction::new_udf(Arc::new(ScalarUDF::from(function)), call.args.clone());
-    Ok(Transformed::yes(Expr::ScalarFunction(call)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,8 +52,6 @@ struct Exact {
     what: What,
     aliases: Vec<String>,
     signature: Signature,
-    /// Its column, if that is known.
-    settled: Option<FieldRef>,
 }
 
 impl What {
@@ -224,9 +189,6 @@ impl ScalarUDFImpl for Exact {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if let Some(field) = &self.settled {
-            return Ok(Arc::clone(field));
-        }
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let Some(digits) = types.iter().map(digits_of).collect::<Option<Vec<_>>>() else {

@@ -189,10 +189,32 @@ fn narrowed(expr: Expr) -> Result<Transformed<Expr>> {
                 Ok(value) => Transformed::yes(Expr::Literal(ScalarValue::Int32(Some(value)), metadata)),
                 Err(_) => Transformed::no(Expr::Literal(ScalarValue::Int64(Some(value)), metadata)),
             },
+            Expr::Negative(of) => match signed(&of) {
+                Some(value) => Transformed::new(literal(-value), true, TreeNodeRecursion::Jump),
+                None => Transformed::no(Expr::Negative(of)),
+            },
             kept if is_kept(&kept) => Transformed::new(kept, false, TreeNodeRecursion::Jump),
             other => Transformed::no(other),
         })
     })
+}
+
+/// A whole number with the signs before it: `- -2147483648` is 2147483648, a `bigint`.
+fn signed(expr: &Expr) -> Option<i128> {
+    match expr {
+        Expr::Literal(ScalarValue::Int64(Some(value)), _) => Some((*value).into()),
+        Expr::Negative(of) => signed(of).map(|value| -value),
+        _ => None,
+    }
+}
+
+/// Of the least type that has it.
+fn literal(value: i128) -> Expr {
+    let narrow = i32::try_from(value).map(|value| ScalarValue::Int32(Some(value)));
+    let wide = || i64::try_from(value).map(|value| ScalarValue::Int64(Some(value)));
+    // Only of the least `bigint`, which has no positive one.
+    let numeric = ScalarValue::Decimal128(Some(value), 19, 0);
+    Expr::Literal(narrow.or_else(|_| wide()).unwrap_or(numeric), None)
 }
 
 /// What is counted, and grouping sets, which are of columns by now.

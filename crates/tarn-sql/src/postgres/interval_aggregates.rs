@@ -28,7 +28,7 @@ use super::extract::intervals;
 use super::frames::OfFrame;
 use super::interval_operators::scaled;
 use super::times::length;
-use super::times_of_text::out_of_range;
+use super::times_of_text::{out_of_range, too_many_hours};
 use crate::error::SqlError;
 
 /// The type of their values.
@@ -184,9 +184,8 @@ impl Kept {
             (What::Least | What::Greatest, Some(_)) => value,
             (What::Sum | What::Mean, Some(own)) => {
                 let (months, days) = (own.months.checked_add(value.months), own.days.checked_add(value.days));
-                let rest = own.nanoseconds.checked_add(value.nanoseconds);
-                let all = months.zip(days).zip(rest).ok_or_else(out_of_range)?;
-                let ((months, days), rest) = all;
+                let (months, days) = months.zip(days).ok_or_else(out_of_range)?;
+                let rest = own.nanoseconds.checked_add(value.nanoseconds).ok_or_else(too_many_hours)?;
                 IntervalMonthDayNano::new(months, days, rest)
             }
         });

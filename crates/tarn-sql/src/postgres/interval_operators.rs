@@ -322,7 +322,7 @@ pub(super) fn scaled(
     if !us.is_finite() || us.abs() >= 9.2e18 {
         return Err(out_of_range());
     }
-    arrow_of(Span { months, days, us: us as i64 }).ok_or_else(out_of_range)
+    arrow_of(Span { months, days, us: us as i64 })
 }
 
 #[cfg(test)]

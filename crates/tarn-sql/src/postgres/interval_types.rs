@@ -20,7 +20,7 @@ use tarn_query::sqlparser::ast::{
 use tarn_types::{SpanField, SpanFields, is_infinite_us};
 
 use super::calls::{call, number, take};
-use super::times_of_text::{arrow_of, interval_of, out_of_range, span_of};
+use super::times_of_text::{arrow_of, interval_of, span_of};
 use crate::error::{SqlError, state};
 
 /// `tarn_limited(value, first field, last field, digits)`: fields count from the year, and -1 is none.
@@ -263,7 +263,7 @@ impl ScalarUDFImpl for Limited {
             _ => {
                 let intervals = values.as_primitive::<IntervalMonthDayNanoType>();
                 Arc::new(intervals.try_unary::<_, IntervalMonthDayNanoType, SqlError>(|interval| {
-                    arrow_of(span_of(interval).limited(fields, digits)).ok_or_else(out_of_range)
+                    arrow_of(span_of(interval).limited(fields, digits))
                 })?)
             }
         };

@@ -15,10 +15,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
-use tarn_types::is_infinite_us;
+use tarn_types::{Span, is_infinite_us};
 
 use super::calendar::DAY_US;
 use super::extract::intervals;
+use super::times_of_text::arrow_of;
 use crate::error::{SqlError, state};
 
 const DAYS_OF_MONTH: i64 = 30;
@@ -123,7 +124,7 @@ impl ScalarUDFImpl for OfInterval {
 fn interval(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {
     let out = || SqlError::new(state::DATETIME_OVERFLOW, "interval out of range");
     let (months, days) = (i32::try_from(months).map_err(|_| out())?, i32::try_from(days).map_err(|_| out())?);
-    Ok(IntervalMonthDayNano::new(months, days, us.checked_mul(1_000).ok_or_else(out)?))
+    arrow_of(Span { months, days, us })
 }
 
 fn days_to_months(months: i64, days: i64, us: i64) -> Result<IntervalMonthDayNano, SqlError> {

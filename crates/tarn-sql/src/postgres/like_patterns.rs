@@ -11,9 +11,9 @@ use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Like, ScalarFunction};
+use datafusion::logical_expr::expr::{BinaryExpr, Like, ScalarFunction};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use tarn_query::datafusion;
 
@@ -35,16 +35,27 @@ impl LikePatterns {
 
     pub(super) fn rewritten(&self, like: Like, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let is_text = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_string());
-        let may_fail = match constant(&like.pattern) {
-            Some(pattern) => is_unfinished(pattern),
-            None => like.pattern.any_column_refs(),
-        };
+        let may_fail = may_be_unfinished(&like.pattern);
         if !may_fail || like.escape_char.is_some() || !is_text(&like.expr) || !is_text(&like.pattern) {
             return Ok(Transformed::no(Expr::Like(like)));
         }
         let function = Arc::clone(&self.0[usize::from(like.case_insensitive)]);
         let call = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![*like.expr, *like.pattern]));
         Ok(Transformed::yes(if like.negated { Expr::Not(Box::new(call)) } else { call }))
+    }
+}
+
+/// Whether a pattern may end within an escape. One that a letter is put behind does not: `LIKE x || '%'`.
+fn may_be_unfinished(pattern: &Expr) -> bool {
+    match (pattern, constant(pattern)) {
+        (_, Some(text)) => is_unfinished(text),
+        (Expr::Placeholder(_), _) => false,
+        (Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, left, right }), _) => match constant(right) {
+            Some(text) if text.is_empty() => may_be_unfinished(left),
+            Some(text) => text.ends_with('\\'),
+            None => true,
+        },
+        _ => true,
     }
 }
 

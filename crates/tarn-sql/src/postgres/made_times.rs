@@ -244,7 +244,7 @@ fn interval(
     let span = months.zip(days).zip(us).and_then(|((months, days), us)| {
         Some(Span { months: i32::try_from(months).ok()?, days: i32::try_from(days).ok()?, us })
     });
-    span.and_then(arrow_of).ok_or_else(out_of_range)
+    span.ok_or_else(out_of_range).and_then(arrow_of)
 }
 
 #[cfg(test)]

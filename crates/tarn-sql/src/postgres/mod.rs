@@ -65,7 +65,8 @@
 //! | `SELECT float4send(1)`, `unistr('d\0061t')` | \x3f800000, dat | not known | `float_bytes`, `unistr` |
 //! | `SELECT concat_ws(',', VARIADIC ARRAY[1, 2])`, `date(now())` | 1,2, a date | not known | `variadic`, `cast_calls` |
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
-//! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), sind(30), lcm(4, 6)` | 3, 3, 0.5, 12 | not known | `numbers` |
+//! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), lcm(4, 6)` | 3, 3, 12 | not known | `numbers` |
+//! | `SELECT sind(30), tand(45)` | 0.5, 1 | not known | `degrees` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
 //! | `SELECT timestamptz '2024-03-09 02:30' + interval '1 day'`, in Los Angeles | 03:30 | an error | `instants` |
 //! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
@@ -79,6 +80,7 @@
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
 //! | `SELECT acos(2)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 22003, 2, NULL | NaN, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
+//! | `SELECT round(1.239, '2'::int) = 1.24`, of a constant that is computed | t | errors | `settled` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
 //! | `SELECT m FROM t ORDER BY m`, `m < 'ok'` of an enumerated type | in the order of its labels | not known | `enums` |
@@ -93,6 +95,7 @@
 //! | `SELECT (SELECT b.x FROM b WHERE b.k = a.k) FROM a` | the only row, or 21000 | not known | `single` |
 //! | `VALUES (1), (1) EXCEPT ALL VALUES (1)`, `SELECT 1 EXCEPT SELECT 2.5` | 1, a numeric | no row, an integer | `set_operations` |
 //! | `SELECT x FROM t ORDER BY x FETCH FIRST ROW WITH TIES` | rows that tie, too | not known | `with_ties` |
+//! | `SELECT a FROM t ORDER BY (SELECT count(*) FROM u WHERE u.k = t.k)` | in that order | not known | `sorted_by_queries` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
 //! | `FROM t AS x(a)` of more columns | `a`, and the others by their names | an error | `few_names` |
@@ -133,6 +136,7 @@ mod date_bins;
 mod date_reading;
 mod date_template;
 mod date_trunc;
+mod degrees;
 mod division;
 mod enums;
 mod epoch;
@@ -193,8 +197,10 @@ mod row_access;
 mod rowwise;
 pub(crate) mod select_list;
 mod set_operations;
+mod settled;
 mod shifts;
 mod single;
+mod sorted_by_queries;
 mod subscripts;
 mod sums;
 mod text_sets;
@@ -233,6 +239,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         planned: vec![
             Arc::new(ambiguous::AmbiguousNames),
             Arc::new(with_ties::WithTies),
+            Arc::new(sorted_by_queries::SortedByQueries),
             Arc::new(set_operations::SetOperations),
             Arc::new(aggregates_checked::CheckedAggregates),
             Arc::new(integer_literals::IntegerLiterals),
@@ -258,6 +265,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
                 Arc::new(common_types::CommonTypes),
                 Arc::new(floats::WideFloats),
                 Arc::new(typed_operators::TypedOperators::new()),
+                Arc::new(settled::WrittenArguments),
                 Arc::new(arguments::Arguments),
             ],
         ]
@@ -284,7 +292,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             Arc::new(interval_equality::GroupedIntervals),
             Arc::new(times::SortedIntervals),
             Arc::new(instants::LaterInstants),
-            Arc::new(exact_functions::Settled),
+            Arc::new(settled::SettledTypes),
         ],
         functions: [
             vec![

@@ -236,7 +236,7 @@ impl NumberTemplate {
         }
         let whole = format!("{:.0}", value.abs()).len();
         let n_behind = if whole >= FLOAT_DIGITS { 0 } else { self.n_behind.min(FLOAT_DIGITS - whole) };
-        self.write(value.is_sign_negative() && value != 0.0, &format!("{:.n_behind$}", value.abs()), out);
+        self.write(value.is_sign_negative(), &format!("{:.n_behind$}", value.abs()), out);
     }
 
     /// `number`: digits, and behind a point as many as the template has.

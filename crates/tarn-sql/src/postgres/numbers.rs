@@ -17,6 +17,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 use super::array_bucket;
+use super::degrees::Angle;
 use super::integers::out_of_range;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
@@ -30,12 +31,10 @@ pub(super) const BIT_NOT: &str = "tarn_bit_not";
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use What::{BitNot, Degrees, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket};
-    let degrees =
-        [Angle::Sin, Angle::Cos, Angle::Tan, Angle::Cot, Angle::ArcSin, Angle::ArcCos, Angle::ArcTan, Angle::ArcTan2];
     let all = [BitNot, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket];
     let of =
         |what| Arc::new(ScalarUDF::from(OfNumbers { what, signature: Signature::user_defined(Volatility::Immutable) }));
-    all.into_iter().chain(degrees.map(Degrees)).map(of).collect()
+    all.into_iter().chain(Angle::ALL.map(Degrees)).map(of).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,20 +50,8 @@ enum What {
     ToHex,
     TrimScale,
     WidthBucket,
-    /// Angles in degrees, which are exact where those of radians are not: `sind(30)` is 0.5.
+    /// Of angles in degrees, or with one.
     Degrees(Angle),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Angle {
-    Sin,
-    Cos,
-    Tan,
-    Cot,
-    ArcSin,
-    ArcCos,
-    ArcTan,
-    ArcTan2,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -105,14 +92,7 @@ impl ScalarUDFImpl for OfNumbers {
             What::ToHex => "to_hex",
             What::TrimScale => "trim_scale",
             What::WidthBucket => "width_bucket",
-            What::Degrees(Angle::Sin) => "sind",
-            What::Degrees(Angle::Cos) => "cosd",
-            What::Degrees(Angle::Tan) => "tand",
-            What::Degrees(Angle::Cot) => "cotd",
-            What::Degrees(Angle::ArcSin) => "asind",
-            What::Degrees(Angle::ArcCos) => "acosd",
-            What::Degrees(Angle::ArcTan) => "atand",
-            What::Degrees(Angle::ArcTan2) => "atan2d",
+            What::Degrees(angle) => angle.name(),
         }
     }
 
@@ -279,8 +259,8 @@ impl ScalarUDFImpl for OfNumbers {
             }
             What::Degrees(angle) => {
                 let of = |row: usize| match angle {
-                    Angle::ArcTan2 => Ok(of_quarter(float(0, row).atan2(float(1, row)))),
-                    angle => degrees(angle, float(0, row)),
+                    Angle::ArcTan2 => Ok(Angle::of_sides(float(0, row), float(1, row))),
+                    angle => angle.of(float(0, row)),
                 };
                 Arc::new(rows.there().map(|row| row.map(of).transpose()).collect::<Result<Float64Array, SqlError>>()?)
             }
@@ -419,72 +399,6 @@ fn bucket([of, first, last]: [(i128, i8); 3], count: i64) -> Result<i64, SqlErro
     nth.and_then(|nth| i64::try_from(nth).ok()).map(|nth| nth + 1).ok_or_else(|| out_of_range("numeric"))
 }
 
-/// An angle that was computed in radians, in degrees: exact for multiples of 45.
-fn of_quarter(radians: f64) -> f64 {
-    use std::f64::consts::FRAC_PI_4;
-    radians / FRAC_PI_4 * 45.0
-}
-
-/// Of an angle in degrees, or the degrees of a value.
-fn degrees(angle: Angle, of: f64) -> Result<f64, SqlError> {
-    let out = || SqlError::new(state::NUMERIC_OUT_OF_RANGE, "input is out of range");
-    if of.is_nan() {
-        return Ok(of);
-    }
-    let is_inverse = matches!(angle, Angle::ArcSin | Angle::ArcCos | Angle::ArcTan);
-    if of.is_infinite() && !is_inverse {
-        return Err(out());
-    }
-    Ok(match angle {
-        Angle::Sin => sin(of),
-        // There is one zero.
-        Angle::Cos => sin(90.0 - (of % 360.0).abs()) + 0.0,
-        Angle::Tan | Angle::Cot => {
-            // In the first quarter, and its sign.
-            let (mut of, mut sign) = ((of % 360.0).abs(), of.signum());
-            if of > 180.0 {
-                (of, sign) = (360.0 - of, -sign);
-            }
-            if of > 90.0 {
-                (of, sign) = (180.0 - of, -sign);
-            }
-            let (sin, cos) = (sin(of), sin(90.0 - of));
-            let value = sign * if angle == Angle::Tan { sin / cos } else { cos / sin };
-            // There is one zero.
-            value + 0.0
-        }
-        Angle::ArcSin | Angle::ArcCos if of.abs() > 1.0 => return Err(out()),
-        Angle::ArcSin if of.abs() == 0.5 => 30.0_f64.copysign(of),
-        Angle::ArcSin => of_quarter(of.asin()),
-        Angle::ArcCos if of == 0.5 => 60.0,
-        Angle::ArcCos if of == -0.5 => 120.0,
-        Angle::ArcCos => of_quarter(of.acos()),
-        _ => of_quarter(of.atan()),
-    })
-}
-
-/// The sine of degrees, exact at multiples of 30.
-fn sin(of: f64) -> f64 {
-    let (mut of, mut sign) = (of % 360.0, 1.0);
-    if of < 0.0 {
-        (of, sign) = (-of, -sign);
-    }
-    if of > 180.0 {
-        (of, sign) = (360.0 - of, -sign);
-    }
-    if of > 90.0 {
-        of = 180.0 - of;
-    }
-    let value = match of {
-        // With its sign.
-        0.0 => of,
-        30.0 => 0.5,
-        90.0 => 1.0,
-        of => of.to_radians().sin(),
-    };
-    sign * value
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,19 +427,5 @@ mod tests {
         assert_eq!((min_scale(1200, 3), min_scale(0, 5), min_scale(8, 1)), (1, 0, 1));
         assert_eq!(factorial(33).unwrap(), 8_683_317_618_811_886_495_518_194_401_280_000_000);
         assert!(factorial(34).is_err() && factorial(-1).is_err());
-    }
-
-    #[test]
-    fn degrees_are_exact_where_they_can_be() {
-        let of = |angle, of| degrees(angle, of).unwrap();
-        assert_eq!(
-            [of(Angle::Sin, 30.0), of(Angle::Sin, 180.0), of(Angle::Cos, 60.0), of(Angle::Cos, 90.0)],
-            [0.5, 0.0, 0.5, 0.0]
-        );
-        let zeros = [of(Angle::Sin, -0.0), of(Angle::Sin, -180.0), of(Angle::Sin, 180.0), of(Angle::Cos, 270.0)];
-        assert_eq!(zeros.map(f64::is_sign_negative), [true, true, false, false]);
-        assert_eq!([of(Angle::Tan, 270.0), of(Angle::Tan, 180.0).signum()], [f64::NEG_INFINITY, 1.0]);
-        assert_eq!([of(Angle::ArcSin, 0.5), of(Angle::ArcCos, 0.5), of(Angle::ArcTan, 1.0)], [30.0, 60.0, 45.0]);
-        assert!(degrees(Angle::ArcSin, 1.5).is_err() && degrees(Angle::Sin, f64::INFINITY).is_err());
     }
 }

@@ -103,7 +103,10 @@ impl ScalarUDFImpl for ToNumeric {
     }
 }
 
-fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+/// Values as a `numeric` of this type: rounded to its digits, half away from zero.
+///
+/// Errors: `22P02` for what is no number, `22003` for what has no room, `0A000` for what is not finite.
+pub(super) fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let DataType::Decimal128(precision, scale) = *to else { return exec_err!("a numeric as {to}") };
     if values.data_type().is_floating() {
         return Ok(of_floats(values, precision, scale)?);
@@ -115,8 +118,10 @@ fn numbers(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     // Arrow's reading of texts knows no `1e10`.
     let of = Stored::Decimal { precision, scale };
     let texts = cast(values, &DataType::Utf8)?;
-    let read = |text: &str| match Value::parse(&of, text) {
-        Ok(Value::Decimal(number)) => Ok(number),
+    let read = |text: &str| match (Value::parse(&of, text), text.trim().parse::<f64>()) {
+        (Ok(Value::Decimal(number)), _) => Ok(number),
+        (_, Ok(float)) if !is_a_number(text) => Err(not_finite(float)),
+        (_, Ok(_)) => Err(no_room(precision, scale)),
         _ => {
             let message = format!("invalid input syntax for type numeric: \"{text}\"");
             Err(SqlError::new(state::INVALID_TEXT, message))
@@ -134,17 +139,36 @@ pub(super) fn of_floats(values: &ArrayRef, precision: u8, scale: i8) -> Result<A
     let digits = if *values.data_type() == DataType::Float32 { 5 } else { 14 };
     let of = Stored::Decimal { precision, scale };
     let number = |float: f64| match Value::parse(&of, &format!("{float:.digits$e}")) {
-        _ if !float.is_finite() => {
-            let message = format!("{float} as a numeric");
-            Err(SqlError::unsupported(message, "numerics are finite here: keep it as a double precision"))
-        }
+        _ if !float.is_finite() => Err(not_finite(float)),
         Ok(Value::Decimal(number)) => Ok(number),
-        _ => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "numeric field overflow")
-            .with_detail(format!("a number has at most {precision} digits here, {scale} of them behind the point"))),
+        _ => Err(no_room(precision, scale)),
     };
     let floats = cast(values, &DataType::Float64).map_err(datafusion::error::DataFusionError::from)?;
     let numbers = floats.as_primitive::<Float64Type>().try_unary::<_, Decimal128Type, SqlError>(number)?;
     Ok(Arc::new(numbers.with_data_type(DataType::Decimal128(precision, scale))))
+}
+
+/// Whether it has digits, and is not a word for what is infinite or no number.
+fn is_a_number(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+fn not_finite(float: f64) -> SqlError {
+    SqlError::unsupported(format!("{float} as a numeric"), "numerics are finite here: keep it as a double precision")
+}
+
+fn no_room(precision: u8, scale: i8) -> SqlError {
+    SqlError::new(state::NUMERIC_OUT_OF_RANGE, "numeric field overflow")
+        .with_detail(format!("a number has at most {precision} digits here, {scale} of them behind the point"))
+}
+
+/// The number of a text and its digits behind the point, if there are not too many.
+pub(super) fn written(text: &str) -> Option<(i128, i8)> {
+    let scale = digits_behind_point(text)?;
+    match Value::parse(&Stored::Decimal { precision: DECIMAL128_MAX_PRECISION, scale }, text) {
+        Ok(Value::Decimal(number)) => Some((number, scale)),
+        _ => None,
+    }
 }
 
 /// Of digits with or without a point and an exponent, if there are not too many.

@@ -78,7 +78,8 @@ impl ScalarUDFImpl for Whole {
                     DataType::Float32 => DataType::Float32,
                     _ => DataType::Float64,
                 };
-                Some(vec![of, DataType::Int64])
+                // A literal stays one.
+                Some(vec![of, if digits == &DataType::Int64 { DataType::Int64 } else { DataType::Int32 }])
             }
             _ => None,
         };
@@ -100,8 +101,11 @@ impl ScalarUDFImpl for Whole {
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let of = match (&types[..], args.scalar_arguments.get(1).copied().flatten()) {
             // Cut to digits that are written out.
-            ([DataType::Decimal128(precision, scale), _], Some(ScalarValue::Int64(Some(digits)))) => {
-                let wanted = (*digits).clamp(0, (*scale).into()) as i8;
+            ([DataType::Decimal128(precision, scale), _], Some(digits)) if !digits.is_null() => {
+                let wanted = match digits.cast_to(&DataType::Int64)? {
+                    ScalarValue::Int64(Some(digits)) => digits.clamp(0, (*scale).into()) as i8,
+                    _ => 0,
+                };
                 DataType::Decimal128(
                     whole_precision(*precision, *scale)
                         .saturating_add(wanted.unsigned_abs())
@@ -131,9 +135,9 @@ impl ScalarUDFImpl for Whole {
         };
         let (rows, from, to) = (Rows::of(&args)?, *from, *to);
         let numbers = rows.columns[0].as_primitive::<Decimal128Type>();
-        let digits = rows.columns.get(1).map(|digits| digits.as_primitive::<Int64Type>());
+        let digits = rows.columns.get(1).map(|digits| cast(digits, &DataType::Int64)).transpose()?;
         let of = |row: usize| {
-            let wanted = digits.map_or(0, |digits| digits.value(row));
+            let wanted = digits.as_ref().map_or(0, |digits| digits.as_primitive::<Int64Type>().value(row));
             self.what.of(numbers.value(row), from, wanted, to).ok_or_else(too_long)
         };
         let values = rows.there().map(|row| row.map(of).transpose()).collect::<Result<Decimal128Array, SqlError>>()?;

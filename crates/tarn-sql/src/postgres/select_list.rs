@@ -542,6 +542,15 @@ fn substring(expr: &mut Expr) {
     let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_)));
     let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
     let Expr::Substring { expr: of, substring_from: Some(pattern), substring_for, .. } = expr else { return };
+    let is_nothing = match of.as_ref() {
+        Expr::Cast { expr: of, .. } => is_null(of),
+        of => is_null(of),
+    };
+    if is_nothing && substring_for.as_ref().is_some_and(|escape| is_text(escape)) {
+        // Of no text, whatever the escape.
+        *expr = take(of);
+        return;
+    }
     let pattern = match substring_for {
         None if is_text(pattern) => take(pattern),
         Some(escape) if is_text(escape) || (is_text(pattern) && is_null(escape)) => {

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType as ArrowType, IntervalMonthDayNano};
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
 use tarn_query::{datafusion, now_of, style_of};
-use tarn_types::{DataType, Error, Here, Span, SpanFields, TimeFault, Value, Zone, parse_span};
+use tarn_types::{DataType, Error, Here, Span, SpanFields, Value, Zone, parse_span};
 
 use crate::error::{SqlError, state};
 
@@ -79,16 +79,22 @@ pub(super) fn interval_of(
         let value = text.chars().take(100).collect();
         Error::Time { value, data_type: "interval".to_owned(), fault }
     })?;
-    // Arrow counts nanoseconds, and reaches 292 years of hours.
-    arrow_of(span).ok_or_else(|| {
-        let fault = TimeFault::Range;
-        Error::Time { value: text.chars().take(100).collect(), data_type: "interval".to_owned(), fault }.into()
-    })
+    arrow_of(span)
 }
 
 /// Nanoseconds are what Arrow counts.
-pub(super) fn arrow_of(span: Span) -> Option<IntervalMonthDayNano> {
-    Some(IntervalMonthDayNano::new(span.months, span.days, span.us.checked_mul(1_000)?))
+///
+/// Errors: `0A000` for 292 years of hours, which PostgreSQL has room for.
+pub(super) fn arrow_of(span: Span) -> Result<IntervalMonthDayNano, SqlError> {
+    let nanoseconds = span.us.checked_mul(1_000).ok_or_else(too_many_hours)?;
+    Ok(IntervalMonthDayNano::new(span.months, span.days, nanoseconds))
+}
+
+pub(super) fn too_many_hours() -> SqlError {
+    SqlError::unsupported(
+        "an interval of more than 2562047 hours, minutes and seconds is not supported",
+        "count them in days, months or years",
+    )
 }
 
 /// An interval as it was before Arrow.

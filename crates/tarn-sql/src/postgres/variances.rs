@@ -102,13 +102,18 @@ impl What {
             return Ok(Some(0));
         }
         let of = i32::from(of) * 2;
-        let digits = digits_of_long_quotient(dividend, of, divisor).min(scale.into());
-        let variance = long_quotient(dividend, of, divisor, digits).map_err(|_| long())?;
+        let digits = digits_of_long_quotient(dividend, of, divisor);
+        let shown = digits.min(scale.into());
         let value = match self {
-            What::Variance => variance,
-            What::Deviation => root(variance, digits, digits).ok_or_else(long)?,
+            What::Variance => long_quotient(dividend, of, divisor, shown),
+            // That of all digits, where there is room for them: the last one that is shown hangs on those behind it.
+            What::Deviation => long_quotient(dividend, of, divisor, digits)
+                .map(|variance| root(variance, digits, shown))
+                .or_else(|_| long_quotient(dividend, of, divisor, shown).map(|variance| root(variance, shown, shown)))
+                .and_then(|root| root.ok_or_else(long)),
         };
-        let filled = value.checked_mul(POWERS[(i32::from(scale) - digits).unsigned_abs() as usize]);
+        let value = value.map_err(|_| long())?;
+        let filled = value.checked_mul(POWERS[(i32::from(scale) - shown).unsigned_abs() as usize]);
         filled.filter(|value| value.unsigned_abs() < POWERS[38].unsigned_abs()).map(Some).ok_or_else(long)
     }
 

@@ -106,7 +106,7 @@ pub(super) fn json_type(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
 }
 
 /// Its type, if values of that are kept as text.
-fn kept_type(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
+pub(in crate::postgres) fn kept_type(expr: &Expr, schema: &DFSchema) -> Option<Stored> {
     if let Some(of) = kept_of_several(expr, schema) {
         return Some(of);
     }

@@ -45,7 +45,7 @@ use tarn_query::{Rule, datafusion};
 pub(super) use self::build::{BUILD_ARRAY_OF, BUILD_OBJECT_OF};
 pub(super) use self::compare::OF_TEXTS;
 pub(super) use self::get::check_escapes;
-pub(super) use self::marked::{is_untyped, values_of};
+pub(super) use self::marked::{is_untyped, kept_type, values_of};
 pub(super) use self::to_record::JSON_AS;
 pub(super) use self::walk::{Json, Kind};
 
