@@ -74,6 +74,7 @@ use crate::quantified::{Quantified, Refused};
 use crate::reader::Readers;
 use crate::reading;
 use crate::reads::{Tables, tables};
+use crate::row_in_queries::RowInQueries;
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
 use crate::running::Running;
@@ -238,6 +239,7 @@ impl Engine {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
             Arc::new(Expanded),
+            Arc::new(RowInQueries),
             Arc::new(RowValues),
             Arc::new(ArrayTexts),
             Arc::new(LiteralCoercion),

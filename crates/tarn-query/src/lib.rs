@@ -33,6 +33,7 @@ mod functions;
 mod hot;
 mod meaning;
 mod rewrite;
+mod row_in_queries;
 mod row_values;
 mod rule_order;
 mod settings;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, ExprSchema};
+use datafusion::common::{Column, DFSchema, ExprSchema, Spans};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::count::count_all;
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery, SetComparison, SetQuantifier};
@@ -226,11 +226,11 @@ fn set_comparison(
     })
 }
 
-fn compared(left: Expr, op: Operator, right: Expr) -> Expr {
+pub(crate) fn compared(left: Expr, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
 }
 
-fn null() -> Expr {
+pub(crate) fn null() -> Expr {
     Expr::Literal(ScalarValue::Boolean(None), None)
 }
 
@@ -238,12 +238,12 @@ fn value() -> Expr {
     Expr::Column(Column::new_unqualified(VALUE))
 }
 
-fn case(branches: impl IntoIterator<Item = (Expr, Expr)>, otherwise: Expr) -> Expr {
+pub(crate) fn case(branches: impl IntoIterator<Item = (Expr, Expr)>, otherwise: Expr) -> Expr {
     let branches = branches.into_iter().map(|(when, then)| (Box::new(when), Box::new(then)));
     Expr::Case(Case { expr: None, when_then_expr: branches.collect(), else_expr: Some(Box::new(otherwise)) })
 }
 
-fn negated_if(negated: bool, expr: Expr) -> Expr {
+pub(crate) fn negated_if(negated: bool, expr: Expr) -> Expr {
     if negated { not(expr) } else { expr }
 }
 
@@ -264,22 +264,27 @@ fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
         LogicalPlan::Projection(Projection { expr, input, .. }) if expr.len() == 1 => (input, expr[0].clone()),
         other => (&subquery.subquery, Expr::Column(Column::from(other.schema().qualified_field(0)))),
     };
-    let mut values = LogicalPlanBuilder::from(input.as_ref().clone()).project([first.alias(VALUE)])?;
+    let values = LogicalPlanBuilder::from(input.as_ref().clone()).project([first.alias(VALUE)])?.build()?;
+    exists_in(values, &subquery.spans, condition)
+}
+
+/// `EXISTS (SELECT … WHERE condition)` over these rows.
+pub(crate) fn exists_in(rows: LogicalPlan, spans: &Spans, condition: Option<Expr>) -> Result<Expr> {
+    let mut plan = rows;
     if let Some(condition) = condition {
-        values = values.filter(condition)?;
+        plan = LogicalPlanBuilder::from(plan).filter(condition)?.build()?;
     }
-    let mut plan = values.build()?;
     if plan.all_out_ref_exprs().is_empty() {
         // It is the same for every row: one row tells.
         plan = LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build()?;
     }
     let outer_ref_columns = plan.all_out_ref_exprs();
-    let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() };
+    let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: spans.clone() };
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
 /// The expression as a subquery below names it.
-fn outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+pub(crate) fn outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     if expr.contains_outer() {
         return Err(unsupported(
             "a subquery's NOT IN, ANY or ALL that asks of a column two queries above it",

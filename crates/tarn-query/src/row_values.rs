@@ -58,7 +58,7 @@ fn by_columns(expr: Expr) -> Result<Transformed<Expr>> {
 }
 
 /// The columns of a row that is written out.
-fn row(mut expr: &Expr) -> Option<&[Expr]> {
+pub(crate) fn row(mut expr: &Expr) -> Option<&[Expr]> {
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;
     }

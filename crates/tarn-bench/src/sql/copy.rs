@@ -24,8 +24,10 @@ const MESSAGE_BYTES: usize = 64 << 10;
 
 /// Both formats are in memory before the clock runs.
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+    eprintln!("copy: making lineitem, scale factor {} …", options.sf);
     let data = LineItem::make(options.sf, scratch)?;
     let server = Server::start_with(Some(&options.tarn()?), &scratch.join("copy"), &[]).await?;
+    eprintln!("copy: loading and delivering {} rows …", data.n_rows);
     server.execute(CREATE_TABLE).await?;
     load(&server, &data).await?;
     server.execute("CALL tarn.deliver('lineitem')").await?;
@@ -42,6 +44,7 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
             server.execute(CREATE_TABLE).await?;
             let rate = copied(&server, format, &texts[idx], data.n_rows).await?;
             server.execute("DROP TABLE lineitem").await?;
+            eprintln!("copy: {format}, run {run} of {}: {rate:.0} rows/s", options.runs);
             // The first run of each warms up.
             if run > 0 {
                 rates[idx].push(rate);

@@ -43,9 +43,11 @@ const KEYED_PER_RUN: usize = 500;
 /// The two builds take turns.
 pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
     let base = options.base.as_deref().context("`cost` compares with the program that --base names")?;
+    eprintln!("cost: making lineitem, scale factor {} …", options.sf);
     let data = LineItem::make(options.sf, scratch)?;
     let mut servers = Vec::new();
     for (name, program) in [("now", options.tarn()?.as_path()), ("base", base)] {
+        eprintln!("cost: loading {} rows into {name} ({}), delivering, compacting …", data.n_rows, program.display());
         servers.push(loaded(program, &scratch.join(name), &data).await?);
     }
     let keys = keyed::keys(&servers[0]).await?;
@@ -54,6 +56,7 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
         for run in 0..=options.runs {
             for (side, server) in servers.iter().enumerate() {
                 let ms = asked.ms(server, &keys, run).await?;
+                eprintln!("cost: {name}, run {run} of {} of {}: {ms:.3} ms", options.runs, ["now", "base"][side]);
                 // The first run of each side warms up.
                 if run > 0 {
                     runs[side].push(ms);

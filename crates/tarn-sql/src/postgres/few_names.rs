@@ -8,8 +8,13 @@ use std::collections::HashSet;
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use tarn_query::datafusion;
-use tarn_query::sqlparser::ast::{Ident, TableAlias, TableAliasColumnDef, TableFactor};
+use tarn_query::sqlparser::ast::{
+    Ident, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    WildcardAdditionalOptions, With,
+};
 
+use super::in_from::query_of;
+use super::row_queries::{ROWS_WITHIN, not_as_many};
 use crate::error::{SqlError, state};
 use crate::names::fold;
 use crate::shown::OTHER_NAME;
@@ -30,8 +35,41 @@ impl RelationPlanner for FewNames {
         };
         let plan = context.plan(relation)?;
         let own: Vec<&str> = plan.schema().fields().iter().map(|field| field.name().as_str()).collect();
+        if alias.name.value == ROWS_WITHIN && alias.columns.len() != own.len() {
+            return Err(not_as_many(own.len() > alias.columns.len()).into());
+        }
         let alias = with_all_names(alias, &own)?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, Some(alias)))))
+    }
+}
+
+/// `WITH w(a) AS (query)` of more columns: they are named in FROM, as those of any other table.
+pub(super) fn in_with(query: &mut Query) {
+    let Some(With { recursive: false, cte_tables, .. }) = &mut query.with else { return };
+    for cte in cte_tables {
+        let n_said = cte.alias.columns.len();
+        if n_said == 0 || n_columns(&cte.query.body).is_none_or(|n_columns| n_columns <= n_said) {
+            continue;
+        }
+        let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+        let Some(mut around) = query_of(all) else { continue };
+        std::mem::swap(&mut cte.query, &mut around);
+        let SetExpr::Select(select) = cte.query.body.as_mut() else { continue };
+        let alias = TableAlias { columns: std::mem::take(&mut cte.alias.columns), ..cte.alias.clone() };
+        let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
+        select.from = vec![TableWithJoins { relation, joins: vec![] }];
+    }
+}
+
+/// As many as are written out.
+fn n_columns(body: &SetExpr) -> Option<usize> {
+    let is_written = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    match body {
+        SetExpr::Select(select) => select.projection.iter().all(is_written).then_some(select.projection.len()),
+        SetExpr::Values(values) => values.rows.first().map(|row| row.content.len()),
+        SetExpr::Query(query) => n_columns(&query.body),
+        SetExpr::SetOperation { left, .. } => n_columns(left),
+        _ => None,
     }
 }
 

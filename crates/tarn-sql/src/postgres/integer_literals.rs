@@ -71,8 +71,8 @@ fn retyped(plan: LogicalPlan, around: &[DFSchemaRef]) -> Result<Transformed<Logi
     // What is LATERAL names columns of the inputs before it.
     let mut beside = around.to_vec();
     let plan = plan.map_children(|child| {
-        let is_lateral = matches!(child, LogicalPlan::Subquery(_));
-        let child = retyped(child, if is_lateral { &beside } else { around })?;
+        let sees = if is_lateral(&child) { &beside[..] } else { around };
+        let child = retyped(child, sees)?;
         beside.push(Arc::clone(child.data.schema()));
         Ok(child)
     })?;
@@ -103,6 +103,15 @@ fn retyped(plan: LogicalPlan, around: &[DFSchemaRef]) -> Result<Transformed<Logi
         LogicalPlan::Union(union) => LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?),
         other => other.recompute_schema()?,
     }))
+}
+
+/// What names columns of the inputs before it, under the name that it may have.
+pub(super) fn is_lateral(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Subquery(_) => true,
+        LogicalPlan::SubqueryAlias(alias) => is_lateral(&alias.input),
+        _ => false,
+    }
 }
 
 /// A column of a query around, and subqueries, if that is what the expression is. `around` ends with the columns that

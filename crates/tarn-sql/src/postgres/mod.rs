@@ -96,6 +96,8 @@
 //! | `VALUES (1), (1) EXCEPT ALL VALUES (1)`, `SELECT 1 EXCEPT SELECT 2.5` | 1, a numeric | no row, an integer | `set_operations` |
 //! | `SELECT x FROM t ORDER BY x FETCH FIRST ROW WITH TIES` | rows that tie, too | not known | `with_ties` |
 //! | `SELECT a FROM t ORDER BY (SELECT count(*) FROM u WHERE u.k = t.k)` | in that order | not known | `sorted_by_queries` |
+//! | `a JOIN b ON EXISTS (SELECT … WHERE x = a.x)` | what holds | not known | `joined_by_queries` |
+//! | `(a, b) IN (SELECT c, d FROM t)`, `(a + 1, b) = (1, 2)` | of rows | not known | `row_queries` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
 //! | `FROM t AS x(a)` of more columns | `a`, and the others by their names | an error | `few_names` |
@@ -169,6 +171,7 @@ mod interval_operators;
 mod interval_types;
 mod intervals;
 mod joined_alias;
+mod joined_by_queries;
 mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
@@ -194,6 +197,7 @@ mod refused;
 mod regular_expressions;
 mod rounding;
 mod row_access;
+mod row_queries;
 mod rowwise;
 pub(crate) mod select_list;
 mod set_operations;
@@ -240,6 +244,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             Arc::new(ambiguous::AmbiguousNames),
             Arc::new(with_ties::WithTies),
             Arc::new(sorted_by_queries::SortedByQueries),
+            Arc::new(joined_by_queries::JoinedByQueries),
             Arc::new(set_operations::SetOperations),
             Arc::new(aggregates_checked::CheckedAggregates),
             Arc::new(integer_literals::IntegerLiterals),

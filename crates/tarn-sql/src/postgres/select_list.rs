@@ -38,10 +38,10 @@ use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::{
-    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, frame_offsets,
+    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, few_names, frame_offsets,
     grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times,
-    ordered_sets, ordinality, overlaps, refused, row_access, single, text_sets, type_names, using, value_columns,
-    variadic, windows_copied,
+    ordered_sets, ordinality, overlaps, refused, row_access, row_queries, single, text_sets, type_names, using,
+    value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -89,6 +89,7 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         in_from::body(query);
+        few_names::in_with(query);
         inner_order::keep(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
@@ -216,7 +217,9 @@ impl VisitorMut for Rewrite {
             Expr::Subquery(query) if self.of_sets.contains(&(&raw const **query)) => {}
             _ => single::subquery(expr),
         }
-        if let Err(error) = array_of_text(expr).and_then(|()| any_of::rewrite(expr)) {
+        if let Err(error) =
+            row_queries::rewrite(expr).and_then(|()| array_of_text(expr)).and_then(|()| any_of::rewrite(expr))
+        {
             return ControlFlow::Break(error);
         }
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
