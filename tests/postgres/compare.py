@@ -173,7 +173,7 @@ def is_close(one: str | None, other: str | None, oid: int) -> bool:
 
 
 def is_same_number(one: decimal.Decimal, other: decimal.Decimal) -> bool:
-    """Equal, or one is the other rounded to fewer digits."""
+    """Equal, or one is the other, or what that was rounded of, rounded to fewer digits."""
     if not (one.is_finite() and other.is_finite()):
         return str(one) == str(other)
     if one == other:
@@ -182,7 +182,8 @@ def is_same_number(one: decimal.Decimal, other: decimal.Decimal) -> bool:
     if coarse.as_tuple().exponent == fine.as_tuple().exponent or coarse == 0:
         return False
     with decimal.localcontext(decimal.Context(prec=2000)):
-        return fine.quantize(coarse, decimal.ROUND_HALF_UP) == coarse
+        unit = decimal.Decimal((0, (1,), coarse.as_tuple().exponent))
+        return abs(fine - coarse) * 2 <= unit
 
 
 def ordering(sql: str) -> list[list[Token]] | None:

@@ -375,7 +375,8 @@ impl Growth {
                     2 => (number(0, row), number(1, row), 1),
                     _ => (number(0, row), number(1, row), number(2, row)),
                 };
-                let is_empty = (step > 0 && to < from) || (step < 0 && to > from);
+                // A step of nothing is an error of the function.
+                let is_empty = step == 0 || (step > 0 && to < from) || (step < 0 && to > from);
                 let n_items = from.abs_diff(to) / step.unsigned_abs().max(1) + 1;
                 if is_empty { 0 } else { (n_items as usize).saturating_mul(ITEM_BYTES) }
             }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -78,7 +79,7 @@ fn shared(plan: LogicalPlan, is_shared: fn(&ScalarValue) -> bool) -> Result<Tran
                 window.params.args = literals(window.params.args);
                 Transformed::yes(Expr::WindowFunction(window))
             }
-            Expr::Literal(value, _) if is_shared(&value) => Transformed::yes(LongConstant::call(value)),
+            Expr::Literal(value, beside) if is_shared(&value) => Transformed::yes(LongConstant::call(value, beside)),
             other => Transformed::no(other),
         })
     })?;
@@ -121,13 +122,15 @@ pub(crate) fn long_constant(function: &ScalarUDF) -> Option<&ScalarValue> {
 #[derive(Debug)]
 struct LongConstant {
     value: Arc<ScalarValue>,
+    /// What stands beside its type: which of those that are kept as text it is.
+    beside: Option<FieldMetadata>,
     signature: Signature,
 }
 
 impl LongConstant {
-    fn call(value: ScalarValue) -> Expr {
+    fn call(value: ScalarValue, beside: Option<FieldMetadata>) -> Expr {
         let signature = Signature::nullary(Volatility::Volatile);
-        let func = Arc::new(ScalarUDF::new_from_impl(LongConstant { value: Arc::new(value), signature }));
+        let func = Arc::new(ScalarUDF::new_from_impl(LongConstant { value: Arc::new(value), beside, signature }));
         Expr::ScalarFunction(ScalarFunction { func, args: vec![] })
     }
 }
@@ -165,7 +168,11 @@ impl ScalarUDFImpl for LongConstant {
     }
 
     fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(self.name(), self.value.data_type(), false)))
+        let field = Field::new(self.name(), self.value.data_type(), false);
+        Ok(Arc::new(match &self.beside {
+            Some(beside) => beside.add_to_field(field),
+            None => field,
+        }))
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {

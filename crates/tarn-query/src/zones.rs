@@ -423,7 +423,7 @@ fn known(name: &str) -> Result<Zone> {
     match Zone::at(name) {
         Some(zone) => Ok(zone),
         // PostgreSQL takes `abc3def` and `2:30:15` for zones, with rules of their own.
-        None if name.contains(|letter: char| letter.is_ascii_digit()) => Err(refused(
+        None if may_be_a_rule(name) => Err(refused(
             format!("time zone \"{}\" by a rule", name.chars().take(64).collect::<String>().escape_debug()),
             "name it as in the IANA database, or give hours west of Greenwich",
         )),
@@ -435,6 +435,19 @@ fn known(name: &str) -> Result<Zone> {
             ))
         }
     }
+}
+
+/// Letters, if any, and hours, which are those of a week at most.
+fn may_be_a_rule(name: &str) -> bool {
+    let is_of_hours = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '-' | '+');
+    // What is in angle brackets may be anything.
+    let hours = match name.strip_prefix('<').and_then(|name| name.split_once('>')) {
+        Some((_, hours)) => hours,
+        None => &name[name.find(is_of_hours).unwrap_or(name.len())..],
+    };
+    let digits = hours.strip_prefix(['-', '+']).unwrap_or(hours);
+    let n_digits = digits.bytes().take_while(u8::is_ascii_digit).count();
+    digits[..n_digits].parse::<u32>().is_ok_and(|hours| hours < 7 * 24)
 }
 
 fn refused(what: String, remedy: &'static str) -> datafusion::error::DataFusionError {

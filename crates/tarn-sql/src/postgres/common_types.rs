@@ -195,6 +195,10 @@ impl Change {
             Some(Kind::Number) if to.data_type().is_floating() && own.data_type() != to.data_type() => {
                 Some(Change::To(to.data_type().clone()))
             }
+            // Functions give one kind of them, columns another.
+            Some(Kind::Bytes) if own.data_type().is_binary() && own.data_type() != to.data_type() => {
+                Some(Change::To(to.data_type().clone()))
+            }
             _ => None,
         })
     }

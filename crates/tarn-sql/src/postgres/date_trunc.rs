@@ -138,7 +138,7 @@ impl ScalarUDFImpl for DateTrunc {
             });
         }
         let is_long = matches!(unit, Unit::Decade | Unit::Century | Unit::Millennium);
-        if !is_long && zone_name.is_none() && !matches!(of_type, DataType::Interval(_)) {
+        if !is_long && zone_name.is_none() && !matches!(of_type, DataType::Interval(_)) && !is_far(&values)? {
             let mut args = args;
             // DataFusion's knows one name of each.
             args.args[0] = ColumnarValue::Scalar(ScalarValue::from(plain_name(unit)));
@@ -181,6 +181,15 @@ impl ScalarUDFImpl for DateTrunc {
             false => ColumnarValue::Array(answer),
         })
     }
+}
+
+/// Whether a time is none in nanoseconds, which DataFusion's counts: before 1677, or behind 2262.
+fn is_far(values: &ArrayRef) -> Result<bool> {
+    let DataType::Timestamp(_, zone) = values.data_type() else { return Ok(false) };
+    let times = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?;
+    // A year of room for what is rounded.
+    const NEAR_US: u64 = (i64::MAX / 1_000).unsigned_abs() - 366 * 86_400_000_000;
+    Ok(times.as_primitive::<TimestampMicrosecondType>().iter().flatten().any(|us| us.unsigned_abs() > NEAR_US))
 }
 
 impl DateTrunc {

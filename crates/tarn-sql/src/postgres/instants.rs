@@ -227,7 +227,7 @@ impl Later {
 
 /// First months, of which each has its last day, then days, as the clocks show them; then what is counted. `None`:
 /// beyond the calendar.
-fn later(us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Option<i64> {
+pub(super) fn later(us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Option<i64> {
     let mut us = us;
     if by.months != 0 {
         let local = zone.local(us);

@@ -98,6 +98,7 @@
 //! | `SELECT a FROM t ORDER BY (SELECT count(*) FROM u WHERE u.k = t.k)` | in that order | not known | `sorted_by_queries` |
 //! | `a JOIN b ON EXISTS (SELECT … WHERE x = a.x)` | what holds | not known | `joined_by_queries` |
 //! | `(a, b) IN (SELECT c, d FROM t)`, `(a + 1, b) = (1, 2)` | of rows | not known | `row_queries` |
+//! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)` | rows | errors | `series` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
 //! | `FROM t AS x(a)` of more columns | `a`, and the others by their names | an error | `few_names` |
@@ -200,6 +201,7 @@ mod row_access;
 mod row_queries;
 mod rowwise;
 pub(crate) mod select_list;
+mod series;
 mod set_operations;
 mod settled;
 mod shifts;
@@ -340,6 +342,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             vec![
                 Arc::new(to_number::to_number()),
                 Arc::new(unistr::unistr()),
+                Arc::new(series::series()),
                 Arc::new(with_ties::mark()),
                 Arc::new(collations::collated()),
                 Arc::new(blank_padded::blank_padded()),

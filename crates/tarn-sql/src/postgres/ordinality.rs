@@ -12,9 +12,9 @@ use tarn_query::sqlparser::ast::{
 
 use super::calls::{call, is_named, number, take};
 use super::in_from::query_of;
+use super::series::SERIES;
 use crate::error::{Result, SqlError};
 
-const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
 
 /// The column that counts the rows of a list.

@@ -229,11 +229,16 @@ fn escape<'a>(rest: &'a str, out: &mut String) -> Result<&'a str, SqlError> {
     Ok(after)
 }
 
+/// One that Unicode says is none.
+const NO_CHARACTER: char = '\u{10FFFF}';
+
 /// A character that is escaped.
 fn character(letter: char, after: &str) -> Result<(char, &str), SqlError> {
     let hex = |n_digits: usize| {
         let digits: String = after.chars().take_while(char::is_ascii_hexdigit).take(n_digits).collect();
-        let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+        // What is no character is in no text.
+        let code = u32::from_str_radix(&digits, 16).ok();
+        let code = code.map(|code| char::from_u32(code).unwrap_or(NO_CHARACTER));
         let is_whole = digits.len() == n_digits || letter == 'x';
         let code = code.filter(|_| is_whole).ok_or_else(|| invalid("invalid escape \\ sequence"))?;
         Ok((code, &after[digits.len()..]))

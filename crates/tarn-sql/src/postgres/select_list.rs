@@ -37,17 +37,17 @@ use super::kept_as_text::{UUID, cast_to, items_cast_to};
 use super::numbers::BIT_NOT;
 use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
+use super::series::SERIES;
 use super::{
     any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, few_names, frame_offsets,
     grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times,
-    ordered_sets, ordinality, overlaps, refused, row_access, row_queries, single, text_sets, type_names, using,
+    ordered_sets, ordinality, overlaps, refused, row_access, row_queries, series, single, text_sets, type_names, using,
     value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
 use crate::shown::shown_as;
 
-const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
 const LIKE_ESCAPE: &str = "like_escape";
 const SUBSCRIPTS: &str = "generate_subscripts";
@@ -159,6 +159,7 @@ impl VisitorMut for Rewrite {
             return ControlFlow::Break(error);
         }
         in_from::function(factor);
+        series::in_from(factor);
         text_sets::in_from(factor);
         if let Err(error) = json::in_from(factor).and_then(|()| ordinality::in_from(factor)) {
             return ControlFlow::Break(error);

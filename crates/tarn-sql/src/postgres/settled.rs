@@ -17,8 +17,8 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature,
+    BinaryExpr, ColumnarValue, Documentation, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -93,6 +93,23 @@ fn constant(arg: &Expr) -> Option<ScalarValue> {
             let of = constant(&cast.expr)?;
             let is_exact = of.data_type().is_string() || of.data_type().is_integer();
             is_exact.then(|| of.cast_to(cast.field.data_type()).ok()).flatten().filter(|value| !value.is_null())
+        }
+        // Of whole numbers that are written out.
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let whole = |side: &Expr| match constant(side)?.cast_to(&DataType::Int64).ok()? {
+                ScalarValue::Int64(Some(value)) if constant(side)?.data_type().is_integer() => Some(value),
+                _ => None,
+            };
+            let (left, right) = (whole(left)?, whole(right)?);
+            let value = match op {
+                Operator::Plus => left.checked_add(right),
+                Operator::Minus => left.checked_sub(right),
+                Operator::Multiply => left.checked_mul(right),
+                Operator::Divide => left.checked_div(right),
+                Operator::Modulo => left.checked_rem(right),
+                _ => None,
+            };
+            value.and_then(|value| i32::try_from(value).ok()).map(|value| ScalarValue::Int32(Some(value)))
         }
         Expr::ScalarFunction(call) if call.name() == NUMERIC => match &call.args[..] {
             [of] => {
