@@ -72,6 +72,11 @@ impl AggregateUDFImpl for Collecting {
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
+        // Of DISTINCT values their accumulators forget that they are reversed, and answer them in the other order.
+        // They sort what does not come in theirs.
+        if matches!(self.name(), "array_agg" | "string_agg") {
+            return ReversedUDAF::NotSupported;
+        }
         match self.0.reverse_expr() {
             ReversedUDAF::Reversed(reversed) => ReversedUDAF::Reversed(Arc::new(AggregateUDF::new_from_shared_impl(
                 Arc::new(Collecting(Arc::clone(reversed.inner()))),

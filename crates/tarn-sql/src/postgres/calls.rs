@@ -21,8 +21,8 @@ pub(super) fn is_named(name: &ObjectName, as_: &str) -> bool {
 /// Functions that give something else each time.
 const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
 
-/// Whether a query's rows may be others each time that it is computed.
-pub(super) fn is_volatile(query: &Query) -> bool {
+/// Whether the rows of a query, or a value, may be others each time that they are computed.
+pub(super) fn is_volatile(query: &impl Walked) -> bool {
     struct Calls;
     impl Visitor for Calls {
         type Break = ();

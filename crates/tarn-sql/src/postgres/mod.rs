@@ -99,6 +99,8 @@
 //! | `a JOIN b ON EXISTS (SELECT … WHERE x = a.x)` | what holds | not known | `joined_by_queries` |
 //! | `(a, b) IN (SELECT c, d FROM t)`, `(a + 1, b) = (1, 2)` | of rows | not known | `row_queries` |
 //! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)` | rows | errors | `series` |
+//! | `SELECT array_agg(DISTINCT x)` | sorted | in any order | `distinct_order` |
+//! | `SELECT localtimestamp, localtime` | times | not known | `local_times` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
 //! | `SELECT EXISTS (SELECT 1)`, `TABLE t`, `FROM current_schema()` | rows | not known | `in_from` |
 //! | `FROM t AS x(a)` of more columns | `a`, and the others by their names | an error | `few_names` |
@@ -140,6 +142,7 @@ mod date_reading;
 mod date_template;
 mod date_trunc;
 mod degrees;
+mod distinct_order;
 mod division;
 mod enums;
 mod epoch;
@@ -178,6 +181,7 @@ pub(crate) mod kept_as_text;
 mod lateral;
 mod lateral_names;
 mod like_patterns;
+mod local_times;
 mod longest;
 mod made_times;
 mod moments;

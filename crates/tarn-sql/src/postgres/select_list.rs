@@ -39,10 +39,10 @@ use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::series::SERIES;
 use super::{
-    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, few_names, frame_offsets,
-    grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias, lateral_names, made_times,
-    ordered_sets, ordinality, overlaps, refused, row_access, row_queries, series, single, text_sets, type_names, using,
-    value_columns, variadic, windows_copied,
+    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, distinct_order,
+    few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias,
+    lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, refused, row_access, row_queries,
+    series, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -107,7 +107,7 @@ impl VisitorMut for Rewrite {
         }
         let Some(with) = &query.with else { return ControlFlow::Continue(()) };
         for cte in &with.cte_tables {
-            if is_volatile(&cte.query) && n_readings(query, &fold(&cte.alias.name)) > 1 {
+            if is_volatile(cte.query.as_ref()) && n_readings(query, &fold(&cte.alias.name)) > 1 {
                 let name = &cte.alias.name;
                 return ControlFlow::Break(SqlError::unsupported(
                     format!(
@@ -135,6 +135,7 @@ impl VisitorMut for Rewrite {
         }
         for item in &mut select.projection {
             hypothetical_sets::name(item);
+            local_times::name(item);
             overlaps::name(item);
             row_access::name(item);
             // A column that is cast is called as it was, also in a subquery.
@@ -203,6 +204,8 @@ impl VisitorMut for Rewrite {
         operator(expr);
         function(expr);
         ordered_sets::rewrite(expr);
+        distinct_order::rewrite(expr);
+        local_times::rewrite(expr);
         if let Err(error) = json::function(expr) {
             return ControlFlow::Break(error);
         }

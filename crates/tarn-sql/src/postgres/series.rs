@@ -130,6 +130,14 @@ fn kind(types: &[DataType]) -> Of {
     scale.max().map_or(Of::Whole, Of::Numerics)
 }
 
+/// The type of a series of whole numbers.
+fn whole(types: &[DataType]) -> DataType {
+    match types.iter().any(|of| matches!(of, DataType::Int64 | DataType::UInt64)) {
+        true => DataType::Int64,
+        false => DataType::Int32,
+    }
+}
+
 impl ScalarUDFImpl for Series {
     fn name(&self) -> &str {
         SERIES
@@ -148,12 +156,10 @@ impl ScalarUDFImpl for Series {
                 Ok(vec![DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale); types.len()])
             }
             Of::Whole if types.iter().all(|of| of.is_integer() || of.is_null() || of.is_string()) => {
-                // Texts that are written out.
-                let wide = types.iter().any(|of| matches!(of, DataType::Int64 | DataType::UInt64));
-                let of = if wide { DataType::Int64 } else { DataType::Int32 };
+                // Texts are written out.
                 (2..=3)
                     .contains(&types.len())
-                    .then(|| vec![of; types.len()])
+                    .then(|| vec![whole(types); types.len()])
                     .ok_or_else(|| undefined(SERIES, types).into())
             }
             _ => Err(undefined(SERIES, types).into()),
@@ -164,7 +170,7 @@ impl ScalarUDFImpl for Series {
         let item = match kind(types) {
             Of::Times(of) => of,
             Of::Numerics(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
-            Of::Whole => types.first().cloned().unwrap_or(DataType::Int64),
+            Of::Whole => whole(types),
         };
         Ok(DataType::new_list(item, true))
     }
