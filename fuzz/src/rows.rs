@@ -25,6 +25,8 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         Type::TIME => Type::TIME_ARRAY,
         Type::TIMESTAMP => Type::TIMESTAMP_ARRAY,
         Type::TIMESTAMPTZ => Type::TIMESTAMPTZ_ARRAY,
+        Type::INTERVAL => Type::INTERVAL_ARRAY,
+        Type::INET => Type::INET_ARRAY,
         Type::UUID => Type::UUID_ARRAY,
         Type::JSON => Type::JSON_ARRAY,
         Type::JSONB => Type::JSONB_ARRAY,

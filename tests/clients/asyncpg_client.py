@@ -4,6 +4,7 @@ nested transactions, errors."""
 import asyncio
 import datetime as dt
 import decimal
+import ipaddress
 import io
 import os
 import uuid
@@ -15,7 +16,7 @@ NOON = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 ROWS = 10_000
 
 KINDS = """CREATE TABLE kinds (id bigint PRIMARY KEY, b boolean, i2 smallint, i4 int, f4 real, f8 double precision, d numeric(12, 2), t text, raw bytea,
-    day date, clock time, plain timestamp, at timestamptz, u uuid, j json, took interval, waits interval[])"""
+    day date, clock time, plain timestamp, at timestamptz, u uuid, j json, took interval, waits interval[], ip inet, ips inet[])"""
 
 
 def kind(id_):
@@ -37,16 +38,18 @@ def kind(id_):
         '{"a": [1, null]}',
         dt.timedelta(days=id_ % 50, seconds=-id_, microseconds=1),
         [dt.timedelta(hours=id_), None],
+        ipaddress.ip_interface((id_, 8)) if id_ % 3 else ipaddress.ip_address(2**127 + id_),
+        [ipaddress.ip_interface((2**64 + id_, 64)), None],
     )
 
 
 async def types(c):
     await c.execute(KINDS)
-    marks = ", ".join(f"${place}" for place in range(1, 18))
+    marks = ", ".join(f"${place}" for place in range(1, 20))
     await c.execute(f"INSERT INTO kinds VALUES ({marks})", *kind(3))
     assert tuple(await c.fetchrow("SELECT * FROM kinds WHERE id = $1", 3)) == kind(3)
-    found = "SELECT count(*) FROM kinds WHERE at = $1 AND d = $2 AND day = $3 AND u = $4 AND f8 = $5"
-    assert await c.fetchval(found, kind(3)[12], kind(3)[6], kind(3)[9], kind(3)[13], 0.75) == 1
+    found = "SELECT count(*) FROM kinds WHERE at = $1 AND d = $2 AND day = $3 AND u = $4 AND f8 = $5 AND ip = $6"
+    assert await c.fetchval(found, kind(3)[12], kind(3)[6], kind(3)[9], kind(3)[13], 0.75, kind(3)[17]) == 1
     await c.execute("DELETE FROM kinds")
 
 

@@ -208,6 +208,19 @@ def durations(change):
     change(migrations.RunSQL("DROP TABLE shop_trip"))
 
 
+def addresses(change):
+    """GenericIPAddressField: a column that comes later, and by what it is found."""
+    change(migrations.AddField("Visit", "source", models.GenericIPAddressField(null=True)))
+    change(migrations.CreateModel("Host", [("id", models.AutoField(primary_key=True)), ("ip", models.GenericIPAddressField())]))
+    Host = type("Host", (models.Model,), {"__module__": "shop.models", "Meta": type("Meta", (), {"app_label": "shop"}), "id": models.AutoField(primary_key=True), "ip": models.GenericIPAddressField()})
+    Host.objects.bulk_create([Host(ip=f"10.0.0.{n}") for n in range(20)] + [Host(ip="::ffff:10.0.0.1"), Host(ip="FE80::1")])
+    assert Host.objects.get(ip="10.0.0.7").ip == "10.0.0.7" and Host.objects.filter(ip__in=["10.0.0.1", "fe80::1", "1.1.1.1"]).count() == 2
+    assert Host.objects.filter(ip__gt="10.0.0.17").order_by("-ip").first().ip == "fe80::1"
+    assert Host.objects.filter(ip__startswith="10.0.0.1").count() == 11 and Host.objects.filter(ip__contains="ffff").count() == 1
+    assert Host.objects.filter(ip="10.0.0.3").update(ip="192.168.1.1") == 1 and Host.objects.aggregate(Max("ip"))["ip__max"] == "fe80::1"
+    change(migrations.RunSQL("DROP TABLE shop_host"))
+
+
 def migrate():
     """Schema changes by Django's own editor, as migrations make them: each migration is a transaction."""
 
@@ -280,6 +293,7 @@ def migrate():
         cursor.execute("SELECT DISTINCT kind FROM shop_visit")
         assert cursor.fetchall() in ([("walk",)], []), "older rows"
     durations(change)
+    addresses(change)
     # A field of arrays: Django asks of it by <@, &&, @> and by its length.
     tags = ArrayField(models.CharField(max_length=20), default=list)
     change(migrations.CreateModel("Bag", [("id", models.AutoField(primary_key=True)), ("tags", tags), ("sizes", ArrayField(models.IntegerField(), null=True))]))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import ipaddress
 import os
 import threading
 import uuid
@@ -28,10 +29,12 @@ ROW = {
     "tz": dt.datetime(1901, 1, 1, tzinfo=UTC),
     "u": uuid.UUID("12345678-1234-5678-1234-567812345678"),
     "iv": dt.timedelta(days=40, hours=-30, microseconds=7),
+    "ip": ipaddress.ip_interface("10.1.2.3/8"),
+    "ip6": ipaddress.ip_address("fe80::a"),
 }
 COLUMNS = list(ROW)
 DDL = """CREATE TABLE kinds (k bigint PRIMARY KEY, b boolean, i2 smallint, i4 integer, i8 bigint, f4 real, f8 double precision, d decimal(18,2), t text,
- by bytea, da date, ti time, ts timestamp, tz timestamptz, u uuid, iv interval)"""
+ by bytea, da date, ti time, ts timestamp, tz timestamptz, u uuid, iv interval, ip inet, ip6 inet)"""
 
 
 def check(name, is_, want):
@@ -104,7 +107,7 @@ def copy(connection):
             rows.set_types(["int8", "text"])
             out = list(rows.rows())
         check("copy out", out[:2] + out[7:], [(0, None), (1, "tab\tnew\nline\\1"), (7, None)])
-    kinds = ["int8", "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "bytea", "date", "time", "timestamp", "timestamptz", "uuid", "interval"]
+    kinds = ["int8", "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "bytea", "date", "time", "timestamp", "timestamptz", "uuid", "interval", "inet", "inet"]
     with connection.cursor() as cursor:
         with cursor.copy(f"COPY kinds ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)") as rows:
             rows.set_types(kinds)

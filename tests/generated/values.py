@@ -36,6 +36,10 @@ POOLS: dict[str, tuple[str, ...]] = {
         "0", "1 day", "-1 day", "1 mon", "1 year 2 mons", "3 days 04:05:06.5", "-3 days +04:05:06", "25:00:00", "00:00:00.000001",
         "1 year -1 day", "10 years", "-00:30:00",
     ),
+    "inet": (
+        "0.0.0.0", "10.1.2.3", "10.1.2.3/8", "10.0.0.0/8", "192.168.1.0/24", "255.255.255.255", "::", "::1", "fe80::a/64",
+        "::ffff:10.1.2.3", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/0",
+    ),
     "uuid": (
         "00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "ffffffff-ffff-ffff-ffff-ffffffffffff",
     ),

@@ -97,7 +97,7 @@ pub(crate) fn blocks(
                 .iter()
                 .any(|nan| nan.column_idx == column_idx && nan.rows.start < rows.end && rows.start < nan.rows.end);
             // What is a text in the file has the order of texts there.
-            let has_bounds = !has_nan && column.data_type != DataType::Interval;
+            let has_bounds = !has_nan && !matches!(column.data_type, DataType::Interval | DataType::Inet);
             let bound = |array: &dyn Array| -> Result<Option<Value>> {
                 if !has_bounds {
                     return Ok(None);

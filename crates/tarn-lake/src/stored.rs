@@ -1,5 +1,6 @@
 //! By which names, and in which types, do columns lie in files? Each by one name for good
-//! ([`TableSchema::stored_names`]), whatever it is called by now; intervals are texts ([`tarn_types::file_field`]).
+//! ([`TableSchema::stored_names`]), whatever it is called by now; intervals and addresses are texts
+//! ([`tarn_types::file_field`]).
 //!
 //! Rows go by the table's own names and types everywhere else: they are turned where a file is written, and where one
 //! is read.
@@ -7,13 +8,12 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use tarn_types::TableSchema;
+use tarn_types::{TableSchema, file_column};
 
 use crate::Result;
-use crate::error::arrow_error;
+use crate::error::{arrow_error, types_error};
 
 /// The same columns by the names of `schema`, which has as many. No copy of what is of the same type.
 pub(crate) fn called(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
@@ -29,11 +29,7 @@ pub(crate) fn called(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBa
 
 /// The column in the type of its file, or of its table.
 pub(crate) fn of_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    if column.data_type() == to {
-        return Ok(Arc::clone(column));
-    }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, to, &options).map_err(arrow_error("change the type of a column"))
+    file_column(column, to).map_err(types_error("change the type of a column"))
 }
 
 /// The same columns by these names, in order.

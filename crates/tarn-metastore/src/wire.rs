@@ -7,7 +7,7 @@
 
 use roaring::RoaringBitmap;
 
-use tarn_types::{Cursor, SeqNo, Span, TabletId, Value};
+use tarn_types::{Cursor, Inet, SeqNo, Span, TabletId, Value};
 
 /// Why bytes are not a record.
 #[derive(Debug)]
@@ -114,6 +114,10 @@ pub fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::Interval(span) => {
             out.push(16);
             out.extend_from_slice(&span.to_bytes());
+        }
+        Value::Inet(inet) => {
+            out.push(17);
+            put_bytes(out, &inet.to_bytes());
         }
         Value::Array(items) => {
             out.push(15);
@@ -307,6 +311,10 @@ impl<'a> Reader<'a> {
             14 => Value::Json(self.text()?),
             15 => Value::Array((0..self.count()?).map(|_| self.item()).collect::<Decoded<_>>()?),
             16 => Value::Interval(Span::from_bytes(self.array()?)),
+            17 => match Inet::from_bytes(self.bytes()?) {
+                Some(inet) => Value::Inet(inet),
+                None => return malformed("an address that is none".to_owned()),
+            },
             kind => return malformed(format!("value kind {kind} is not known")),
         })
     }

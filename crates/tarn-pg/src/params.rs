@@ -101,6 +101,7 @@ pub fn natural(pg_type: &Type) -> Option<DataType> {
         Type::TIMESTAMP => DataType::Timestamp,
         Type::TIMESTAMPTZ => DataType::TimestampTz,
         Type::INTERVAL => DataType::Interval,
+        Type::INET => DataType::Inet,
         Type::UUID => DataType::Uuid,
         Type::JSON => DataType::Json,
         Type::JSONB => DataType::Jsonb,
@@ -127,6 +128,7 @@ pub fn pg_type_of(data_type: &DataType) -> Type {
         DataType::Timestamp => Type::TIMESTAMP,
         DataType::TimestampTz => Type::TIMESTAMPTZ,
         DataType::Interval => Type::INTERVAL,
+        DataType::Inet => Type::INET,
         DataType::Uuid => Type::UUID,
         DataType::Json => Type::JSON,
         DataType::Jsonb => Type::JSONB,
@@ -169,6 +171,7 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
             let span = binary::interval(bytes)?;
             span.to_arrow().map(|_| Value::Interval(span)).ok_or("interval out of range")?
         }
+        Type::INET => Value::Inet(binary::inet(bytes)?),
         Type::UUID => Value::Uuid(binary::uuid(bytes)?.to_string()),
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => Value::Json(text(binary::jsonb(bytes)?)?),

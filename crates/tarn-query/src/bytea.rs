@@ -56,6 +56,8 @@ impl Bytea {
         // What the planner cannot type is not bytes; it says so later.
         let Ok(from) = inner.get_type(schema) else { return Ok(Transformed::no(expr)) };
         let function = match self {
+            // Large bytes are addresses, whose texts are the front end's.
+            _ if from == ArrowType::LargeBinary || *to == ArrowType::LargeBinary => return Ok(Transformed::no(expr)),
             Bytea::Written if from.is_binary() && to.is_string() => ScalarUDF::from(BytesToText::new()),
             Bytea::Coerced if from.is_string() && to.is_binary() => ScalarUDF::from(TextToBytes::new()),
             _ => return Ok(Transformed::no(expr)),

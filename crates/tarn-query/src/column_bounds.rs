@@ -99,9 +99,9 @@ impl ColumnBounds {
         // Bounds are silent about NaN.
         let is_nan =
             matches!(value, Value::Float32(v) if v.is_nan()) || matches!(value, Value::Float64(v) if v.is_nan());
-        // Nor has an array or an interval any.
-        let bound =
-            Some(value.clone()).filter(|value| !is_nan && !matches!(value, Value::Interval(_) | Value::Array(_)));
+        // Nor has an array, an interval or an address any.
+        let has_none = |value: &Value| matches!(value, Value::Interval(_) | Value::Inet(_) | Value::Array(_));
+        let bound = Some(value.clone()).filter(|value| !is_nan && !has_none(value));
         let text_bytes = match value {
             Value::Text(text) | Value::Uuid(text) | Value::Json(text) => text.len(),
             Value::Bytes(bytes) => bytes.len(),

@@ -27,6 +27,7 @@ use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Style, TableSchema, 
 
 use crate::conflict::{OnKey, on_key};
 use crate::parser::fold;
+use crate::written_types::is_inet;
 use crate::{Error, Result};
 
 /// Recognises keyed statements.
@@ -798,6 +799,7 @@ fn is_named(data_type: &DataType, named: &Named) -> bool {
         Named::Timestamp(None, Bare | WithoutTimeZone) => *data_type == DataType::Timestamp,
         Named::Timestamp(None, WithTimeZone | Tz) => *data_type == DataType::TimestampTz,
         Named::Interval { fields: None, precision: None } => *data_type == DataType::Interval,
+        named if is_inet(named) => *data_type == DataType::Inet,
         Named::Uuid => *data_type == DataType::Uuid,
         Named::JSON => *data_type == DataType::Json,
         Named::JSONB => *data_type == DataType::Jsonb,

@@ -157,7 +157,9 @@ pub(crate) fn pays(
 
 fn weight(data_type: &DataType) -> usize {
     match data_type {
-        DataType::Text | DataType::Bytes | DataType::Uuid | DataType::Json | DataType::Jsonb => TEXT_WEIGHT,
+        DataType::Text | DataType::Bytes | DataType::Inet | DataType::Uuid | DataType::Json | DataType::Jsonb => {
+            TEXT_WEIGHT
+        }
         DataType::Array(_) => 2 * TEXT_WEIGHT,
         _ => 1,
     }

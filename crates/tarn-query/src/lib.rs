@@ -171,6 +171,7 @@ pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
 pub use walk::{Walked, each_expr, each_relation, has_query, walk, walk_mut};
 pub use warm::{Warm, Warmed};
 pub use whole_rows::{ALL as ALL_COLUMNS, PLACE, name_in_from};
+pub use written_types::{inet, is_inet};
 pub use zones::of_config as zone_of;
 
 /// The SQL engine, for callers that work with plans and its errors.

@@ -5,31 +5,39 @@
 //! the value stands in the column's place. So whatever is concluded from the expression (which blocks and pages are
 //! left out, that nothing is left) is concluded of the value. Columns that were added without one are NULL, as the
 //! engine has it.
+//!
+//! Addresses are texts in files: of such a column, what is read becomes its bytes there, and what is asked of it is asked
+//! of these.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, FieldRef, Schema, SchemaRef};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::error::Result;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory,
 };
 use datafusion::scalar::ScalarValue;
-use tarn_types::TableSchema;
+use tarn_types::{DataType, TableSchema, file_column};
 
 use crate::Error;
 use crate::values::to_scalar;
 
-/// What older files of a table have in its columns, by their names.
+/// What older files of a table have in its columns, by their names; and which of its columns are texts in files alone.
 #[derive(Debug)]
-pub(crate) struct MissingValues(HashMap<String, ScalarValue>);
+pub(crate) struct MissingValues {
+    values: HashMap<String, ScalarValue>,
+    texts: HashSet<String>,
+}
 
 impl MissingValues {
-    /// `None`: NULL in each.
+    /// `None`: NULL in each, and each is read as it lies there.
     pub(crate) fn of(table: &TableSchema) -> crate::Result<Option<Arc<dyn PhysicalExprAdapterFactory>>> {
         let mut values = HashMap::new();
         for column in &table.columns {
@@ -39,12 +47,15 @@ impl MissingValues {
             })?;
             values.insert(column.name.clone(), scalar);
         }
-        Ok((!values.is_empty()).then(|| Arc::new(MissingValues(values)) as _))
+        let is_text = |of: &DataType| [Some(*of), of.item()].contains(&Some(DataType::Inet));
+        let texts = table.columns.iter().filter(|column| is_text(&column.data_type)).map(|column| column.name.clone());
+        let texts: HashSet<String> = texts.collect();
+        Ok((!values.is_empty() || !texts.is_empty()).then(|| Arc::new(MissingValues { values, texts }) as _))
     }
 
     /// Of the columns that are not in a file, each as the table's schema has it.
     fn not_in(&self, file: &Schema, table: &Schema) -> HashMap<String, Arc<dyn PhysicalExpr>> {
-        let missing = self.0.iter().filter(|(name, _)| file.index_of(name).is_err());
+        let missing = self.values.iter().filter(|(name, _)| file.index_of(name).is_err());
         let literal = |(name, value): (&String, &ScalarValue)| {
             let told = table.field_with_name(name).ok().map(FieldMetadata::from);
             let literal: Arc<dyn PhysicalExpr> = Arc::new(Literal::new_with_metadata(value.clone(), told));
@@ -57,15 +68,30 @@ impl MissingValues {
 impl PhysicalExprAdapterFactory for MissingValues {
     fn create(&self, table: SchemaRef, file: SchemaRef) -> Result<Arc<dyn PhysicalExprAdapter>> {
         let values = self.not_in(&file, &table);
-        let rest = DefaultPhysicalExprAdapterFactory.create(table, file)?;
-        Ok(if values.is_empty() { rest } else { Arc::new(OfFile { values, rest }) })
+        // The rest takes them for what they are in the file.
+        let (mut texts, mut seen) = (HashMap::new(), vec![]);
+        for field in table.fields() {
+            let in_file = file.field_with_name(field.name()).ok().filter(|_| self.texts.contains(field.name()));
+            match in_file {
+                Some(in_file) => {
+                    seen.push(Arc::new(in_file.clone()));
+                    texts.insert(field.name().clone(), Arc::clone(field));
+                }
+                None => seen.push(Arc::clone(field)),
+            }
+        }
+        let seen = Arc::new(Schema::new_with_metadata(seen, table.metadata().clone()));
+        let rest = DefaultPhysicalExprAdapterFactory.create(seen, file)?;
+        Ok(if values.is_empty() && texts.is_empty() { rest } else { Arc::new(OfFile { values, texts, rest }) })
     }
 }
 
-/// Of a file that lacks such columns.
+/// Of a file that lacks such columns, or has such texts.
 #[derive(Debug)]
 struct OfFile {
     values: HashMap<String, Arc<dyn PhysicalExpr>>,
+    /// Each as its table has it.
+    texts: HashMap<String, FieldRef>,
     rest: Arc<dyn PhysicalExprAdapter>,
 }
 
@@ -75,13 +101,56 @@ impl PhysicalExprAdapter for OfFile {
             let value = expr.downcast_ref::<Column>().and_then(|column| self.values.get(column.name()));
             Ok(value.map_or_else(|| Transformed::no(Arc::clone(&expr)), |value| Transformed::yes(Arc::clone(value))))
         });
-        self.rest.rewrite(filled.data()?)
+        let read = self.rest.rewrite(filled.data()?)?.transform_up(|expr| {
+            let field = expr.downcast_ref::<Column>().and_then(|column| self.texts.get(column.name()));
+            Ok(match field {
+                Some(field) => Transformed::yes(as_column(&expr, field)),
+                None => Transformed::no(expr),
+            })
+        });
+        read.data()
+    }
+}
+
+/// A column of a file as its table has it.
+fn as_column(read: &Arc<dyn PhysicalExpr>, field: &FieldRef) -> Arc<dyn PhysicalExpr> {
+    let signature = Signature::any(1, Volatility::Immutable);
+    let function = ScalarUDF::from(OfFileColumn { to: field.data_type().clone(), signature });
+    let (name, args) = (function.name().to_owned(), vec![Arc::clone(read)]);
+    let config = Arc::new(ConfigOptions::default());
+    Arc::new(ScalarFunctionExpr::new(&name, Arc::new(function), args, Arc::clone(field), config))
+}
+
+/// [`file_column`].
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfFileColumn {
+    to: ArrowType,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfFileColumn {
+    fn name(&self) -> &str {
+        "of_file"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[ArrowType]) -> Result<ArrowType> {
+        Ok(self.to.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let read = ColumnarValue::values_to_arrays(&args.args)?;
+        let column = file_column(&read[0], &self.to).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok(ColumnarValue::Array(column))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::{DataType as ArrowType, Field};
+    use arrow::datatypes::Field;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, col};
     use tarn_types::{ColumnId, ColumnRules, DataType, KeyPart, TableId, TableOptions, TabletId, Value};

@@ -35,9 +35,12 @@ pub(crate) struct Named {
 impl Named {
     /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not;
     /// those of arrays are of their items, those of
-    /// intervals of texts.
+    /// intervals and addresses of texts.
     pub(crate) fn has_bounds(&self) -> bool {
-        !matches!(self.data_type, DataType::Float32 | DataType::Float64 | DataType::Interval | DataType::Array(_))
+        !matches!(
+            self.data_type,
+            DataType::Float32 | DataType::Float64 | DataType::Interval | DataType::Inet | DataType::Array(_)
+        )
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
         | (Value::Uuid(v), DataType::Uuid)
         | (Value::Json(v), DataType::Json | DataType::Jsonb) => ScalarValue::Utf8View(Some(v.clone())),
         (Value::Bytes(v), DataType::Bytes) => ScalarValue::BinaryView(Some(v.clone())),
+        (Value::Inet(v), DataType::Inet) => ScalarValue::LargeBinary(Some(v.to_bytes())),
         (Value::Date(v), DataType::Date) => ScalarValue::Date32(Some(*v)),
         (Value::Time(v), DataType::Time) => ScalarValue::Time64Microsecond(Some(*v)),
         (Value::Timestamp(v), DataType::Timestamp) => ScalarValue::TimestampMicrosecond(Some(*v), None),
@@ -114,15 +115,16 @@ pub(crate) fn to_scalar(value: &Value, data_type: &DataType) -> Option<ScalarVal
 }
 
 /// A literal that SQL compares with a column, as a value of that column. `None` when the literal has another type or is
-/// NULL: then nothing may be concluded from it; nor from an array or an interval, of which there are no bounds.
+/// NULL: then nothing may be concluded from it; nor from an array, an interval or an address, of which there are no
+/// bounds.
 pub(crate) fn from_scalar(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
-    if scalar.is_null() || matches!(data_type, DataType::Interval | DataType::Array(_)) {
+    if scalar.is_null() || matches!(data_type, DataType::Interval | DataType::Inet | DataType::Array(_)) {
         return None;
     }
     let stored = arrow_type(data_type);
     let same_kind = match (scalar.data_type(), &stored) {
         (ArrowType::Utf8 | ArrowType::Utf8View | ArrowType::LargeUtf8, ArrowType::Utf8) => true,
-        (ArrowType::Binary | ArrowType::BinaryView | ArrowType::LargeBinary, ArrowType::Binary) => true,
+        (ArrowType::Binary | ArrowType::BinaryView, ArrowType::Binary) => true,
         (given, stored) => given == *stored,
     };
     if !same_kind {

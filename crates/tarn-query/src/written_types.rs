@@ -1,5 +1,5 @@
 //! Which type is one that is written in a statement? That of columns: microseconds where DataFusion has nanoseconds,
-//! which end in the year 2262, and bytes as `coalesce` and its kin take them. The instants of a cast are UTC's, as
+//! which end in the year 2262, large bytes where it knows no `inet`, and bytes as `coalesce` and its kin take them. The instants of a cast are UTC's, as
 //! those of tables.
 
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::sqlparser::ast::{DataType, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{DataType, Ident, ObjectName, ObjectNamePart, TimezoneInfo};
+
+use crate::parser::fold;
 
 /// The types that are not DataFusion's.
 #[derive(Debug)]
@@ -28,8 +30,31 @@ impl TypePlanner for WrittenTypes {
             DataType::Time(_, Bare | WithoutTimeZone) => ArrowType::Time64(TimeUnit::Microsecond),
             // What its fields leave of a value is the front end's to say.
             DataType::Interval { .. } => ArrowType::Interval(IntervalUnit::MonthDayNano),
+            named if is_inet(named) => ArrowType::LargeBinary,
             named => return self.more.as_ref().map_or(Ok(None), |more| more.plan_type_field(named)),
         };
         Ok(Some(Arc::new(Field::new("", arrow, true))))
+    }
+}
+
+const INET: &str = "inet";
+
+/// `inet`, as a statement names it.
+pub fn inet() -> DataType {
+    DataType::Custom(ObjectName::from(vec![Ident::new(INET)]), vec![])
+}
+
+/// Whether a type is called `inet`, which the grammar takes for one of somebody's own.
+pub fn is_inet(named: &DataType) -> bool {
+    match named {
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => {
+            let parts: Vec<String> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(fold).collect();
+            match &parts[..] {
+                [name] => name == INET,
+                [schema, name] => schema == "pg_catalog" && name == INET,
+                _ => false,
+            }
+        }
+        _ => false,
     }
 }

@@ -4,7 +4,10 @@
 //! Numbers are big-endian. Nothing here allocates but the texts of errors, and of numbers that are wanted as texts. An
 //! error says what is wrong with the bytes; whose they are, and the SQLSTATE (22P03), the caller knows.
 
-use tarn_types::{Span, is_infinite_day, is_infinite_us};
+use std::net::IpAddr;
+
+use bytes::{BufMut, BytesMut};
+use tarn_types::{Inet, Span, is_infinite_day, is_infinite_us};
 use uuid::Uuid;
 
 /// Days and microseconds from 1970 to Postgres' epoch, 2000-01-01.
@@ -24,6 +27,10 @@ const FIRST_TIMESTAMP: i64 = -211_813_488_000_000_000;
 /// Powers of 10,000 and digits behind the point that a number may have here.
 const MOST_GROUPS: i32 = 2_000;
 const MOST_SCALE: u16 = 2_000;
+
+/// As PostgreSQL numbers families of addresses.
+const INET_V4: u8 = 2;
+const INET_V6: u8 = 3;
 
 /// The error is what the value's client is told.
 pub type Result<T, E = String> = std::result::Result<T, E>;
@@ -80,6 +87,31 @@ pub fn interval(bytes: &[u8]) -> Result<Span> {
     let [us @ .., a, b, c, d, e, f, g, h] = fixed::<16>(bytes)?;
     let (days, months) = (i32::from_be_bytes([a, b, c, d]), i32::from_be_bytes([e, f, g, h]));
     Ok(Span { months, days, us: i64::from_be_bytes(us) })
+}
+
+/// An address: its family, the bits of its mask, whether it is a network's, which says nothing here, how many bytes it
+/// has, and these.
+pub fn inet(bytes: &[u8]) -> Result<Inet> {
+    let [family, mask_bits, _, n_bytes, address @ ..] = bytes else {
+        return Err(format!("{} bytes are no inet", bytes.len()));
+    };
+    let address = match (*family, *n_bytes) {
+        (INET_V4, 4) => IpAddr::from(fixed::<4>(address)?),
+        (INET_V6, 16) => IpAddr::from(fixed::<16>(address)?),
+        (INET_V4 | INET_V6, n_bytes) => return Err(format!("invalid length {n_bytes} in inet value")),
+        (family, _) => return Err(format!("invalid address family {family} in inet value")),
+    };
+    Inet::new(address, *mask_bits).ok_or_else(|| format!("invalid bits {mask_bits} in inet value"))
+}
+
+/// As [`inet`] reads it.
+pub fn put_inet(out: &mut BytesMut, of: &Inet) {
+    let (family, n_bytes) = if of.is_v4() { (INET_V4, 4) } else { (INET_V6, 16) };
+    out.put_slice(&[family, of.mask_bits(), 0, n_bytes]);
+    match of.address() {
+        IpAddr::V4(address) => out.put_slice(&address.octets()),
+        IpAddr::V6(address) => out.put_slice(&address.octets()),
+    }
 }
 
 /// Sixteen bytes.
@@ -199,6 +231,25 @@ mod tests {
     fn numeric(weight: i16, sign: u16, scale: u16, groups: &[u16]) -> Vec<u8> {
         let head = [groups.len() as u16, weight as u16, sign, scale];
         head.iter().chain(groups).flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    /// What PostgreSQL 15 sends, and what it refuses.
+    #[test]
+    fn addresses_have_their_family_and_mask() {
+        for (text, bytes) in [
+            ("10.1.2.3/8", &[2, 8, 0, 4, 10, 1, 2, 3][..]),
+            ("::1", &[3, 128, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ] {
+            let of: Inet = text.parse().unwrap();
+            let mut sent = BytesMut::new();
+            put_inet(&mut sent, &of);
+            assert_eq!((&sent[..], inet(bytes)), (bytes, Ok(of)));
+        }
+        for wrong in
+            [&[2, 8, 0, 4, 10, 1, 2][..], &[2, 33, 0, 4, 10, 1, 2, 3], &[4, 8, 0, 4, 10, 1, 2, 3], &[2, 8, 0, 16], &[2]]
+        {
+            assert!(inet(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tarn_node::types::{TypeKind, Types, UserType};
 use tarn_types::{TypeId, full_name};
 
 use crate::names::{quote, relation_named};
-use crate::rows::LONG_NAMES;
+use crate::rows::{LONG_NAMES, long_name};
 
 /// Numbers of labels: behind each other, as many for a type as it may have.
 const LABELS: u32 = 600_000_000;
@@ -204,6 +204,10 @@ impl TypeNames {
 
     fn called(&self, number: i32) -> Option<String> {
         let id = u32::try_from(number).ok()?;
+        // The crate's function knows them by their numbers alone.
+        if let Some(of) = [Type::INET, Type::INET_ARRAY].iter().find(|of| of.oid() == id) {
+            return Some(long_name(of));
+        }
         if let Some(of) = self.types.by_id(TypeId(id)) {
             return Some(quote(&of.name));
         }

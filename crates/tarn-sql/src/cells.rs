@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, ListArray,
-    NullBufferBuilder, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder,
+    LargeBinaryBuilder, ListArray, NullBufferBuilder, StringBuilder, Time64MicrosecondBuilder,
+    TimestampMicrosecondBuilder,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{Field, IntervalMonthDayNano};
 use pgwire::api::Type;
+use tarn_types::inet::MAX_INET_BYTES;
 use tarn_types::{DataType, Error, Span, TimeFault, Value, arrow_field, arrow_type};
 use uuid::Uuid;
 
@@ -41,6 +43,7 @@ enum Builder {
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
     Interval(IntervalMonthDayNanoBuilder),
+    Inet(LargeBinaryBuilder),
     Uuid(FixedSizeBinaryBuilder),
     Array(Box<Arrays>),
 }
@@ -123,6 +126,7 @@ impl Cells {
                 Builder::Timestamp(TimestampMicrosecondBuilder::new().with_data_type(arrow_type(&data_type)))
             }
             DataType::Interval => Builder::Interval(IntervalMonthDayNanoBuilder::new()),
+            DataType::Inet => Builder::Inet(LargeBinaryBuilder::new()),
             DataType::Uuid => Builder::Uuid(FixedSizeBinaryBuilder::new(UUID_BYTES as i32)),
             DataType::Array(item) => Builder::Array(Box::new(Arrays::new(item.data_type()))),
         };
@@ -169,6 +173,7 @@ impl Cells {
             Builder::Interval(cells) => {
                 cells.append_value(interval(binary::interval(bytes).map_err(malformed)?, data_type)?);
             }
+            Builder::Inet(cells) => cells.append_value(binary::inet(bytes).map_err(malformed)?.to_bytes()),
             Builder::Uuid(cells) => {
                 cells.append_value(binary::fixed::<UUID_BYTES>(bytes).map_err(malformed)?)?;
             }
@@ -199,6 +204,7 @@ impl Cells {
             (Builder::Time(cells), Value::Time(value)) => cells.append_value(value),
             (Builder::Timestamp(cells), Value::Timestamp(value)) => cells.append_value(value),
             (Builder::Interval(cells), Value::Interval(value)) => cells.append_value(interval(value, &self.data_type)?),
+            (Builder::Inet(cells), Value::Inet(value)) => cells.append_value(value.to_bytes()),
             (Builder::Uuid(cells), Value::Uuid(value)) => {
                 cells.append_value(Uuid::parse_str(&value).map_err(|_| no_value(&value, &self.data_type))?)?;
             }
@@ -224,6 +230,7 @@ impl Cells {
             Builder::Time(cells) => cells.append_null(),
             Builder::Timestamp(cells) => cells.append_null(),
             Builder::Interval(cells) => cells.append_null(),
+            Builder::Inet(cells) => cells.append_null(),
             Builder::Uuid(cells) => cells.append_null(),
             Builder::Array(arrays) => arrays.append_null(),
         }
@@ -239,6 +246,7 @@ impl Cells {
             Builder::Text(_) | Builder::Json(_) | Builder::Bytes(_) => 4,
             Builder::Int64(_) | Builder::Float64(_) | Builder::Time(_) | Builder::Timestamp(_) => 8,
             Builder::Decimal(..) | Builder::Interval(_) | Builder::Uuid(_) => 16,
+            Builder::Inet(_) => 8 + MAX_INET_BYTES,
             Builder::Array(_) => ARRAY_BYTES,
         }
     }
@@ -259,6 +267,7 @@ impl Cells {
             Builder::Time(cells) => Arc::new(cells.finish()),
             Builder::Timestamp(cells) => Arc::new(cells.finish()),
             Builder::Interval(cells) => Arc::new(cells.finish()),
+            Builder::Inet(cells) => Arc::new(cells.finish()),
             Builder::Uuid(cells) => Arc::new(cells.finish()),
             Builder::Array(arrays) => Arc::new(arrays.finish()),
         }

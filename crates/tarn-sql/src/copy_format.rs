@@ -647,7 +647,7 @@ fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef,
         DataType::Uuid => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Uuid),
         DataType::Json | DataType::Jsonb => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
         // Of these a value is made of each cell, and put where others gather.
-        DataType::Interval | DataType::Array(_) => {
+        DataType::Interval | DataType::Inet | DataType::Array(_) => {
             let mut gathered = Cells::new(*data_type);
             for cell in cells {
                 let (row, text) = cell?;

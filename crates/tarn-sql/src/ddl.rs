@@ -263,12 +263,14 @@ fn schema_of(
     Ok(schema)
 }
 
-/// Errors: `0A000` for an array: keys are compared by their bytes, and no array has bytes in its order.
+/// Errors: `0A000` for an array, an interval and an address: keys are compared by their bytes, and no array has bytes in
+/// its order.
 fn check_key_column(column: &Column) -> Result<()> {
     match column.data_type {
-        DataType::Interval | DataType::Array(_) => Err(SqlError::unsupported(
+        DataType::Interval | DataType::Inet | DataType::Array(_) => Err(SqlError::unsupported(
             format!("column \"{}\" of type {} in a primary key", column.name, column.data_type),
-            "a key has columns of any type but intervals, arrays and JSON: a bigint of microseconds, or rows of one item each",
+            "a key has columns of any type but intervals, addresses, arrays and JSON: a bigint of microseconds, the text of an \
+             address, or rows of one item each",
         )),
         _ => Ok(()),
     }

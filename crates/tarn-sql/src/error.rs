@@ -342,6 +342,9 @@ impl From<tarn_types::Error> for SqlError {
         let told = SqlError::new(types_state(&error), error.to_string());
         match error {
             tarn_types::Error::Array { why, .. } => no_array(told, why),
+            tarn_types::Error::Parse { value, data_type } if data_type == "INET" => {
+                SqlError::new(told.state(), format!("invalid input syntax for type inet: \"{value}\""))
+            }
             _ => told,
         }
     }

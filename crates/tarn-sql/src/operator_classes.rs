@@ -88,6 +88,7 @@ fn of_type(data_type: DataType, is_fixed: bool, is_enumerated: bool) -> (&'stati
         DataType::Timestamp => ("timestamp_ops", &[]),
         DataType::TimestampTz => ("timestamptz_ops", &[]),
         DataType::Interval => ("interval_ops", &[]),
+        DataType::Inet => ("inet_ops", &[]),
         DataType::Uuid => ("uuid_ops", &[]),
         DataType::Json | DataType::Jsonb => ("jsonb_ops", &[]),
         DataType::Array(_) => ("array_ops", &[]),

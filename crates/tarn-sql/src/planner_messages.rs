@@ -66,6 +66,23 @@ fn operator(sentence: &str) -> Told {
         let message = format!("operator does not exist: {} {operator} {}", called(left)?, called(right)?);
         return Some((state::UNDEFINED_FUNCTION, message));
     }
+    if let Some((item, rest)) = sentence
+        .strip_prefix("Failed to coerce arguments to satisfy a call to 'array_has' function: coercion from List(")
+        .and_then(|types| types.split_once("), "))
+    {
+        let (of, _) = rest.split_once(" to the signature")?;
+        let item = item.split_once(", metadata").map_or(item, |(item, _)| item);
+        let message = format!("operator does not exist: {} = {}", called(of)?, called(item)?);
+        return Some((state::UNDEFINED_FUNCTION, message));
+    }
+    // Of one argument that is an address.
+    if let Some((name, _)) = sentence
+        .strip_prefix("Function '")
+        .filter(|of| of.contains("(DataType: LargeBinary)"))
+        .and_then(|of| of.split_once('\''))
+    {
+        return Some((state::UNDEFINED_FUNCTION, format!("function {name}(inet) does not exist")));
+    }
     if let Some((of, _)) =
         sentence.strip_prefix("array_element does not support type ").and_then(|of| of.split_once(". "))
     {
@@ -163,7 +180,8 @@ fn called(of: &str) -> Option<&'static str> {
         "Boolean" => "boolean",
         "Date32" => "date",
         "Utf8" | "Utf8View" | "LargeUtf8" => "text",
-        "Binary" | "BinaryView" | "LargeBinary" => "bytea",
+        "Binary" | "BinaryView" => "bytea",
+        "LargeBinary" => "inet",
         _ if is("Decimal") => "numeric",
         _ if is("Time64") || is("Time32") => "time without time zone",
         _ if is("Timestamp(") && of.contains(", ") => "timestamp with time zone",

@@ -26,7 +26,7 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::{DateForm, Enumerated, Forms, Length, Style, Zone, full_name};
+use tarn_types::{DateForm, Enumerated, Forms, Inet, Length, Style, Zone, full_name};
 
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
@@ -120,6 +120,11 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         return Ok(Type::NUMERIC);
     }
     match field.data_type() {
+        // With its mark or without.
+        DataType::LargeBinary => return Ok(Type::INET),
+        DataType::List(item) | DataType::LargeList(item) if *item.data_type() == DataType::LargeBinary => {
+            return Ok(Type::INET_ARRAY);
+        }
         // Of several dimensions.
         DataType::List(item) | DataType::LargeList(item) if item.data_type().is_list() => {
             return pg_type(&item.as_ref().clone().with_name(field.name()));
@@ -287,7 +292,7 @@ enum Cells {
     LargeText(GenericStringArray<i64>),
     TextView(StringViewArray),
     Bytes(GenericBinaryArray<i32>),
-    LargeBytes(GenericBinaryArray<i64>),
+    Inet(GenericBinaryArray<i64>),
     BytesView(BinaryViewArray),
     Date(Int32Array),
     Time(Int64Array),
@@ -402,7 +407,7 @@ fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Resu
         DataType::LargeUtf8 => Cells::LargeText(array.as_string().clone()),
         DataType::Utf8View => Cells::TextView(array.as_string_view().clone()),
         DataType::Binary => Cells::Bytes(array.as_binary().clone()),
-        DataType::LargeBinary => Cells::LargeBytes(array.as_binary().clone()),
+        DataType::LargeBinary => Cells::Inet(array.as_binary().clone()),
         DataType::BinaryView => Cells::BytesView(array.as_binary_view().clone()),
         DataType::FixedSizeBinary(_) => Cells::Bytes(as_type(&DataType::Binary)?.as_binary().clone()),
         DataType::Date32 => Cells::Date(array.as_primitive::<Date32Type>().reinterpret_cast()),
@@ -535,7 +540,7 @@ impl Column {
             Cells::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::TextView(a) => out.put_slice(a.value(row).as_bytes()),
             Cells::Bytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
-            Cells::LargeBytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            Cells::Inet(a) => out.put_slice(Inet::of_row(a.value(row))?.to_string().as_bytes()),
             Cells::BytesView(a) => text::bytea(out, a.value(row), self.forms.bytes),
             Cells::Date(a) => text::date(out, a.value(row), self.forms),
             Cells::Time(a) => text::time(out, a.value(row)),
@@ -611,7 +616,7 @@ impl Column {
             Cells::LargeText(a) => self.binary_text(a.value(row), out)?,
             Cells::TextView(a) => self.binary_text(a.value(row), out)?,
             Cells::Bytes(a) => out.put_slice(a.value(row)),
-            Cells::LargeBytes(a) => out.put_slice(a.value(row)),
+            Cells::Inet(a) => binary::put_inet(out, &Inet::of_row(a.value(row))?),
             Cells::BytesView(a) => out.put_slice(a.value(row)),
             Cells::Date(a) => out.put_i32(binary::date_of(a.value(row))),
             Cells::Time(a) => out.put_i64(a.value(row)),

@@ -78,6 +78,7 @@ pub fn data_type(sql: &ast::DataType) -> Result<DataType> {
                 "timestamp" => DataType::Timestamp,
                 "timestamptz" => DataType::TimestampTz,
                 "interval" => DataType::Interval,
+                "inet" => DataType::Inet,
                 "uuid" => DataType::Uuid,
                 "json" => DataType::Json,
                 "jsonb" => DataType::Jsonb,
@@ -105,10 +106,13 @@ fn array(item: &ast::DataType) -> Result<DataType> {
 }
 
 fn unknown_type(sql: &ast::DataType) -> SqlError {
+    if sql.to_string().eq_ignore_ascii_case("cidr") {
+        return SqlError::unsupported("type cidr", "inet, which keeps the mask, and the bits of a host too");
+    }
     SqlError::unsupported(
         format!("type {sql}"),
         "types: boolean, smallint, integer, bigint, real, double precision, numeric(p, s), text, varchar, bytea, date, time, \
-         timestamp, timestamptz, interval, uuid, json, jsonb, and arrays of these",
+         timestamp, timestamptz, interval, inet, uuid, json, jsonb, and arrays of these",
     )
 }
 

@@ -160,7 +160,7 @@ pub fn uniques(said: Vec<SaidUnique>, table: &TableSchema) -> Result<(Vec<Unique
             if !column.data_type.is_ordered() {
                 return Err(SqlError::unsupported(
                     format!("{} of column \"{name}\", which is {}", said.kind(), column.data_type),
-                    "of json, intervals and arrays there are no keys: keep what identifies it in a column of its own",
+                    "of json, intervals, addresses and arrays there are no keys: keep what identifies it in a column of its own",
                 ));
             }
             if let Some(order) = orders.get_mut(place) {

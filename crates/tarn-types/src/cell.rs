@@ -11,6 +11,7 @@
 
 use crate::data_type::{DataType as ColumnType, ItemType};
 use crate::error::{Error, Result};
+use crate::inet::Inet;
 use crate::text;
 use crate::time_text::Span;
 use crate::value::Value;
@@ -39,10 +40,12 @@ pub(crate) enum Cell<'a> {
     F64(f64),
     /// A decimal, unscaled.
     I128(i128),
-    /// Text, JSON and bytes; an array as it is stored ([`Items`]).
+    /// Text, JSON and bytes; the bytes of an address; an array as it is stored ([`Items`]).
     Bytes(&'a [u8]),
     Uuid([u8; 16]),
     Interval(Span),
+    /// Of a value; of a column it is the bytes of one.
+    Inet(Inet),
     /// An array whose items are of this type, or NULL.
     Items(&'a [Value], ItemType),
 }
@@ -70,6 +73,7 @@ impl<'a> Cell<'a> {
             (Value::Bytes(value), ColumnType::Bytes) => Some(Self::Bytes(value)),
             (Value::Uuid(value), ColumnType::Uuid) => uuid(value).map(Self::Uuid),
             (Value::Interval(span), ColumnType::Interval) => Some(Self::Interval(*span)),
+            (Value::Inet(inet), ColumnType::Inet) => Some(Self::Inet(*inet)),
             (Value::Array(values), ColumnType::Array(item)) => {
                 values.iter().try_for_each(|value| Self::of(value, &item.data_type()).map(drop))?;
                 Some(Self::Items(values, *item))
@@ -85,7 +89,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The value of a cell; `None` when the bytes are no UTF-8 where they must be.
+    /// The value of a cell; `None` when the bytes are no UTF-8, or no address, where they must be.
     pub(crate) fn to_value(self, data_type: &ColumnType) -> Option<Value> {
         Some(match (self, data_type) {
             (Self::Bool(value), _) => Value::Bool(value),
@@ -108,11 +112,13 @@ impl<'a> Cell<'a> {
                 Value::Array(items.map(|cell| value(cell.ok()?)).collect::<Option<_>>()?)
             }
             (Self::Bytes(value), ColumnType::Bytes) => Value::Bytes(value.to_vec()),
+            (Self::Bytes(value), ColumnType::Inet) => Value::Inet(Inet::from_bytes(value)?),
             (Self::Bytes(value), ColumnType::Json | ColumnType::Jsonb) => {
                 Value::Json(std::str::from_utf8(value).ok()?.to_owned())
             }
             (Self::Bytes(value), _) => Value::Text(std::str::from_utf8(value).ok()?.to_owned()),
             (Self::Interval(span), _) => Value::Interval(span),
+            (Self::Inet(inet), _) => Value::Inet(inet),
             (Self::Uuid(bytes), _) => Value::Uuid(uuid::Uuid::from_bytes(bytes).to_string()),
         })
     }
@@ -134,6 +140,7 @@ pub(crate) fn push_cell(out: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::F64(value) => push_fixed(out, WIDTH_8, value.to_le_bytes()),
         Cell::Uuid(bytes) => push_fixed(out, WIDTH_16, bytes),
         Cell::Interval(span) => push_fixed(out, WIDTH_16, span.to_bytes()),
+        Cell::Inet(inet) => push_cell(out, Cell::Bytes(&inet.to_bytes())),
         Cell::Items(values, item) => {
             let item = item.data_type();
             let mut stored = Vec::with_capacity(2 + 4 * values.len());
@@ -267,6 +274,7 @@ pub(crate) fn typed_cell<'a>(data_type: &ColumnType, bytes: &'a [u8]) -> Result<
         ColumnType::Float64 => bytes.try_into().ok().map(|bytes| Cell::F64(f64::from_le_bytes(bytes))),
         ColumnType::Uuid => bytes.try_into().ok().map(Cell::Uuid),
         ColumnType::Interval => bytes.try_into().ok().map(|bytes| Cell::Interval(Span::from_bytes(bytes))),
+        ColumnType::Inet => Inet::from_bytes(bytes).map(|_| Cell::Bytes(bytes)),
         ColumnType::Text | ColumnType::Bytes | ColumnType::Json | ColumnType::Jsonb | ColumnType::Array(_) => {
             Some(Cell::Bytes(bytes))
         }

@@ -11,6 +11,7 @@ use crate::cell::{Cell, Items, push_items};
 use crate::data_type::{DataType as ColumnType, ItemType, arrow_type, item_field};
 use crate::error::{Error, Result};
 use crate::ids::ColumnId;
+use crate::inet::Inet;
 use crate::schema::Column;
 use crate::text;
 use crate::time_text::Span;
@@ -34,6 +35,8 @@ enum Values {
     Bytes(BinaryArray),
     Uuid(Vec<[u8; 16]>),
     Interval(ScalarBuffer<IntervalMonthDayNano>),
+    /// Each is one.
+    Inet(LargeBinaryArray),
     /// As they are stored, in one allocation.
     Arrays {
         arena: Vec<u8>,
@@ -47,7 +50,7 @@ impl ColumnReader {
     /// forms are cast once, arrays are encoded once; every other type is refused.
     ///
     /// # Errors
-    /// [`Error::Type`] for another type, [`Error::Cell`] for a text that is no UUID.
+    /// [`Error::Type`] for another type, [`Error::Cell`] for a text that is no UUID and for bytes that are no address.
     pub(crate) fn new(array: &ArrayRef, column: &Column) -> Result<Self> {
         let array = to_storage(array, column)?;
         let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
@@ -68,6 +71,7 @@ impl ColumnReader {
             ColumnType::Bytes => Values::Bytes(array.as_binary::<i32>().clone()),
             ColumnType::Uuid => Values::Uuid(parse_uuids(array.as_string::<i32>(), column)?),
             ColumnType::Interval => Values::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values().clone()),
+            ColumnType::Inet => Values::Inet(checked_inets(array.as_binary::<i64>(), column)?),
             ColumnType::Array(item) => arrays(array.as_list::<i32>(), item, &column.name)?,
         };
         Ok(Self { nulls, values })
@@ -99,6 +103,7 @@ impl ColumnReader {
             Values::Bytes(values) => Cell::Bytes(values.value(row)),
             Values::Uuid(values) => Cell::Uuid(values[row]),
             Values::Interval(values) => Cell::Interval(Span::from_arrow(values[row])),
+            Values::Inet(values) => Cell::Bytes(values.value(row)),
             Values::Arrays { arena, offsets } => Cell::Bytes(&arena[offsets[row]..offsets[row + 1]]),
         }
     }
@@ -178,6 +183,23 @@ fn parse_uuids(texts: &StringArray, column: &Column) -> Result<Vec<[u8; 16]>> {
     texts.iter().enumerate().map(parse).collect()
 }
 
+/// The same bytes, each of which are an address's.
+///
+/// # Errors
+/// [`Error::Cell`].
+pub(crate) fn checked_inets(values: &LargeBinaryArray, column: &Column) -> Result<LargeBinaryArray> {
+    for (row, bytes) in values.iter().enumerate() {
+        if let Some(bytes) = bytes {
+            Inet::of_row(bytes).map_err(|source| Error::Cell {
+                column: column.name.clone(),
+                row,
+                source: Box::new(source),
+            })?;
+        }
+    }
+    Ok(values.clone())
+}
+
 /// A column being built in its storage type.
 pub(crate) enum ColumnWriter {
     Bool(BooleanBuilder),
@@ -193,6 +215,7 @@ pub(crate) enum ColumnWriter {
     Text(StringBuilder),
     Bytes(BinaryBuilder),
     Interval(IntervalMonthDayNanoBuilder),
+    Inet(LargeBinaryBuilder),
     Array(Box<ArrayWriter>),
 }
 
@@ -285,11 +308,12 @@ impl ColumnWriter {
             }
             ColumnType::Bytes => Self::Bytes(BinaryBuilder::new()),
             ColumnType::Interval => Self::Interval(IntervalMonthDayNanoBuilder::new()),
+            ColumnType::Inet => Self::Inet(LargeBinaryBuilder::new()),
             ColumnType::Array(item) => Self::Array(Box::new(ArrayWriter::new(*item))),
         }
     }
 
-    /// False when the cell is of another type or no UTF-8 where it must be; nothing is appended then.
+    /// False when the cell is of another type, or no UTF-8 or address where it must be; nothing is appended then.
     #[inline]
     #[must_use]
     pub(crate) fn push(&mut self, cell: Cell<'_>) -> bool {
@@ -317,6 +341,11 @@ impl ColumnWriter {
                 Some(interval) => out.append_value(interval),
                 None => return false,
             },
+            (Self::Inet(out), Cell::Inet(inet)) => out.append_value(inet.to_bytes()),
+            (Self::Inet(out), Cell::Bytes(bytes)) => match Inet::from_bytes(bytes) {
+                Some(_) => out.append_value(bytes),
+                None => return false,
+            },
             (Self::Array(out), Cell::Bytes(stored)) => return out.push_stored(stored),
             (Self::Array(out), Cell::Items(values, item)) if out.item == item => out.push_values(values),
             _ => return false,
@@ -339,6 +368,7 @@ impl ColumnWriter {
             Self::Text(out) => out.append_null(),
             Self::Bytes(out) => out.append_null(),
             Self::Interval(out) => out.append_null(),
+            Self::Inet(out) => out.append_null(),
             Self::Array(out) => out.push_null(),
         }
     }
@@ -358,6 +388,7 @@ impl ColumnWriter {
             Self::Text(out) => ArrayBuilder::finish(out),
             Self::Bytes(out) => ArrayBuilder::finish(out),
             Self::Interval(out) => ArrayBuilder::finish(out),
+            Self::Inet(out) => ArrayBuilder::finish(out),
             Self::Array(out) => out.finish(),
         }
     }

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::array_text::NoArray;
 use crate::cell::Cell;
-use crate::column_cells::ColumnWriter;
-use crate::data_type::{DataType, ItemType, arrow_type, data_type_of, item_field};
+use crate::column_cells::{ColumnWriter, checked_inets};
+use crate::data_type::{DataType, ItemType, TYPE_METADATA, arrow_type, data_type_of, item_field};
 use crate::error::{Error, Result};
 use crate::infinity::midnight_us;
 use crate::rules::{ColumnRules, Length};
@@ -171,6 +171,8 @@ fn conform_lists(array: &ArrayRef, found: &Field, item: ItemType, column: &Colum
 
 /// How a source column becomes the wanted one.
 enum Way {
+    /// The bytes of addresses, which are looked at.
+    Check,
     /// Cast: values out of range become NULL in the kernel, which we then find.
     Cast,
     /// Cast, and the cast back must give the source.
@@ -181,9 +183,9 @@ enum Way {
 
 fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<ArrayRef> {
     let storage = arrow_type(&column.data_type);
-    let is_checked = |of: DataType| matches!(of, DataType::Uuid | DataType::Json | DataType::Jsonb);
-    let checked_text = is_checked(column.data_type.item().unwrap_or(column.data_type));
-    if *array.data_type() == storage && !checked_text {
+    let is_checked = |of: DataType| matches!(of, DataType::Inet | DataType::Uuid | DataType::Json | DataType::Jsonb);
+    let is_checked = is_checked(column.data_type.item().unwrap_or(column.data_type));
+    if *array.data_type() == storage && !is_checked {
         return Ok(array.clone());
     }
     if *array.data_type() == ArrowType::Null {
@@ -200,6 +202,7 @@ fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<Ar
         return Ok(uuids_of_bytes(array.as_fixed_size_binary()));
     }
     match way(field, column)? {
+        Way::Check => Ok(Arc::new(checked_inets(array.as_binary::<i64>(), column)?)),
         Way::Cast => cast_safely(array, &storage, column),
         Way::CastExactly => {
             let out = cast_safely(array, &storage, column)?;
@@ -222,6 +225,9 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
     Ok(match (found, column.data_type) {
         (Text | Uuid | Json | Jsonb, Text) | (Jsonb, Json) => Way::Cast,
         (Text | Uuid | Json | Jsonb, _) => Way::Parse,
+        (Inet, Inet) => Way::Check,
+        // Somebody else's.
+        (Inet, Bytes) if !field.metadata().contains_key(TYPE_METADATA) => Way::Cast,
         (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,

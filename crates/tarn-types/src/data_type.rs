@@ -8,6 +8,7 @@
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
 //! | `INTERVAL` | Interval(MonthDayNano) | whole microseconds; in Parquet a text with `tarn.type` ([`file_field`]) |
+//! | `INET` | LargeBinary with field metadata `tarn.type` | the bytes of [`crate::inet`], in their order; no other type is of LargeBinary; in Parquet a text |
 //! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
 //! | `type[]` of each of these | List of it, the metadata at the field `item` | one dimension, which begins at 1; items may be NULL |
 
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The key of the field metadata that tells UUID, JSON and JSONB from text.
+/// The key of the field metadata that tells UUID, JSON and JSONB from text, and INET from bytes.
 pub const TYPE_METADATA: &str = "tarn.type";
 
 /// The time zone of stored `TIMESTAMPTZ` columns.
@@ -65,6 +66,8 @@ pub enum DataType {
     TimestampTz,
     /// `INTERVAL`: months, days and microseconds, each with a sign of its own.
     Interval,
+    /// `INET`: the address of a host, and how many of its bits are its network's.
+    Inet,
     /// `UUID`
     Uuid,
     /// `JSON`: a text that parses, kept as it came.
@@ -95,6 +98,7 @@ pub enum ItemType {
     Timestamp,
     TimestampTz,
     Interval,
+    Inet,
     Uuid,
     Json,
     Jsonb,
@@ -119,6 +123,7 @@ impl ItemType {
             Self::Timestamp => DataType::Timestamp,
             Self::TimestampTz => DataType::TimestampTz,
             Self::Interval => DataType::Interval,
+            Self::Inet => DataType::Inet,
             Self::Uuid => DataType::Uuid,
             Self::Json => DataType::Json,
             Self::Jsonb => DataType::Jsonb,
@@ -144,6 +149,7 @@ impl fmt::Display for DataType {
             Self::Timestamp => "TIMESTAMP",
             Self::TimestampTz => "TIMESTAMP WITH TIME ZONE",
             Self::Interval => "INTERVAL",
+            Self::Inet => "INET",
             Self::Uuid => "UUID",
             Self::Json => "JSON",
             Self::Jsonb => "JSONB",
@@ -171,6 +177,7 @@ impl DataType {
             Self::Timestamp => ItemType::Timestamp,
             Self::TimestampTz => ItemType::TimestampTz,
             Self::Interval => ItemType::Interval,
+            Self::Inet => ItemType::Inet,
             Self::Uuid => ItemType::Uuid,
             Self::Json => ItemType::Json,
             Self::Jsonb => ItemType::Jsonb,
@@ -187,10 +194,11 @@ impl DataType {
         }
     }
 
-    /// Is there an order of its values that bytes have? Of others there are no keys and no bounds.
+    /// Are there keys and bounds of its values? Of intervals, JSON and arrays, bytes have no order; addresses are texts
+    /// in files, which have another.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
-        !matches!(self, Self::Interval | Self::Json | Self::Jsonb | Self::Array(_))
+        !matches!(self, Self::Interval | Self::Inet | Self::Json | Self::Jsonb | Self::Array(_))
     }
 
     /// Can a column of this type become one of `other` without a value changing? Of equal types, yes. Decimals keep
@@ -238,6 +246,7 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
         DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
         DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
         DataType::Interval => ArrowType::Interval(IntervalUnit::MonthDayNano),
+        DataType::Inet => ArrowType::LargeBinary,
         DataType::Array(item) => ArrowType::List(item_field(item)),
     }
 }
@@ -248,11 +257,13 @@ pub fn item_field(item: ItemType) -> Arc<Field> {
     Arc::new(arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &item.data_type(), true))
 }
 
-/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID, JSON and JSONB.
+/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for INET, UUID, JSON and
+/// JSONB.
 #[must_use]
 pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(data_type), nullable);
     let tag = match data_type {
+        DataType::Inet => "inet",
         DataType::Uuid => "uuid",
         DataType::Json => "json",
         DataType::Jsonb => "jsonb",
@@ -262,27 +273,40 @@ pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
 }
 
 /// A column's field as lake files have it. Parquet's own intervals have milliseconds at most, so there they are texts,
-/// as Arrow casts them (`1 mons 2 days 3.5 secs`): what else is read in them says what it means.
+/// as Arrow casts them (`1 mons 2 days 3.5 secs`): what else is read in them says what it means. So are addresses, as
+/// PostgreSQL shows them ([`crate::file_column`] turns the values).
 #[must_use]
 pub fn file_field(field: Field) -> Field {
-    let tagged = |field: Field| {
+    let tag = |of: &ArrowType| match of {
+        ArrowType::Interval(_) => Some("interval"),
+        ArrowType::LargeBinary => Some("inet"),
+        _ => None,
+    };
+    let tagged = |field: Field, tag: &str| {
         let mut metadata = field.metadata().clone();
-        metadata.insert(TYPE_METADATA.to_owned(), "interval".to_owned());
+        metadata.insert(TYPE_METADATA.to_owned(), tag.to_owned());
         field.with_data_type(ArrowType::Utf8).with_metadata(metadata)
     };
+    if let Some(tag) = tag(field.data_type()) {
+        return tagged(field, tag);
+    }
     match field.data_type() {
-        ArrowType::Interval(_) => tagged(field),
-        ArrowType::List(item) if matches!(item.data_type(), ArrowType::Interval(_)) => {
-            let item = tagged(item.as_ref().clone());
-            field.with_data_type(ArrowType::List(Arc::new(item)))
-        }
+        ArrowType::List(item) => match tag(item.data_type()) {
+            Some(tag) => {
+                let item = tagged(item.as_ref().clone(), tag);
+                field.with_data_type(ArrowType::List(Arc::new(item)))
+            }
+            None => field,
+        },
         _ => field,
     }
 }
 
 /// The column type that keeps every value of an Arrow field; dictionaries count as their values.
 ///
-/// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`.
+/// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`. `LargeBinary` is
+/// `INET`, with its mark or without: expressions lose marks. That of a file that others wrote is `Binary` before this is
+/// asked.
 ///
 /// # Errors
 /// [`Error::Type`] for lists of lists, structs, maps, intervals without months or days and decimals above 38 digits.
@@ -292,6 +316,7 @@ pub fn data_type_of(field: &Field) -> Result<DataType> {
         Some("json") => DataType::Json,
         Some("jsonb") => DataType::Jsonb,
         Some("interval") => DataType::Interval,
+        Some("inet") => DataType::Inet,
         _ => DataType::Text,
     };
     let mut arrow_type = field.data_type();
@@ -319,9 +344,8 @@ pub fn data_type_of(field: &Field) -> Result<DataType> {
         ArrowType::FixedSizeBinary(16) if field.metadata().get(TYPE_METADATA).is_some_and(|tag| tag == "uuid") => {
             DataType::Uuid
         }
-        ArrowType::Binary | ArrowType::LargeBinary | ArrowType::BinaryView | ArrowType::FixedSizeBinary(_) => {
-            DataType::Bytes
-        }
+        ArrowType::LargeBinary => DataType::Inet,
+        ArrowType::Binary | ArrowType::BinaryView | ArrowType::FixedSizeBinary(_) => DataType::Bytes,
         ArrowType::Date32 | ArrowType::Date64 => DataType::Date,
         ArrowType::Time32(_) | ArrowType::Time64(_) => DataType::Time,
         ArrowType::Timestamp(_, None) => DataType::Timestamp,
@@ -345,26 +369,30 @@ fn not_kept(field: &Field) -> Error {
 #[cfg(test)]
 mod tests {
     use arrow::array::ArrayRef;
-    use arrow::compute::{CastOptions, cast_with_options};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::file_column::file_column;
     use crate::test_data::value_of;
     use crate::value::Value;
 
     proptest! {
         #[test]
-        fn what_is_a_text_in_files_is_the_same_interval_behind_them(
-            value in value_of(DataType::Interval),
-            items in value_of(DataType::Array(ItemType::Interval)),
+        fn what_is_a_text_in_files_is_the_same_value_behind_them(
+            spans in (value_of(DataType::Interval), value_of(DataType::Array(ItemType::Interval))),
+            addresses in (value_of(DataType::Inet), value_of(DataType::Array(ItemType::Inet))),
         ) {
-            let options = CastOptions { safe: false, ..CastOptions::default() };
-            for (data_type, value) in [(DataType::Interval, value), (DataType::Array(ItemType::Interval), items)] {
+            for (data_type, value) in [
+                (DataType::Interval, spans.0),
+                (DataType::Array(ItemType::Interval), spans.1),
+                (DataType::Inet, addresses.0),
+                (DataType::Array(ItemType::Inet), addresses.1),
+            ] {
                 let stored = value.to_array(&data_type, 1).unwrap();
                 let in_file = file_field(arrow_field("c", &data_type, true));
                 prop_assert_eq!(data_type_of(&in_file).unwrap(), data_type);
-                let written = cast_with_options(&stored, in_file.data_type(), &options).unwrap();
-                let read: ArrayRef = cast_with_options(&written, &arrow_type(&data_type), &options).unwrap();
+                let written = file_column(&stored, in_file.data_type()).unwrap();
+                let read: ArrayRef = file_column(&written, &arrow_type(&data_type)).unwrap();
                 prop_assert_eq!(Value::from_arrow(&read, 0, &data_type).unwrap(), value.clone(), "{:?}", written);
                 prop_assert_eq!(Value::from_arrow(&written, 0, &data_type).unwrap(), value);
             }
@@ -388,6 +416,7 @@ mod tests {
             DataType::Timestamp,
             DataType::TimestampTz,
             DataType::Interval,
+            DataType::Inet,
             DataType::Uuid,
             DataType::Json,
             DataType::Jsonb,

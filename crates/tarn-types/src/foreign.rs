@@ -68,7 +68,8 @@ impl ForeignNames<'_> {
             _ if self.0.get(name).is_some_and(|n| *n > 1) => Err(LeftOut::Twice),
             None => Err(LeftOut::Type(None)),
             // UUID, JSON and JSONB are marked in metadata that only our own readers know; without, they are texts and
-            // bytes.
+            // bytes. Large bytes are bytes, and no addresses.
+            Some(ArrowType::LargeBinary) => Ok(DataType::Bytes),
             Some(arrow) => {
                 data_type_of(&Field::new(name, arrow.clone(), true)).map_err(|_| LeftOut::Type(Some(arrow.clone())))
             }
@@ -91,6 +92,7 @@ mod tests {
             ("b", true, Some(&int), Ok(DataType::Int32)),
             ("A", true, Some(&int), Ok(DataType::Int32)),
             ("a", true, Some(&int), Err(LeftOut::Twice)),
+            ("b", true, Some(&ArrowType::LargeBinary), Ok(DataType::Bytes)),
             ("b", false, None, Err(LeftOut::Nested)),
             ("a", false, None, Err(LeftOut::Nested)),
             ("", true, Some(&int), Err(LeftOut::NoName)),

@@ -35,7 +35,7 @@ pub const TABLE_PREFIX_BYTES: usize = 4;
 /// Table and token.
 const HASHED_PREFIX_BYTES: usize = 12;
 /// As [`TableSchema::validate`] has it.
-const NO_KEY: &str = "no key column is an array or an interval";
+const NO_KEY: &str = "no key column is an array, an interval or an address";
 
 /// The token of a partition key: its parts in key order, more parts are ignored. Values must be of their column's
 /// type.
@@ -277,7 +277,7 @@ fn push_serialized(out: &mut Vec<u8>, cell: Cell<'_>, data_type: &DataType) {
         }
         (Cell::Bytes(bytes), _) => out.extend_from_slice(bytes),
         (Cell::Uuid(bytes), _) => out.extend_from_slice(&bytes),
-        (Cell::Interval(_) | Cell::Items(..), _) => unreachable!("{NO_KEY}"),
+        (Cell::Interval(_) | Cell::Inet(_) | Cell::Items(..), _) => unreachable!("{NO_KEY}"),
     }
 }
 
@@ -311,7 +311,7 @@ fn push_part(out: &mut Vec<u8>, cell: Cell<'_>, descending: bool) {
         }
         Cell::Uuid(bytes) => out.extend_from_slice(&bytes),
         Cell::Bytes(bytes) => push_escaped(out, bytes),
-        Cell::Interval(_) | Cell::Items(..) => unreachable!("{NO_KEY}"),
+        Cell::Interval(_) | Cell::Inet(_) | Cell::Items(..) => unreachable!("{NO_KEY}"),
     }
     if descending {
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
@@ -378,7 +378,7 @@ impl<'a> KeyReader<'a> {
                 self.unescape(descending, scratch)?;
                 Cell::Bytes(scratch)
             }
-            DataType::Interval | DataType::Array(_) => return Err(self.reader.corrupt(NO_KEY)),
+            DataType::Interval | DataType::Inet | DataType::Array(_) => return Err(self.reader.corrupt(NO_KEY)),
         })
     }
 

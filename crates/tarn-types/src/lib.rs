@@ -4,7 +4,7 @@
 //!
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
-//! - a table: [`data_type`], [`value`] (of a [`json`], too), [`options`], [`schema`], its [`full_name`], what a column
+//! - a table: [`data_type`], [`value`] (of a [`json`] and an [`inet`], too), [`options`], [`schema`], its [`full_name`], what a column
 //!   of an `enumerated` type keeps, and other people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to,
 //!   [`effects`], in an [`entry`] of a [`tablet`]'s log, which a [`request`] may name; and the entries by which a
@@ -64,9 +64,11 @@ pub mod entry;
 mod enumerated;
 mod envelope;
 pub mod error;
+mod file_column;
 pub mod foreign;
 pub mod full_name;
 pub mod ids;
+pub mod inet;
 mod infinity;
 pub mod json;
 pub mod key;
@@ -105,8 +107,10 @@ pub use effects::{Effect, Effects, EffectsBuilder};
 pub use entry::{Audit, Entry, Split};
 pub use enumerated::Enumerated;
 pub use error::{Error, Kind, Result};
+pub use file_column::file_column;
 pub use foreign::{ForeignNames, LeftOut};
 pub use ids::{ColumnId, FileId, RequestId, SeqNo, TableId, TabletId, Token, TypeId, Version};
+pub use inet::Inet;
 pub use infinity::{
     INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, infinite_day_text, infinite_us_text,
     is_infinite_day, is_infinite_us, midnight_us,

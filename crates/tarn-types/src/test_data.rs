@@ -1,11 +1,14 @@
 //! Tables and values for the tests of this crate.
 
+use std::net::IpAddr;
+
 use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use arrow::compute::concat;
 use proptest::prelude::*;
 
 use crate::data_type::{DataType, ItemType, arrow_type};
 use crate::ids::{ColumnId, TableId, TabletId};
+use crate::inet::Inet;
 use crate::options::{Partitioning, TableOptions};
 use crate::schema::{Column, KeyPart, TableSchema};
 use crate::time_text::{MOST_US, Span};
@@ -65,7 +68,7 @@ pub fn table(types: &[DataType], n_key: usize, descending: &[bool], tablets: u32
 }
 
 /// Every type there is, and arrays of some: the first 14 may be those of keys.
-pub const ALL_TYPES: [DataType; 24] = [
+pub const ALL_TYPES: [DataType; 26] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -81,9 +84,11 @@ pub const ALL_TYPES: [DataType; 24] = [
     DataType::TimestampTz,
     DataType::Uuid,
     DataType::Interval,
+    DataType::Inet,
     DataType::Json,
     DataType::Jsonb,
     DataType::Array(ItemType::Interval),
+    DataType::Array(ItemType::Inet),
     DataType::Array(ItemType::Bool),
     DataType::Array(ItemType::Int32),
     DataType::Array(ItemType::Float64),
@@ -117,11 +122,23 @@ pub fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
         DataType::Interval => (any::<i32>(), any::<i32>(), prop_oneof![-MOST_US..=MOST_US, -2..2i64])
             .prop_map(|(months, days, us)| Value::Interval(Span { months, days, us }))
             .boxed(),
+        DataType::Inet => inet().prop_map(Value::Inet).boxed(),
         DataType::Array(item) => {
             let item = prop_oneof![4 => value_of(item.data_type()), 1 => Just(Value::Null)];
             prop::collection::vec(item, 0..4).prop_map(Value::Array).boxed()
         }
     }
+}
+
+/// Any address, with few bits, so that networks meet.
+pub fn inet() -> impl Strategy<Value = Inet> {
+    let v4 = prop_oneof![any::<u32>(), (0..8_u32, 0..32_u32).prop_map(|(bits, by)| bits << by)];
+    let v6 = prop_oneof![any::<u128>(), (0..8_u128, 0..128_u32).prop_map(|(bits, by)| bits << by)];
+    let mapped = any::<u32>().prop_map(|of| u128::from(of) | 0xffff << 32);
+    prop_oneof![
+        (v4, 0..=32_u8).prop_map(|(of, bits)| Inet::new(IpAddr::V4(of.into()), bits).unwrap()),
+        (prop_oneof![v6, mapped], 0..=128_u8).prop_map(|(of, bits)| Inet::new(IpAddr::V6(of.into()), bits).unwrap()),
+    ]
 }
 
 /// Any type with a value of it.

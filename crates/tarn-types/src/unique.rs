@@ -104,7 +104,7 @@ pub fn stand_in(data_type: DataType) -> Value {
         DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(0),
         DataType::Uuid => Value::Uuid("00000000-0000-0000-0000-000000000000".to_owned()),
         // Of these there are no keys, and so no indexes.
-        DataType::Interval | DataType::Json | DataType::Jsonb | DataType::Array(_) => Value::Null,
+        DataType::Interval | DataType::Inet | DataType::Json | DataType::Jsonb | DataType::Array(_) => Value::Null,
     }
 }
 

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::array_text::{array_items, array_text};
 use crate::data_type::{DataType, arrow_type};
 use crate::error::{Error, Result, shorten};
+use crate::file_column::file_column;
+use crate::inet::Inet;
 use crate::infinity::midnight_us;
 use crate::style::{DateOrder, Style};
 use crate::time_text::{self, Here, Span, TimeFault};
@@ -62,6 +64,8 @@ pub enum Value {
     Timestamp(i64),
     /// `INTERVAL`
     Interval(Span),
+    /// `INET`
+    Inet(Inet),
     /// `UUID` in canonical text: lower case, hyphenated.
     Uuid(String),
     /// `JSON`: a text that parses; `JSONB`: one in its normal form.
@@ -89,6 +93,7 @@ impl PartialEq for Value {
             | (Self::Json(one), Self::Json(two)) => one == two,
             (Self::Bytes(one), Self::Bytes(two)) => one == two,
             (Self::Interval(one), Self::Interval(two)) => one == two,
+            (Self::Inet(one), Self::Inet(two)) => one == two,
             (Self::Array(one), Self::Array(two)) => one == two,
             _ => false,
         }
@@ -164,6 +169,7 @@ impl Value {
                     span.and_then(|span| span.to_arrow().map(|_| Self::Interval(span)).ok_or(TimeFault::Range)),
                 );
             }
+            DataType::Inet => text.parse().ok().map(Self::Inet),
             DataType::Uuid => text::parse_uuid(text).map(|uuid| Self::Uuid(uuid.to_string())),
             DataType::Json => {
                 json::check(text).map_err(|fault| Error::of_json(fault, text, "JSON"))?;
@@ -207,6 +213,7 @@ impl Value {
             Self::Timestamp(us) if *data_type == DataType::TimestampTz => text::format_timestamp_tz(*us),
             Self::Timestamp(us) => text::format_timestamp(*us),
             Self::Interval(span) => span.to_string(),
+            Self::Inet(inet) => inet.to_string(),
             Self::Array(items) => {
                 let item = data_type.item().unwrap_or(DataType::Text);
                 array_text(items.iter().map(|value| (!value.is_null()).then(|| value.to_display(&item))))
@@ -233,21 +240,19 @@ impl Value {
         }
         let storage = arrow_type(data_type);
         if *array.data_type() != storage {
-            let options = arrow::compute::CastOptions { safe: false, ..Default::default() };
-            let cell = arrow::compute::cast_with_options(&array.slice(row, 1), &storage, &options)
-                .map_err(Error::arrow("cast a cell"))?;
+            let cell = file_column(&array.slice(row, 1), &storage)?;
             // Lists of another kind: their items are read as those of one of the storage type.
             if matches!(data_type, DataType::Array(_)) {
                 return Self::from_arrow(&cell, 0, data_type);
             }
-            return Ok(if cell.is_null(0) { Self::Null } else { Self::from_storage(&cell, 0, data_type) });
+            return if cell.is_null(0) { Ok(Self::Null) } else { Self::from_storage(&cell, 0, data_type) };
         }
-        Ok(Self::from_storage(array, row, data_type))
+        Self::from_storage(array, row, data_type)
     }
 
     /// `array` is of the storage type, which is no list, and not null at `row`.
-    fn from_storage(array: &dyn Array, row: usize, data_type: &DataType) -> Self {
-        match data_type {
+    fn from_storage(array: &dyn Array, row: usize, data_type: &DataType) -> Result<Self> {
+        Ok(match data_type {
             DataType::Bool => Self::Bool(array.as_boolean().value(row)),
             DataType::Int16 => Self::Int16(array.as_primitive::<Int16Type>().value(row)),
             DataType::Int32 => Self::Int32(array.as_primitive::<Int32Type>().value(row)),
@@ -265,10 +270,11 @@ impl Value {
             DataType::Interval => {
                 Self::Interval(Span::from_arrow(array.as_primitive::<IntervalMonthDayNanoType>().value(row)))
             }
+            DataType::Inet => Self::Inet(Inet::of_row(array.as_binary::<i64>().value(row))?),
             DataType::Uuid => Self::Uuid(array.as_string::<i32>().value(row).to_owned()),
             DataType::Json | DataType::Jsonb => Self::Json(array.as_string::<i32>().value(row).to_owned()),
             DataType::Array(_) => unreachable!("an array is read item by item"),
-        }
+        })
     }
 
     /// An array of the storage type with this value in each of `n_rows` rows: defaults, literals.
@@ -300,6 +306,9 @@ impl Value {
             Self::Interval(span) => {
                 let span = span.to_arrow().ok_or_else(|| Error::usage("an interval reaches 292 years in its hours"))?;
                 std::sync::Arc::new(IntervalMonthDayNanoArray::from_value(span, n))
+            }
+            Self::Inet(inet) => {
+                std::sync::Arc::new(LargeBinaryArray::from_iter_values(std::iter::repeat_n(inet.to_bytes(), n)))
             }
             Self::Array(items) => {
                 // It was coerced to an array type.
@@ -339,6 +348,7 @@ impl Value {
             | (Self::Time(_), DataType::Time)
             | (Self::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
             | (Self::Interval(_), DataType::Interval)
+            | (Self::Inet(_), DataType::Inet)
             | (Self::Json(_), DataType::Json) => return Ok(self),
             (Self::Decimal(unscaled), DataType::Decimal { precision, .. }) => {
                 text::fits_precision(*unscaled, *precision).then_some(Self::Decimal(*unscaled))
@@ -405,6 +415,7 @@ impl Value {
             }
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
             (Self::Interval(a), Self::Interval(b)) => a.cmp(b),
+            (Self::Inet(a), Self::Inet(b)) => a.cmp(b),
             (Self::Array(a), Self::Array(b)) => {
                 let items = a.iter().zip(b).map(|(a, b)| a.cmp_same_type(b));
                 items.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
@@ -430,8 +441,9 @@ impl Value {
             Self::Uuid(_) => 12,
             Self::Json(_) => 13,
             Self::Interval(_) => 14,
-            Self::Array(_) => 15,
-            Self::Null => 16,
+            Self::Inet(_) => 15,
+            Self::Array(_) => 16,
+            Self::Null => 17,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which tables, files, block metadata and commits do the tests of this crate share?
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -10,8 +11,8 @@ use proptest::test_runner::TestRunner;
 use uuid::Uuid;
 
 use tarn_types::{
-    Column, ColumnId, Cursor, DataType, FileId, KeyPart, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value,
-    Version,
+    Column, ColumnId, Cursor, DataType, FileId, Inet, KeyPart, SeqNo, Span, TableId, TableOptions, TableSchema,
+    TabletId, Value, Version,
 };
 
 use crate::{
@@ -176,6 +177,11 @@ pub fn any_value() -> impl Strategy<Value = Value> {
         any::<i32>().prop_map(Value::Date),
         any::<i64>().prop_map(Value::Time),
         any::<i64>().prop_map(Value::Timestamp),
+        any::<(i32, i32, i64)>().prop_map(|(months, days, us)| Value::Interval(Span { months, days, us })),
+        any::<(u32, bool)>().prop_map(|(of, is_v4)| Value::Inet(Inet::host(match is_v4 {
+            true => Ipv4Addr::from(of).into(),
+            false => Ipv4Addr::from(of).to_ipv6_mapped().into(),
+        }))),
         ".*".prop_map(Value::Uuid),
         ".*".prop_map(Value::Json),
     ]

@@ -18,7 +18,7 @@ use tarn_sql::error::Result;
 use tarn_types::{Column, ColumnId, DataType, KeyPart, Style, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
 
-const TYPES: [DataType; 16] = [
+const TYPES: [DataType; 17] = [
     DataType::Bool,
     DataType::Int16,
     DataType::Int32,
@@ -33,6 +33,7 @@ const TYPES: [DataType; 16] = [
     DataType::Timestamp,
     DataType::TimestampTz,
     DataType::Interval,
+    DataType::Inet,
     DataType::Uuid,
     DataType::Json,
 ];

@@ -48,6 +48,7 @@ impl Claim {
                 DataType::Float32
                     | DataType::Float64
                     | DataType::Interval
+                    | DataType::Inet
                     | DataType::Uuid
                     | DataType::Json
                     | DataType::Jsonb

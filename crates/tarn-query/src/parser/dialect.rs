@@ -30,8 +30,8 @@ use std::panic::resume_unwind;
 use std::str::Chars;
 
 use crate::sqlparser::ast::{
-    BinaryOperator, ColumnOption, Expr, GranteesType, Ident, Insert, Interval, ObjectNamePart, Statement,
-    UnaryOperator, Value, Visitor,
+    BinaryOperator, ColumnOption, DataType, Expr, GranteesType, Ident, Insert, Interval, ObjectName, ObjectNamePart,
+    Statement, TypedString, UnaryOperator, Value, Visitor,
 };
 use crate::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use crate::sqlparser::keywords::Keyword;
@@ -163,6 +163,17 @@ impl PgDialect {
                     last_field,
                     fractional_seconds_precision,
                 }));
+            }
+            Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("inet") => {
+                let name = Ident::new("inet");
+                if let Token::SingleQuotedString(_) = parser.peek_nth_token_ref(1).token {
+                    parser.advance_token();
+                    let data_type = DataType::Custom(ObjectName::from(vec![name]), vec![]);
+                    let value = parser.parse_value()?;
+                    return Ok(Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false }));
+                }
+                self.is_own_prefix.set(true);
+                return parser.parse_prefix();
             }
             Token::Word(word) if word.keyword == Keyword::CURRENT && is_current_of(parser) => {
                 parser.advance_token();

@@ -63,8 +63,8 @@ impl Marks {
 /// Whether a value of this type is put into a column as PostgreSQL does it, without a cast that is written.
 pub(crate) fn is_assigned(of: &Field, to: DataType) -> bool {
     use DataType::{
-        Array, Bool, Bytes, Date, Decimal, Float32, Float64, Int16, Int32, Int64, Interval, Json, Jsonb, Text, Time,
-        Timestamp, TimestampTz, Uuid,
+        Array, Bool, Bytes, Date, Decimal, Float32, Float64, Inet, Int16, Int32, Int64, Interval, Json, Jsonb, Text,
+        Time, Timestamp, TimestampTz, Uuid,
     };
     let found = data_type_of(of).ok().or(match of.data_type() {
         ArrowType::Timestamp(_, None) => Some(Timestamp),
@@ -80,7 +80,7 @@ pub(crate) fn is_assigned(of: &Field, to: DataType) -> bool {
         (found, want) if is_number(found) => is_number(want),
         (Date | Timestamp | TimestampTz, Date | Timestamp | TimestampTz) => true,
         (Timestamp | TimestampTz, Time) => true,
-        (Bool, Bool) | (Bytes, Bytes) | (Time, Time) | (Uuid, Uuid) | (Interval, Interval) => true,
+        (Bool, Bool) | (Bytes, Bytes) | (Time, Time) | (Uuid, Uuid) | (Interval, Interval) | (Inet, Inet) => true,
         (Time, Interval) | (Interval, Time) => true,
         (Json | Jsonb, Json | Jsonb) => true,
         _ => false,

@@ -2,6 +2,7 @@
 //! is: `date(now())` is `now()::date`. Rows have no such functions, and only the cast itself makes a text of one: so
 //! `text(x)` stays a call until it is known what `x` is.
 
+use tarn_query::inet;
 use tarn_query::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     TimezoneInfo,
@@ -50,6 +51,9 @@ pub(super) fn as_cast(expr: &mut Expr) {
     if let Some((_, data_type)) = TYPES.into_iter().find(|(called, _)| is_named(name, called)) {
         let of = Box::new(take(of));
         *expr = Expr::Cast { kind: CastKind::Cast, expr: of, data_type, array: false, format: None };
+    } else if is_named(name, "inet") {
+        let of = Box::new(take(of));
+        *expr = Expr::Cast { kind: CastKind::Cast, expr: of, data_type: inet(), array: false, format: None };
     } else if is_named(name, "text") {
         *expr = call(TEXT, vec![take(of)]);
     }

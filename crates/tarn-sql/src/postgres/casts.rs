@@ -38,6 +38,7 @@ use tarn_types::{
 use super::calendar::{DAY_US, DAYS};
 use super::extract::intervals;
 use super::filled::is_filled;
+use super::inets::{inets_of_texts, texts_of_inets};
 use super::infinite_times::finite;
 use super::instants::is_in_calendar;
 use super::integers::out_of_range;
@@ -164,8 +165,8 @@ fn is_kept_as_text(field: &Field) -> bool {
 /// Does Arrow cast so, too?
 fn is_same(from: &DataType, to: &DataType) -> bool {
     use DataType::{
-        Date32, Decimal128, Duration, Float32, Float64, Int16, Int32, Int64, Interval, LargeList, List, Struct, Time32,
-        Time64, Timestamp,
+        Date32, Decimal128, Duration, Float32, Float64, Int16, Int32, Int64, Interval, LargeBinary, LargeList, List,
+        Struct, Time32, Time64, Timestamp,
     };
     match to {
         Int16 => !matches!(from, Int32 | Int64 | Float32 | Float64 | Decimal128(..)),
@@ -179,7 +180,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Timestamp(_, None) => !(from.is_string() || matches!(from, Date32)),
         Date32 | Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
-        Float64 => !from.is_string(),
+        Float64 | LargeBinary => !from.is_string(),
         // Item by item.
         List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
         to if to.is_string() => !matches!(
@@ -192,6 +193,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
                 | Timestamp(..)
                 | Interval(_)
                 | Duration(_)
+                | LargeBinary
                 | List(_)
                 | LargeList(_)
                 | Struct(_)
@@ -260,6 +262,7 @@ impl ScalarUDFImpl for Converted {
             DataType::Timestamp(_, Some(_)) => "timestamptz",
             DataType::Interval(_) => "interval",
             DataType::Decimal128(..) => "numeric",
+            DataType::LargeBinary => "inet",
             _ => "text",
         }
     }
@@ -340,6 +343,7 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
         DataType::Decimal128(..) => numbers(values, to)?,
         to if to.is_floating() => floats_of_text(values, to)?,
+        DataType::LargeBinary => inets_of_texts(values)?,
         to if to.is_binary() => bytes_of_text(values, to)?,
         DataType::Timestamp(unit, None) if !values.data_type().is_string() => {
             in_unit(&midnights(values)?, &DataType::Timestamp(*unit, None))?
@@ -351,6 +355,7 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         DataType::Date32 if !values.data_type().is_string() => days(values, &zone_of(config))?,
         to @ DataType::Time64(_) if !values.data_type().is_string() => cast(&finite(values)?.0, to)?,
         to if to.is_temporal() => times_of_text(values, to, config)?,
+        to if *values.data_type() == DataType::LargeBinary => cast(&texts_of_inets(values)?, to)?,
         to if is_filled(field) => cast(values, to)?,
         _ => texts()?,
     })

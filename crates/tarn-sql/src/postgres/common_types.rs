@@ -235,6 +235,7 @@ pub(super) enum Kind {
     Moment,
     TimeOfDay,
     Interval,
+    Inet,
     Bytes,
     /// Of no other.
     KeptAsText(Stored),
@@ -255,6 +256,7 @@ impl Kind {
             DataType::Date32 | DataType::Timestamp(..) => Kind::Moment,
             DataType::Time32(_) | DataType::Time64(_) => Kind::TimeOfDay,
             DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
+            DataType::LargeBinary => Kind::Inet,
             of if of.is_binary() => Kind::Bytes,
             _ => return None,
         })

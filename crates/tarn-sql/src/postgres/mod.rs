@@ -83,6 +83,7 @@
 //! | `SELECT round(1.239, '2'::int) = 1.24`, of a constant that is computed | t | errors | `settled` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |
+//! | `SELECT '10.1.2.3/8'::inet << '10.0.0.0/7'`, `host(ip)`, `ip + 1` | t, 10.1.2.3, an inet | unknown types | `inets` |
 //! | `SELECT m FROM t ORDER BY m`, `m < 'ok'` of an enumerated type | in the order of its labels | not known | `enums` |
 //! | `SELECT doc = '{}' FROM t` of a `json`, of a `jsonb` | 42883, what it means | compares texts | `json` |
 //! | `SELECT doc -> 'a'`, `doc @> '{}'`, `jsonb_agg(doc)` | of its parts | not known | `json` |
@@ -164,6 +165,7 @@ mod hypothetical_sets;
 pub(crate) mod identifiers;
 mod in_array;
 pub(crate) mod in_from;
+mod inets;
 mod infinite_times;
 mod inner_order;
 mod instants;
@@ -257,6 +259,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         ],
         written: [
             vec![Arc::new(lateral::LateralLists) as Rule],
+            inets::rules(),
             composites::rules(),
             enums::rules(types),
             vec![
@@ -284,6 +287,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         relations: vec![Arc::new(few_names::FewNames)],
         operators: vec![
             composites::planner(),
+            inets::planner(),
             Arc::new(unknown_operands::UnknownOperands),
             Arc::new(truths::Truths),
             json::planner(),
@@ -317,6 +321,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             guards::guarded(),
             intervals::functions(),
             kept_as_text::functions(),
+            inets::functions(),
             enums::functions(),
             composites::functions(),
             fitted::functions(),

@@ -18,6 +18,7 @@ use tarn_query::datafusion;
 
 use super::array_bucket;
 use super::degrees::Angle;
+use super::inets::INET;
 use super::integers::out_of_range;
 use super::rowwise::Rows;
 use crate::error::{SqlError, state};
@@ -105,6 +106,8 @@ impl ScalarUDFImpl for OfNumbers {
         let of_numerics = || types.iter().map(numeric).collect::<Option<Vec<_>>>();
         let coerced = match (self.what, types) {
             (What::BitNot, [DataType::Int16 | DataType::Int32 | DataType::Int64]) => Some(types.to_vec()),
+            // A rule puts another function into its place.
+            (What::BitNot, [of]) if *of == INET => Some(types.to_vec()),
             (What::ToHex, [of]) if is_int4(of) => Some(vec![DataType::Int32]),
             (What::ToHex, [of]) if is_whole(of) => Some(vec![DataType::Int64]),
             (What::Factorial, [of]) if of.is_integer() || of.is_null() => Some(vec![DataType::Int64]),

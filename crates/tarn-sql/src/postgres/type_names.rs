@@ -6,6 +6,8 @@ use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, Expr, TimezoneInfo,
 };
 
+use tarn_query::inet;
+
 use crate::names::fold;
 
 /// The type of a cast, as the parser says it otherwise.
@@ -63,6 +65,7 @@ fn called(name: &str) -> Option<DataType> {
         "timestamp" => DataType::Timestamp(None, TimezoneInfo::None),
         "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
         "interval" => DataType::Interval { fields: None, precision: None },
+        "inet" => inet(),
         "uuid" => DataType::Uuid,
         "json" => DataType::JSON,
         "jsonb" => DataType::JSONB,

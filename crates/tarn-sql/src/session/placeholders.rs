@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, Statement,
     Visitor, VisitorMut,
 };
-use tarn_query::{walk, walk_mut};
+use tarn_query::{inet, walk, walk_mut};
 use tarn_types::{DataType, arrow_field, data_type_of};
 
 use crate::error::{Result, SqlError, state};
@@ -342,6 +342,7 @@ pub(super) fn sql_type(data_type: Option<DataType>) -> ast::DataType {
         Some(DataType::Timestamp) => ast::DataType::Timestamp(None, TimezoneInfo::None),
         Some(DataType::TimestampTz) => ast::DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
         Some(DataType::Interval) => ast::DataType::Interval { fields: None, precision: None },
+        Some(DataType::Inet) => inet(),
         Some(DataType::Array(item)) => array_type(item.data_type()),
         Some(DataType::Text | DataType::Uuid | DataType::Json | DataType::Jsonb) | None => ast::DataType::Text,
     }
