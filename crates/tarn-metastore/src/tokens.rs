@@ -77,8 +77,8 @@ pub fn token_hash(token: &str) -> Hash {
 }
 
 /// The key of a whole value in a column of this type (a decimal does not know its scale). `None`: the type has no
-/// equality that bytes can stand for (floats, intervals, arrays; addresses are texts in files), or the value is NULL. Equal in SQL means equal here,
-/// whatever width the column had when the value was written.
+/// equality that bytes can stand for (floats, intervals, arrays; addresses are texts in files), or the value is NULL.
+/// Equal in SQL means equal here, whatever width the column had when the value was written.
 pub fn value_hash(column: ColumnId, data_type: &DataType, value: &Value) -> Option<Hash> {
     Some(match value {
         Value::Null | Value::Float32(_) | Value::Float64(_) | Value::Interval(_) | Value::Inet(_) | Value::Array(_) => {

@@ -6,8 +6,8 @@
 //! left out, that nothing is left) is concluded of the value. Columns that were added without one are NULL, as the
 //! engine has it.
 //!
-//! Addresses are texts in files: of such a column, what is read becomes its bytes there, and what is asked of it is asked
-//! of these.
+//! Addresses are texts in files: of such a column, what is read becomes its bytes there, and what is asked of it is
+//! asked of these.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -150,6 +150,7 @@ impl ScalarUDFImpl for OfFileColumn {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, StringArray};
     use arrow::datatypes::Field;
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{binary, col};
@@ -197,5 +198,35 @@ mod tests {
         assert_eq!(read(&["k", "a", "b"]), "a@1 + k@0 = b@2");
         assert_eq!(read(&["b", "k"]), "7 + k@1 = b@0");
         assert_eq!(read(&["k"]), "7 + k@0 = NULL");
+    }
+
+    #[test]
+    fn an_address_is_read_from_its_text() {
+        let column = |id, name: &str, data_type, nullable| tarn_types::Column {
+            id: ColumnId(id),
+            name: name.to_owned(),
+            data_type,
+            nullable,
+            default: None,
+        };
+        let table = TableSchema {
+            id: TableId(1),
+            name: "t".to_owned(),
+            columns: vec![column(1, "k", DataType::Int64, false), column(2, "ip", DataType::Inet, true)],
+            key: vec![KeyPart { column_idx: 0, descending: false }],
+            n_partition_key: 1,
+            first_tablet: TabletId(1),
+            options: TableOptions::default(),
+        };
+        let full = table.arrow();
+        let Value::Inet(wanted) = Value::parse(&DataType::Inet, "10.0.0.9").unwrap() else { unreachable!() };
+        let wanted = Arc::new(Literal::new(ScalarValue::LargeBinary(Some(wanted.to_bytes()))));
+        // `10.0.0.10` is less as a text.
+        let filter = binary(col("ip", &full).unwrap(), Operator::Gt, wanted, &full).unwrap();
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("10.0.0.10"), Some("10.0.0.9/8"), None]));
+        let file = RecordBatch::try_from_iter_with_nullable([("ip", texts, true)]).unwrap();
+        let adapter = MissingValues::of(&table).unwrap().unwrap().create(full, file.schema()).unwrap();
+        let found = adapter.rewrite(filter).unwrap().evaluate(&file).unwrap().into_array(3).unwrap();
+        assert_eq!(found.as_boolean(), &BooleanArray::from(vec![Some(true), Some(false), None]));
     }
 }

@@ -1,6 +1,6 @@
 //! Which type is one that is written in a statement? That of columns: microseconds where DataFusion has nanoseconds,
-//! which end in the year 2262, large bytes where it knows no `inet`, and bytes as `coalesce` and its kin take them. The instants of a cast are UTC's, as
-//! those of tables.
+//! which end in the year 2262, large bytes where it knows no `inet`, and bytes as `coalesce` and its kin take them. The
+//! instants of a cast are UTC's, as those of tables.
 
 use std::sync::Arc;
 

@@ -263,8 +263,8 @@ fn schema_of(
     Ok(schema)
 }
 
-/// Errors: `0A000` for an array, an interval and an address: keys are compared by their bytes, and no array has bytes in
-/// its order.
+/// Errors: `0A000` for an array, an interval and an address: keys are compared by their bytes, and no array has bytes
+/// in its order.
 fn check_key_column(column: &Column) -> Result<()> {
     match column.data_type {
         DataType::Interval | DataType::Inet | DataType::Array(_) => Err(SqlError::unsupported(

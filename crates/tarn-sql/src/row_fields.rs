@@ -6,7 +6,6 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, Expr, SelectItem, SetExpr, Statement};
 use tarn_node::types::{Attribute, TypeKind, Types, UserType};
-use tarn_query::is_inet;
 use tarn_query::parser::statements;
 use tarn_types::{TypeId, arrow_field};
 
@@ -92,9 +91,6 @@ fn of_written(written: &ast::DataType, types: &Types, depth: usize) -> Result<Fi
     }
     if matches!(written, ast::DataType::Interval { fields: None, precision: None }) {
         return Ok(Field::new("", DataType::Interval(IntervalUnit::MonthDayNano), true));
-    }
-    if is_inet(written) {
-        return Ok(Field::new("", DataType::LargeBinary, true));
     }
     let field = arrow_field("", &data_type(written)?, true);
     Ok(match length(written)? {

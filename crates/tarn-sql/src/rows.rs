@@ -120,7 +120,6 @@ pub fn pg_type(field: &Field) -> Result<Type> {
         return Ok(Type::NUMERIC);
     }
     match field.data_type() {
-        // With its mark or without.
         DataType::LargeBinary => return Ok(Type::INET),
         DataType::List(item) | DataType::LargeList(item) if *item.data_type() == DataType::LargeBinary => {
             return Ok(Type::INET_ARRAY);

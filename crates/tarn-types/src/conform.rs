@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::array_text::NoArray;
 use crate::cell::Cell;
 use crate::column_cells::{ColumnWriter, checked_inets};
-use crate::data_type::{DataType, ItemType, TYPE_METADATA, arrow_type, data_type_of, item_field};
+use crate::data_type::{DataType, ItemType, arrow_type, data_type_of, item_field};
 use crate::error::{Error, Result};
 use crate::infinity::midnight_us;
 use crate::rules::{ColumnRules, Length};
@@ -227,7 +227,7 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
         (Text | Uuid | Json | Jsonb, _) => Way::Parse,
         (Inet, Inet) => Way::Check,
         // Somebody else's.
-        (Inet, Bytes) if !field.metadata().contains_key(TYPE_METADATA) => Way::Cast,
+        (Inet, Bytes) => Way::Cast,
         (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,

@@ -8,7 +8,7 @@
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
 //! | `INTERVAL` | Interval(MonthDayNano) | whole microseconds; in Parquet a text with `tarn.type` ([`file_field`]) |
-//! | `INET` | LargeBinary with field metadata `tarn.type` | the bytes of [`crate::inet`], in their order; no other type is of LargeBinary; in Parquet a text |
+//! | `INET` | LargeBinary | the bytes of [`crate::inet`], in their order; no other type is of LargeBinary; in Parquet a text with `tarn.type` |
 //! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
 //! | `type[]` of each of these | List of it, the metadata at the field `item` | one dimension, which begins at 1; items may be NULL |
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The key of the field metadata that tells UUID, JSON and JSONB from text, and INET from bytes.
+/// The key of the field metadata that tells UUID, JSON and JSONB from text.
 pub const TYPE_METADATA: &str = "tarn.type";
 
 /// The time zone of stored `TIMESTAMPTZ` columns.
@@ -257,13 +257,11 @@ pub fn item_field(item: ItemType) -> Arc<Field> {
     Arc::new(arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &item.data_type(), true))
 }
 
-/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for INET, UUID, JSON and
-/// JSONB.
+/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID, JSON and JSONB.
 #[must_use]
 pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(data_type), nullable);
     let tag = match data_type {
-        DataType::Inet => "inet",
         DataType::Uuid => "uuid",
         DataType::Json => "json",
         DataType::Jsonb => "jsonb",
@@ -305,8 +303,7 @@ pub fn file_field(field: Field) -> Field {
 /// The column type that keeps every value of an Arrow field; dictionaries count as their values.
 ///
 /// Nanoseconds become microseconds. `UInt64` becomes `NUMERIC(20, 0)`, an all-null column `TEXT`. `LargeBinary` is
-/// `INET`, with its mark or without: expressions lose marks. That of a file that others wrote is `Binary` before this is
-/// asked.
+/// `INET`; of files that others wrote it is looked at before this is asked.
 ///
 /// # Errors
 /// [`Error::Type`] for lists of lists, structs, maps, intervals without months or days and decimals above 38 digits.

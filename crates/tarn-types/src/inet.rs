@@ -442,7 +442,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_and_no_texts_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), text in ".{0,24}|[0-9a-f:./]{0,24}") {
+        fn no_bytes_and_no_texts_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            text in ".{0,24}|[0-9a-f:./]{0,24}",
+        ) {
             if let Some(of) = Inet::from_bytes(&bytes) {
                 prop_assert_eq!(of.to_bytes(), bytes);
             }

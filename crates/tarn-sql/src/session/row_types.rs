@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::types::{TypeKind, UserType};
 use tarn_query::parser::statements;
-use tarn_query::{walk, walk_mut};
+use tarn_query::{is_inet, walk, walk_mut};
 
 use super::Session;
 use crate::definition::type_text;
@@ -109,7 +109,7 @@ fn unnested(factor: &TableFactor) -> Option<&DataType> {
             })?,
             _ => return None,
         };
-        matches!(of, DataType::Custom(..)).then_some(of)
+        (matches!(of, DataType::Custom(..)) && !is_inet(of)).then_some(of)
     }
     match factor {
         TableFactor::UNNEST { array_exprs, with_ordinality: false, .. } => match &array_exprs[..] {

@@ -23,7 +23,7 @@ use crate::postgres::json::is_untyped;
 use crate::postgres::numbers::BIT_NOT;
 
 /// What takes values of every type, and gives them back, counts them or writes them: functions, and aggregates.
-const OF_ANY: [&str; 34] = [
+const OF_ANY: [&str; 35] = [
     "array_agg",
     "array_append",
     "array_fill",
@@ -38,6 +38,7 @@ const OF_ANY: [&str; 34] = [
     "first_value",
     "format",
     "greatest",
+    "grouping",
     "json_agg",
     "json_build_array",
     "json_build_object",
@@ -60,6 +61,9 @@ const OF_ANY: [&str; 34] = [
     "num_nulls",
 ];
 const MORE: [&str; 6] = ["pg_typeof", "row", "struct", "to_json", "to_jsonb", "resize"];
+
+/// What writes the items of an array, here as bytes.
+const OF_TEXTS_OF_ARRAYS: [&str; 4] = ["array_join", "array_to_string", "list_join", "list_to_string"];
 
 /// Functions that the front end calls, of which no statement knows the name.
 const OWN: &str = "tarn_";
@@ -161,8 +165,9 @@ fn in_call(call: &mut ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>>
             None => Ok(None),
         };
     }
-    if name == "-" || name == "+" {
-        return Ok(None);
+    let is_list = |of: &Expr| matches!(of.get_type(schema), Ok(DataType::List(item)) if *item.data_type() == INET);
+    if OF_TEXTS_OF_ARRAYS.contains(&name) && call.args.iter().any(is_list) {
+        return Err(SqlError::unsupported(format!("{name} of inet[]"), "string_agg(host(x), ',') of its items").into());
     }
     if !call.args.iter().any(|arg| is_inet(arg, schema)) {
         return Ok(None);

@@ -39,10 +39,9 @@ impl ScalarUDFImpl for Chosen {
         &self.signature
     }
 
-    /// Texts that are not written out are refused elsewhere (`common_types`).
+    /// Values of other types are refused elsewhere (`common_types`).
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_open = |of: &DataType| *of == INET || of.is_string() || of.is_null();
-        match types.contains(&INET) && types.iter().all(is_open) {
+        match types.contains(&INET) {
             true => Ok(vec![INET; types.len()]),
             false => self.inner.coerce_types(types),
         }

@@ -1,6 +1,6 @@
 //! What is an address, `'10.1.2.3/8'::inet`, to a statement? Large bytes to the planner, which nothing else is here
-//! ([`tarn_types::inet`]): so its type is known wherever a value goes, and what compares, sorts and groups bytes does so
-//! with addresses in PostgreSQL's order. A text becomes one by a cast, the planner's own ones too (`casts`).
+//! ([`tarn_types::inet`]): so its type is known wherever a value goes, and what compares, sorts and groups bytes does
+//! so with addresses in PostgreSQL's order. A text becomes one by a cast, the planner's own ones too (`casts`).
 //!
 //! - `function`: `host`, `family`, `masklen` and their kin, and what operators are
 //! - `operators`: `<<`, `>>=`, `&&`, `~`, `+`, and what no operator is of

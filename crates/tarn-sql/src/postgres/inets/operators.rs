@@ -1,5 +1,5 @@
-//! What does an operator make of addresses? `ip << '10.0.0.0/8'`, `ip + 1`, `ip - '10.0.0.1'`, `ip || '!'`: planned here
-//! as functions, before the planner refuses them. A text that is written out beside an address is one, and a parameter
+//! What does an operator make of addresses? `ip << '10.0.0.0/8'`, `ip + 1`, `ip - '10.0.0.1'`, `ip || '!'`: planned
+//! here as functions, before the planner refuses them. A text that is written out beside an address is one, and a parameter
 //! too; what PostgreSQL has no operator of is told (42883).
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 //! FROM LATERAL (SELECT (e ->> 'a')::int AS a, e ->> 'b' AS b) AS x, where e is unnest of the objects
 //! ```
 
+use tarn_query::is_inet;
 use tarn_query::sqlparser::ast::helpers::attached_token::AttachedToken;
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, Ident,
@@ -101,7 +102,7 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
     let text = get(BinaryOperator::LongArrow);
     match of {
         // Of types that somebody made it is not known here what they are.
-        DataType::Array(_) | DataType::Custom(..) => {
+        of if matches!(of, DataType::Array(_) | DataType::Custom(..)) && !is_inet(of) => {
             let null = cast(Expr::Value(Value::Null.with_empty_span()), of.clone());
             let read = call(JSON_AS, vec![get(BinaryOperator::Arrow), null, key(), number(dimensions(of))]);
             Ok(fitted(&read, of, Longer::Refused)?.unwrap_or(read))
