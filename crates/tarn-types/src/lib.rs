@@ -5,8 +5,8 @@
 //! - words: [`ids`], [`error`], [`clock`], [`cursor`], [`address`]
 //! - times as PostgreSQL reads them: [`zone`], [`parse_span`], [`Value::parse_at`]
 //! - a table: [`data_type`], [`value`] (of a [`json`] and an [`inet`], too), [`options`], [`schema`], its
-//!   [`full_name`], what a column of an `enumerated` type keeps, what a [`file_column`] has otherwise, and other people's
-//!   batches made to fit it: [`conform()`]
+//!   [`full_name`], what a column of an `enumerated` type keeps, what a [`file_column`] has otherwise, and other
+//!   people's batches made to fit it: [`conform()`]
 //! - its bytes: [`key`] and [`token`], [`row`], [`decode`] back into Arrow, [`mutation`] and what it comes to,
 //!   [`effects`], in an [`entry`] of a [`tablet`]'s log, which a [`request`] may name; and the entries by which a
 //!   constraint is kept: [`unique`]

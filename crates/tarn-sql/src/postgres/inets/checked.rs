@@ -5,7 +5,7 @@
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, InList, ScalarFunction, WindowFunction};
 use datafusion::logical_expr::{
@@ -23,7 +23,7 @@ use crate::postgres::json::is_untyped;
 use crate::postgres::numbers::BIT_NOT;
 
 /// What takes values of every type, and gives them back, counts them or writes them: functions, and aggregates.
-const OF_ANY: [&str; 35] = [
+const OF_ANY: [&str; 40] = [
     "array_agg",
     "array_append",
     "array_fill",
@@ -59,8 +59,12 @@ const OF_ANY: [&str; 35] = [
     "nullif",
     "num_nonnulls",
     "num_nulls",
+    "pg_typeof",
+    "row",
+    "struct",
+    "to_json",
+    "to_jsonb",
 ];
-const MORE: [&str; 6] = ["pg_typeof", "row", "struct", "to_json", "to_jsonb", "resize"];
 
 /// What writes the items of an array, here as bytes.
 const OF_TEXTS_OF_ARRAYS: [&str; 4] = ["array_join", "array_to_string", "list_join", "list_to_string"];
@@ -74,12 +78,43 @@ pub(super) struct CheckedInets;
 
 impl AnalyzerRule for CheckedInets {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, checked)
+        match has_inets(&plan)? {
+            true => each_expression(plan, checked),
+            false => Ok(plan),
+        }
     }
 
     fn name(&self) -> &str {
         "postgres_inets"
     }
+}
+
+/// Whether there may be addresses in it: no types are asked for, which of long statements costs.
+fn has_inets(plan: &LogicalPlan) -> Result<bool> {
+    let is_of_inets = |of: &DataType| match of {
+        DataType::List(item) => *item.data_type() == INET,
+        of => *of == INET,
+    };
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found |= node.schema().fields().iter().any(|field| is_of_inets(field.data_type()));
+        if !found {
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    found |= match expr {
+                        Expr::Literal(value, _) => is_of_inets(&value.data_type()),
+                        Expr::Cast(Cast { field, .. }) => is_of_inets(field.data_type()),
+                        Expr::Placeholder(of) => of.field.as_ref().is_some_and(|of| is_of_inets(of.data_type())),
+                        Expr::ScalarFunction(call) => What::is_named(call.name()),
+                        _ => false,
+                    };
+                    Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+                })
+            })?;
+        }
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
 }
 
 fn checked(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -190,10 +225,8 @@ fn in_call(call: &mut ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>>
 
 /// Errors: `42883`.
 fn refuse(name: &str, args: &[Expr], schema: &DFSchema) -> Result<()> {
-    let is_known = OF_ANY.contains(&name)
-        || MORE.contains(&name)
-        || name.starts_with(OWN)
-        || !name.starts_with(|first: char| first.is_ascii_alphabetic());
+    let is_known =
+        OF_ANY.contains(&name) || name.starts_with(OWN) || !name.starts_with(|first: char| first.is_ascii_alphabetic());
     if is_known || !args.iter().any(|arg| is_inet(arg, schema)) {
         return Ok(());
     }

@@ -21,10 +21,22 @@ use crate::postgres::rowwise::Rows;
 
 /// The functions that statements name, and two that are refused.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use What::{Abbrev, Broadcast, Family, Host, HostMask, MaskBits, Merge, NetMask, Network, SameFamily, SetMask};
-    let all = [Abbrev, Broadcast, Family, Host, HostMask, MaskBits, Merge, NetMask, Network, SameFamily, SetMask];
-    all.map(|what| Arc::new(what.function())).to_vec()
+    NAMED.map(|what| Arc::new(what.function())).to_vec()
 }
+
+const NAMED: [What; 11] = [
+    What::Abbrev,
+    What::Broadcast,
+    What::Family,
+    What::Host,
+    What::HostMask,
+    What::MaskBits,
+    What::Merge,
+    What::NetMask,
+    What::Network,
+    What::SameFamily,
+    What::SetMask,
+];
 
 /// Which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,7 +87,7 @@ impl What {
 
     /// Of that name, among those that statements name.
     pub(super) fn is_named(name: &str) -> bool {
-        functions().iter().any(|function| function.name() == name)
+        NAMED.iter().any(|what| what.name() == name)
     }
 
     fn name(self) -> &'static str {

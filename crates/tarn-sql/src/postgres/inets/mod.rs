@@ -98,8 +98,7 @@ fn read(text: &str) -> Result<Inet, SqlError> {
 
 /// Whether it is an address, as far as it is known.
 fn is_inet(expr: &Expr, schema: &DFSchema) -> bool {
-    !matches!(expr, Expr::Literal(..)) && expr.get_type(schema).is_ok_and(|of| of == INET)
-        || matches!(expr, Expr::Literal(value, _) if value.data_type() == INET)
+    expr.get_type(schema).is_ok_and(|of| of == INET)
 }
 
 /// What PostgreSQL calls the type of an expression.

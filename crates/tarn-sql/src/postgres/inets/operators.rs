@@ -1,6 +1,6 @@
 //! What does an operator make of addresses? `ip << '10.0.0.0/8'`, `ip + 1`, `ip - '10.0.0.1'`, `ip || '!'`: planned
-//! here as functions, before the planner refuses them. A text that is written out beside an address is one, and a parameter
-//! too; what PostgreSQL has no operator of is told (42883).
+//! here as functions, before the planner refuses them. A text that is written out beside an address is one, and a
+//! parameter too; what PostgreSQL has no operator of is told (42883).
 
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ impl ExprPlanner for InetOperators {
         }
         let refused =
             |left: &Expr, right: &Expr| no_operator(&called(left, schema), &op.to_string(), &called(right, schema));
+        // An address by now, or NULL.
+        let is_known = |of: &Expr| is_inet(of, schema) || of.get_type(schema).is_ok_and(|of| of.is_null());
         let is_integer = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_integer());
         let what = match &op {
             PGBitwiseShiftLeft => What::Within,
@@ -80,9 +82,8 @@ impl ExprPlanner for InetOperators {
                 let (left, right) = (text(left, sides.0), text(right, sides.1));
                 return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }));
             }
-            Eq | NotEq | Lt | LtEq | Gt | GtEq | BinaryOperator::Spaceship => {
+            Eq | NotEq | Lt | LtEq | Gt | GtEq => {
                 let (left, right) = as_inets(left, right, sides)?;
-                let is_known = |of: &Expr| is_inet(of, schema) || of.get_type(schema).is_ok_and(|of| of.is_null());
                 if !(is_known(&left) && is_known(&right)) {
                     return Err(refused(&left, &right).into());
                 }
@@ -91,7 +92,6 @@ impl ExprPlanner for InetOperators {
             _ => return Err(refused(&left, &right).into()),
         };
         let (left, right) = as_inets(left, right, sides)?;
-        let is_known = |of: &Expr| is_inet(of, schema) || of.get_type(schema).is_ok_and(|of| of.is_null());
         match is_known(&left) && is_known(&right) {
             true => Ok(PlannerResult::Planned(what.call(vec![left, right]))),
             false => Err(refused(&left, &right).into()),
