@@ -225,8 +225,8 @@ impl<'a> Reader<'a> {
             2..=4 | 10..=12 => self.skip_integers(1),
             5 => self.take(4).map(drop),
             6 => self.take(8).map(drop),
-            7 => self.take(16).map(drop),
-            8 | 9 | 13 | 14 => self.bytes().map(drop),
+            7 | 16 => self.take(16).map(drop),
+            8 | 9 | 13 | 14 | 17 => self.bytes().map(drop),
             15 => (0..self.count()?).try_for_each(|_| self.item().map(drop)),
             kind => malformed(format!("value kind {kind} is not known")),
         }
