@@ -167,9 +167,16 @@ def is_close(one: str | None, other: str | None, oid: int) -> bool:
             return a == b or (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=FLOAT_TOLERANCES[oid])
         if oid == NUMERIC:
             return is_same_number(decimal.Decimal(one), decimal.Decimal(other))
+        if oid == JSONB:
+            return by_value(one) == by_value(other)
     except (ValueError, decimal.InvalidOperation):
         return False
     return canonical(one, oid) == canonical(other, oid)
+
+
+def by_value(document: str) -> object:
+    """As jsonb compares: `[1]` and `[1.0]` are equal."""
+    return json.loads(document, parse_float=decimal.Decimal, parse_int=decimal.Decimal)
 
 
 def is_same_number(one: decimal.Decimal, other: decimal.Decimal) -> bool:

@@ -64,6 +64,7 @@ use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
 use crate::meaning::{Meaning, Rule, ViewTexts};
 use crate::nans::Nans;
+use crate::null_keys::NullKeys;
 use crate::opening::Opener;
 use crate::own_calls::OwnCalls;
 use crate::own_tables::{PUBLIC, SEARCH_PATH, Schemas};
@@ -100,6 +101,9 @@ use crate::{Error, Result, whole_rows};
 const SIMPLIFIES: &str = "simplify_expressions";
 
 const PUSHES_FILTERS: &str = "push_down_filter";
+
+/// Keys of joins, of what is equal.
+const MAKES_KEYS: &str = "extract_equijoin_predicate";
 
 /// How many memory consumers an out-of-memory message names.
 const NAMED_CONSUMERS: NonZero<usize> = NonZero::new(5).expect("5 is not 0");
@@ -267,6 +271,7 @@ impl Engine {
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
         insert_before(&mut logical, BECOME_JOINS, Arc::new(Correlated));
         // It joins conditions one by one.
+        insert_before(&mut logical, MAKES_KEYS, Arc::new(NullKeys));
         insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(Balance));
         insert_before(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Kept));
         insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(AlwaysARow::Free));

@@ -63,6 +63,7 @@ mod join_keys;
 mod lists;
 mod long_constants;
 mod nans;
+mod null_keys;
 mod operator_function;
 mod own_calls;
 mod owned;

@@ -276,8 +276,9 @@ impl ScalarUDFImpl for Converted {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        // An infinite time has no time of day.
-        let is_nullable = args.arg_fields[0].is_nullable() || matches!(self.to, DataType::Time64(_));
+        // An infinite time has no time of day. Whether a text is a number is asked before whether it is there.
+        let is_read = self.to.is_decimal() && args.arg_fields[0].data_type().is_string();
+        let is_nullable = args.arg_fields[0].is_nullable() || is_read || matches!(self.to, DataType::Time64(_));
         Ok(Arc::new(Field::new(self.name(), self.to.clone(), is_nullable)))
     }
 

@@ -9,7 +9,7 @@ use std::f64::consts::FRAC_PI_4;
 
 use crate::error::{SqlError, state};
 
-const RADIANS: f64 = 0.017_453_292_519_943_295_769_2;
+const RADIANS: f64 = 0.017_453_292_519_943_295;
 
 /// A function of an angle, or one that has an angle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

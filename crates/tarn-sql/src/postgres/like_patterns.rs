@@ -51,7 +51,7 @@ fn may_be_unfinished(pattern: &Expr) -> bool {
         (_, Some(text)) => is_unfinished(text),
         (Expr::Placeholder(_), _) => false,
         (Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, left, right }), _) => match constant(right) {
-            Some(text) if text.is_empty() => may_be_unfinished(left),
+            Some("") => may_be_unfinished(left),
             Some(text) => text.ends_with('\\'),
             None => true,
         },

@@ -74,7 +74,8 @@ impl ScalarUDFImpl for ToNumeric {
             Some(digits) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, digits),
             None => self.return_type(std::slice::from_ref(of))?,
         };
-        let number = Field::new(self.name(), data_type, args.arg_fields[0].is_nullable());
+        // Whether a text is a number is asked before whether it is there.
+        let number = Field::new(self.name(), data_type, args.arg_fields[0].is_nullable() || of.is_string());
         // One with digits of its own keeps them.
         Ok(Arc::new(match Digits::of(&args.arg_fields[0]) {
             Some(_) => number.with_metadata(args.arg_fields[0].metadata().clone()),
