@@ -9,12 +9,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::{
-    Ident, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
-    WildcardAdditionalOptions, With,
+    Ident, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, WildcardAdditionalOptions, With,
 };
 
-use super::in_from::query_of;
-use super::row_queries::{ROWS_WITHIN, not_as_many};
+use super::in_from::over;
+use super::row_queries::{ROWS_WITHIN, items, not_as_many};
 use crate::error::{SqlError, state};
 use crate::names::fold;
 use crate::shown::OTHER_NAME;
@@ -52,20 +51,16 @@ pub(super) fn in_with(query: &mut Query) {
             continue;
         }
         let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
-        let Some(mut around) = query_of(all) else { continue };
-        std::mem::swap(&mut cte.query, &mut around);
-        let SetExpr::Select(select) = cte.query.body.as_mut() else { continue };
-        let alias = TableAlias { columns: std::mem::take(&mut cte.alias.columns), ..cte.alias.clone() };
-        let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
-        select.from = vec![TableWithJoins { relation, joins: vec![] }];
+        let alias = cte.alias.clone();
+        cte.alias.columns.clear();
+        over(&mut cte.query, all, alias);
     }
 }
 
 /// As many as are written out.
 fn n_columns(body: &SetExpr) -> Option<usize> {
-    let is_written = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     match body {
-        SetExpr::Select(select) => select.projection.iter().all(is_written).then_some(select.projection.len()),
+        SetExpr::Select(select) => items(select).map(|items| items.len()),
         SetExpr::Values(values) => values.rows.first().map(|row| row.content.len()),
         SetExpr::Query(query) => n_columns(&query.body),
         SetExpr::SetOperation { left, .. } => n_columns(left),

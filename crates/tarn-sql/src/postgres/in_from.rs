@@ -4,7 +4,7 @@
 use tarn_query::dml::{rows_of, table_of};
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, WildcardAdditionalOptions,
+    SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, WildcardAdditionalOptions,
 };
 
 use super::calls::{binary, call, each_outside_queries, is_named, number};
@@ -61,6 +61,15 @@ pub(crate) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     (select.projection, select.from) = (items, vec![]);
     Some(query)
+}
+
+/// Makes of a query one that reads it: `SELECT items FROM (query) AS alias`.
+pub(super) fn over(query: &mut Box<Query>, items: Vec<SelectItem>, alias: TableAlias) {
+    let Some(mut around) = query_of(items) else { return };
+    std::mem::swap(query, &mut around);
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
+    select.from = vec![TableWithJoins { relation, joins: vec![] }];
 }
 
 /// `EXISTS (query)` of a select list: whether its rows are more than none. The planner knows it in conditions alone.

@@ -6,11 +6,11 @@
 
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
-    Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef,
 };
 
 use super::calls::{call, is_named};
-use super::in_from::query_of;
+use super::in_from::over;
 use super::refused::gives_rows;
 use crate::error::{Result, SqlError, state};
 
@@ -78,7 +78,8 @@ fn one_column(query: &mut Box<Query>, wanted: usize) -> Result<()> {
         }
         if is_bare && is_plain(select) {
             // Of equal rows one is as good as all.
-            (select.distinct, select.projection) = (None, vec![SelectItem::UnnamedExpr(call(ROW, items))]);
+            let row = call(ROW, items.into_iter().cloned().collect());
+            (select.distinct, select.projection) = (None, vec![SelectItem::UnnamedExpr(row)]);
             return Ok(());
         }
     }
@@ -87,12 +88,8 @@ fn one_column(query: &mut Box<Query>, wanted: usize) -> Result<()> {
     let rows = Ident::with_quote('"', ROWS_WITHIN);
     let named = |idx| Expr::CompoundIdentifier(vec![rows.clone(), name(idx)]);
     let row = vec![SelectItem::UnnamedExpr(call(ROW, (0..wanted).map(named).collect()))];
-    let Some(mut around) = query_of(row) else { return Ok(()) };
     let alias = TableAlias { explicit: true, name: rows.clone(), columns: (0..wanted).map(column).collect(), at: None };
-    std::mem::swap(query, &mut around);
-    let SetExpr::Select(select) = query.body.as_mut() else { return Ok(()) };
-    let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
-    select.from = vec![TableWithJoins { relation, joins: vec![] }];
+    over(query, row, alias);
     Ok(())
 }
 
@@ -102,17 +99,13 @@ pub(super) fn not_as_many(is_more: bool) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, format!("subquery has too {which} columns"))
 }
 
-/// The columns of a list that is written out.
-fn items(select: &mut Select) -> Option<Vec<Expr>> {
-    let is_written = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
-    if !select.projection.iter().all(is_written) {
-        return None;
-    }
-    let items = select.projection.iter().filter_map(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),
+/// The columns of a list, if all are written out.
+pub(super) fn items(select: &Select) -> Option<Vec<&Expr>> {
+    let items = select.projection.iter().map(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
         _ => None,
     });
-    Some(items.collect())
+    items.collect()
 }
 
 /// Whether nothing but the list names its columns, and it gives a row for each.

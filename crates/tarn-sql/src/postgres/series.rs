@@ -242,6 +242,11 @@ impl ScalarUDFImpl for Series {
     }
 }
 
+/// `0A000`
+pub(super) fn without_end() -> SqlError {
+    SqlError::unsupported("generate_series without an end", "say where it ends: LIMIT asks for no more than there are")
+}
+
 fn no_step() -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, "step size cannot equal zero")
 }
@@ -266,10 +271,7 @@ fn times(
         return Err(no_step());
     }
     if is_infinite_us(from) || is_infinite_us(to) {
-        return Err(SqlError::unsupported(
-            "generate_series without an end",
-            "say where it ends: LIMIT asks for no more than there are",
-        ));
+        return Err(without_end());
     }
     let mut at = from;
     while (direction > 0 && at <= to) || (direction < 0 && at >= to) {

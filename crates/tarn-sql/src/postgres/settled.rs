@@ -75,10 +75,13 @@ fn settled(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
     let is_written_out = |arg: &Expr| matches!(arg, Expr::Literal(..));
     let may_change = BY_VALUE.contains(&call.func.name()) && !call.args.iter().all(is_written_out);
-    if !may_change || call.func.inner().is::<Settled>() || !expr.get_type(schema)?.is_decimal() {
+    if !may_change || call.func.inner().is::<Settled>() {
         return Ok(Transformed::no(expr));
     }
     let (_, field) = expr.to_field(schema)?;
+    if !field.data_type().is_decimal() {
+        return Ok(Transformed::no(expr));
+    }
     let function = ScalarUDF::from(Settled { inner: Arc::clone(&call.func), field });
     let call = ScalarFunction::new_udf(Arc::new(function), call.args.clone());
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
@@ -96,9 +99,12 @@ fn constant(arg: &Expr) -> Option<ScalarValue> {
         }
         // Of whole numbers that are written out.
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let whole = |side: &Expr| match constant(side)?.cast_to(&DataType::Int64).ok()? {
-                ScalarValue::Int64(Some(value)) if constant(side)?.data_type().is_integer() => Some(value),
-                _ => None,
+            let whole = |side: &Expr| {
+                let of = constant(side).filter(|of| of.data_type().is_integer())?;
+                match of.cast_to(&DataType::Int64).ok()? {
+                    ScalarValue::Int64(value) => value,
+                    _ => None,
+                }
             };
             let (left, right) = (whole(left)?, whole(right)?);
             let value = match op {
