@@ -3,14 +3,13 @@
 //! PostgreSQL's numbers have each their own: a quotient has at least sixteen digits that count, so `5 / 2.0` has
 //! sixteen behind the point and `1 / 3.0` twenty. A column here has one number of them for all rows. Quotients are
 //! rounded to PostgreSQL's digits and filled up with zeros; this mark beside the column's type says that the zeros are
-//! not shown.
+//! not shown. Columns of `numeric` without a precision have one, too, and none of their values shows zeros at its end.
 //!
-//! What is computed of such a column has the column's digits: the number is the same, with zeros behind it.
+//! What is computed of such a column has the column's digits: the number is the same, with zeros behind it. Which marks
+//! outlive it is said in `postgres/shown_digits.rs`.
 
 use arrow::datatypes::{DataType, Field};
-
-/// Beside the type of a column.
-const KEY: &str = "tarn.digits";
+use tarn_types::{BARE_NUMERIC, DIGITS_METADATA};
 
 /// PostgreSQL's fewest digits that count.
 pub(crate) const MIN_DIGITS: i8 = 16;
@@ -19,7 +18,7 @@ pub(crate) const MIN_DIGITS: i8 = 16;
 pub(crate) const GROUP: i32 = 4;
 
 /// What the digits of a value hang on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
     /// Groups of four digits of what was divided.
     Quotient,
@@ -33,19 +32,31 @@ pub(crate) enum Rule {
     Single,
     /// Always as many: powers.
     Fixed,
+    /// Those that are no zeros at its end.
+    Natural,
 }
 
-const RULES: [(&str, Rule); 6] = [
+const RULES: [(&str, Rule); 7] = [
     ("quotient", Rule::Quotient),
     ("variance", Rule::Variance),
     ("deviation", Rule::Deviation),
     ("root", Rule::Root),
     ("single", Rule::Single),
     ("fixed", Rule::Fixed),
+    ("natural", Rule::Natural),
 ];
 
-/// A column whose values have digits of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Digits behind the point of a column of numerics, or of arrays of such.
+pub(crate) fn scale_of(of: &DataType) -> Option<i8> {
+    match of {
+        DataType::Decimal128(_, scale) => Some(*scale),
+        DataType::List(item) => scale_of(item.data_type()),
+        _ => None,
+    }
+}
+
+/// A column whose values have digits of their own; or the items of its arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Digits {
     rule: Rule,
     /// Digits behind the point that each value has at least.
@@ -55,24 +66,64 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    /// Of a column of this type, marked with its fewest digits behind the point.
+    pub(crate) fn new(rule: Rule, least: i8, scale: i8) -> Digits {
+        Digits { rule, least, scale }
+    }
+
+    /// The column of numerics, or of arrays of such, marked with its fewest digits behind the point.
     pub(crate) fn mark(field: Field, rule: Rule, least: i8) -> Field {
-        let DataType::Decimal128(_, scale) = *field.data_type() else { return field };
-        let Some((rule, _)) = RULES.iter().find(|(_, of)| *of == rule) else { return field };
+        let Some(scale) = scale_of(field.data_type()) else { return field };
+        Digits { rule, least, scale }.told(field)
+    }
+
+    /// The column, marked so.
+    pub(crate) fn told(self, field: Field) -> Field {
         let mut metadata = field.metadata().clone();
-        metadata.insert(KEY.to_owned(), format!("{rule} {least} {scale}"));
+        metadata.insert(DIGITS_METADATA.to_owned(), self.tag());
         field.with_metadata(metadata)
+    }
+
+    /// What stands beside the type of a column.
+    pub(crate) fn tag(self) -> String {
+        let rule = RULES.iter().find(|(_, of)| *of == self.rule).map_or("", |(rule, _)| rule);
+        format!("{rule} {} {}", self.least, self.scale)
     }
 
     /// What a column is marked with. `None`: with nothing, or what was cast since.
     pub(crate) fn of(field: &Field) -> Option<Digits> {
-        let mut words = field.metadata().get(KEY)?.split(' ');
+        let mut words = field.metadata().get(DIGITS_METADATA)?.split(' ');
         let word = words.next()?;
         let rule = RULES.iter().find(|(of, _)| *of == word).map(|(_, rule)| *rule)?;
         let (least, scale) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        match field.data_type() {
-            DataType::Decimal128(_, of) if *of == scale && scale >= 0 => Some(Digits { rule, least, scale }),
-            _ => None,
+        (scale_of(field.data_type()) == Some(scale) && scale >= 0).then_some(Digits { rule, least, scale })
+    }
+
+    /// Digits behind the point of the column.
+    pub(crate) fn scale(self) -> i8 {
+        self.scale
+    }
+
+    /// The same, of a column that has so many digits behind the point.
+    pub(crate) fn with_scale(self, scale: i8) -> Digits {
+        Digits { scale, ..self }
+    }
+
+    /// By which rule its values are shown.
+    pub(crate) fn rule(self) -> Rule {
+        self.rule
+    }
+
+    /// Whether a `numeric` without a precision keeps what the column has, and shows it so.
+    pub(crate) fn is_bare(field: &Field) -> bool {
+        let tarn_types::DataType::Decimal { scale: most, .. } = BARE_NUMERIC else { return false };
+        Digits::of(field).is_some_and(|of| of.rule == Rule::Natural && of.scale <= most)
+    }
+
+    /// The items of an array of this column's, as a column.
+    pub(crate) fn told_of_items(field: &Field, item: &Field) -> Field {
+        match Digits::of(field) {
+            Some(digits) => digits.told(item.clone()),
+            None => item.clone(),
         }
     }
 
@@ -111,6 +162,7 @@ impl Digits {
         let digits = match self.rule {
             Rule::Variance | Rule::Deviation if value == 0 => return 0,
             Rule::Quotient | Rule::Variance => return self.of_quotient(value),
+            Rule::Natural => return self.least,
             Rule::Root if value == 0 => i32::from(MIN_DIGITS) - 1,
             _ if value == 0 => MIN_DIGITS.into(),
             Rule::Deviation => i32::from(MIN_DIGITS) - weight_of_square() * GROUP,
@@ -172,6 +224,14 @@ mod tests {
         let shown = |rule: Rule, value: i128| Digits { rule, least: 0, scale: 20 }.shown(value * 10_i128.pow(18)).1;
         assert_eq!([shown(Rule::Root, 150), shown(Rule::Root, 20_000), shown(Rule::Deviation, 150)], [15, 13, 16]);
         assert_eq!([shown(Rule::Single, 150), shown(Rule::Single, 10_000), shown(Rule::Single, 1)], [16, 14, 18]);
+    }
+
+    #[test]
+    fn natural_numbers_show_no_zeros_at_their_ends() {
+        let shown = |least, value| Digits { rule: Rule::Natural, least, scale: 12 }.shown(value);
+        assert_eq!(shown(0, 7_500_000_000_000), (75, 1));
+        assert_eq!(shown(2, 7_500_000_000_000), (750, 2));
+        assert_eq!([shown(0, 0), shown(0, -100_000_000_000_000), shown(0, 1)], [(0, 0), (-100, 0), (1, 12)]);
     }
 
     #[test]

@@ -16,7 +16,9 @@ use tarn_node::edges::{Edge, Edges};
 use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
-use tarn_types::{Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of, full_name};
+use tarn_types::{
+    BARE_NUMERIC, Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of, full_name,
+};
 
 use crate::catalog_routines::{ROUTINES, Routines};
 use crate::catalog_sequences;
@@ -600,6 +602,7 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         Ok(DataType::Int64) => binary(64),
         Ok(DataType::Float32) => binary(24),
         Ok(DataType::Float64) => binary(53),
+        Ok(BARE_NUMERIC) => vec![("numeric_precision_radix", Cell::Int(10))],
         Ok(DataType::Decimal { precision, scale }) => vec![
             ("numeric_precision", Cell::Int(precision.into())),
             ("numeric_precision_radix", Cell::Int(10)),

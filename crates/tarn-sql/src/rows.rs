@@ -431,7 +431,9 @@ fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Resu
             let micros = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
             Cells::Duration(micros.as_primitive::<DurationMicrosecondType>().reinterpret_cast())
         }
-        DataType::List(element) => list(array.as_list::<i32>(), element, pg_type, shown)?,
+        DataType::List(element) => {
+            list(array.as_list::<i32>(), &Digits::told_of_items(field, element), pg_type, shown)?
+        }
         DataType::LargeList(element) => list(array.as_list::<i64>(), element, pg_type, shown)?,
         DataType::ListView(element) => {
             list(as_type(&DataType::List(Arc::clone(element)))?.as_list::<i32>(), element, pg_type, shown)?

@@ -1,13 +1,10 @@
 //! How are types and constants written? `int8`, `timestamp with time zone`, `'a'::text`, `-5`.
 
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, ExactNumberInfo, Expr, TimezoneInfo, UnaryOperator};
-use tarn_types::DataType;
+use tarn_types::{BARE_NUMERIC, DataType};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
-
-/// Numeric without precision: enough for every 64-bit integer with twelve decimals.
-const DEFAULT_DECIMAL: (u8, i8) = (38, 12);
 
 /// The text of a literal; `Some(None)` is NULL.
 pub fn literal(expr: &Expr) -> Option<Option<String>> {
@@ -118,9 +115,7 @@ fn unknown_type(sql: &ast::DataType) -> SqlError {
 
 fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
     let (precision, scale) = match info {
-        ExactNumberInfo::None => {
-            return Ok(DataType::Decimal { precision: DEFAULT_DECIMAL.0, scale: DEFAULT_DECIMAL.1 });
-        }
+        ExactNumberInfo::None => return Ok(BARE_NUMERIC),
         ExactNumberInfo::Precision(precision) => (*precision, 0),
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
     };

@@ -3,7 +3,7 @@
 //! | SQL | Arrow (storage) | remark |
 //! |---|---|---|
 //! | `BOOLEAN` `SMALLINT` `INTEGER` `BIGINT` `REAL` `DOUBLE PRECISION` | Boolean, Int16–64, Float32–64 | |
-//! | `NUMERIC(p, s)` | Decimal128(p, s) | p ≤ 38 |
+//! | `NUMERIC(p, s)` | Decimal128(p, s) | p ≤ 38; [`BARE_NUMERIC`] with field metadata `tarn.digits` |
 //! | `TEXT` `BYTEA` | Utf8, Binary | |
 //! | `DATE` `TIME` | Date32, Time64(µs) | |
 //! | `TIMESTAMP` `TIMESTAMPTZ` | Timestamp(µs), Timestamp(µs, UTC) | |
@@ -12,6 +12,7 @@
 //! | `UUID` `JSON` `JSONB` | Utf8 with field metadata `tarn.type` | UUID in canonical lower case, JSONB in its normal form |
 //! | `type[]` of each of these | List of it, the metadata at the field `item` | one dimension, which begins at 1; items may be NULL |
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +29,17 @@ pub const UTC: &str = "UTC";
 
 /// The most digits of a `NUMERIC`.
 pub const MAX_PRECISION: u8 = 38;
+
+/// `NUMERIC` without a precision: room for every 64-bit integer with twelve decimals. Its values are shown without zeros
+/// at their ends, which is what [`DIGITS_METADATA`] tells.
+pub const BARE_NUMERIC: DataType = DataType::Decimal { precision: MAX_PRECISION, scale: 12 };
+
+/// What [`DIGITS_METADATA`] is of a [`BARE_NUMERIC`].
+const NATURAL_DIGITS: &str = "natural 0 12";
+
+/// The key of the field metadata that tells how many of a numeric's digits behind the point are shown: by which rule, at
+/// least how many, and how many the column has. `natural 0 12` shows no zeros at the end.
+pub const DIGITS_METADATA: &str = "tarn.digits";
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -141,6 +153,7 @@ impl fmt::Display for DataType {
             Self::Int64 => "BIGINT",
             Self::Float32 => "REAL",
             Self::Float64 => "DOUBLE PRECISION",
+            Self::Decimal { .. } if *self == BARE_NUMERIC => "NUMERIC",
             Self::Decimal { precision, scale } => return write!(f, "NUMERIC({precision}, {scale})"),
             Self::Text => "TEXT",
             Self::Bytes => "BYTEA",
@@ -254,20 +267,24 @@ pub fn arrow_type(data_type: &DataType) -> ArrowType {
 /// The field of the items of an array in its storage type: each may be NULL.
 #[must_use]
 pub fn item_field(item: ItemType) -> Arc<Field> {
-    Arc::new(arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &item.data_type(), true))
+    let field = arrow_field(Field::LIST_FIELD_DEFAULT_NAME, &item.data_type(), true);
+    // How they are shown is said of the array.
+    Arc::new(if item.data_type() == BARE_NUMERIC { field.with_metadata(HashMap::new()) } else { field })
 }
 
-/// The Arrow field a column is stored in: storage type, nullability, and `tarn.type` for UUID, JSON and JSONB.
+/// The Arrow field a column is stored in: storage type, nullability, `tarn.type` for UUID, JSON and JSONB, and
+/// `tarn.digits` for [`BARE_NUMERIC`] and arrays of such.
 #[must_use]
 pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     let field = Field::new(name, arrow_type(data_type), nullable);
-    let tag = match data_type {
-        DataType::Uuid => "uuid",
-        DataType::Json => "json",
-        DataType::Jsonb => "jsonb",
+    let (key, tag) = match data_type {
+        DataType::Uuid => (TYPE_METADATA, "uuid"),
+        DataType::Json => (TYPE_METADATA, "json"),
+        DataType::Jsonb => (TYPE_METADATA, "jsonb"),
+        of if of.item().unwrap_or(*of) == BARE_NUMERIC => (DIGITS_METADATA, NATURAL_DIGITS),
         _ => return field,
     };
-    field.with_metadata([(TYPE_METADATA.to_owned(), tag.to_owned())].into())
+    field.with_metadata([(key.to_owned(), tag.to_owned())].into())
 }
 
 /// A column's field as lake files have it. Parquet's own intervals have milliseconds at most, so there they are texts,
@@ -275,6 +292,9 @@ pub fn arrow_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
 /// PostgreSQL shows them ([`crate::file_column`] turns the values).
 #[must_use]
 pub fn file_field(field: Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    // The number is the same.
+    let field = if metadata.remove(DIGITS_METADATA).is_some() { field.with_metadata(metadata) } else { field };
     let tag = |of: &ArrowType| match of {
         ArrowType::Interval(_) => Some("interval"),
         ArrowType::LargeBinary => Some("inet"),

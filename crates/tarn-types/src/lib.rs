@@ -101,7 +101,9 @@ pub use array_text::{ArrayParts, NoArray, array_items, array_parts};
 pub use clock::{Clock, ManualClock};
 pub use conform::conform;
 pub use cursor::Cursor;
-pub use data_type::{DataType, ItemType, arrow_field, arrow_type, data_type_of, file_field};
+pub use data_type::{
+    BARE_NUMERIC, DIGITS_METADATA, DataType, ItemType, arrow_field, arrow_type, data_type_of, file_field,
+};
 pub use decode::{RowDecoder, decode_row, projected_schema};
 pub use direction::Direction;
 pub use effects::{Effect, Effects, EffectsBuilder};

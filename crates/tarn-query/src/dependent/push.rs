@@ -14,8 +14,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, Filter, Join, JoinType, Limit,
-    LogicalPlan, LogicalPlanBuilder, Operator, Projection, Sort, SortExpr, Subquery, SubqueryAlias, Union, Values,
-    Window, lit, when,
+    LogicalPlan, LogicalPlanBuilder, Operator, Projection, Sort, SortExpr, Subquery, SubqueryAlias, Union, Unnest,
+    Values, Window, lit, when,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -111,6 +111,7 @@ impl Domain {
             LogicalPlan::Union(node) => self.union(node),
             LogicalPlan::Join(node) => self.join(node),
             LogicalPlan::Values(node) => self.values(node),
+            LogicalPlan::Unnest(node) => self.unnest(node),
             LogicalPlan::Subquery(node) => self.push(&node.subquery),
             _ => Ok(None),
         }
@@ -199,6 +200,13 @@ impl Domain {
             own.map(|(inside, outside)| Expr::Column(inside).alias_qualified(outside.relation, outside.name)).collect();
         columns.extend(self.columns());
         Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?)))
+    }
+
+    /// The items of each list, beside the keys of its row.
+    fn unnest(&self, node: &Unnest) -> Result<Option<LogicalPlan>> {
+        let Some(input) = self.push(&node.input)? else { return Ok(None) };
+        let builder = LogicalPlanBuilder::from(input);
+        builder.unnest_columns_with_options(node.exec_columns.clone(), node.options.clone())?.build().map(Some)
     }
 
     /// Groups of each combination of keys; of none that has no rows.

@@ -1,11 +1,14 @@
 //! What else may a query read? A function of one value, as a table of one row (`FROM current_schema()`), and a table by
 //! its name alone (`TABLE t`). And `EXISTS` in a select list is a count of rows there.
 
+use std::ops::ControlFlow;
+
 use tarn_query::dml::{rows_of, table_of};
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, WildcardAdditionalOptions,
+    SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Visitor, WildcardAdditionalOptions,
 };
+use tarn_query::walk;
 
 use super::calls::{binary, call, each_outside_queries, is_named, number};
 
@@ -55,6 +58,25 @@ pub(super) fn function(factor: &mut TableFactor) {
     *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
 }
 
+/// `LATERAL unnest(a)` is `unnest(a)`, which sees what stands before it, too.
+pub(super) fn lateral_list(factor: &mut TableFactor) {
+    let TableFactor::Function { lateral: true, name, args, with_ordinality, alias } = factor else { return };
+    let with_ordinality = *with_ordinality;
+    let values = args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    if let Some(array_exprs) = values.collect::<Option<Vec<Expr>>>().filter(|_| is_named(name, "unnest")) {
+        *factor = TableFactor::UNNEST {
+            alias: alias.take(),
+            array_exprs,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality,
+        };
+    }
+}
+
 /// A query of these, without FROM.
 pub(crate) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
     let Statement::Query(mut query) = whole_table(ObjectName::from(vec![])) else { return None };
@@ -82,6 +104,44 @@ pub(super) fn exists(expr: &mut Expr) {
             *expr = Expr::Nested(Box::new(binary(Expr::Subquery(counted), op, number(0))));
         }
     });
+}
+
+/// The same of a query whose lists are computed of the rows around it, in a condition, too.
+pub(super) fn exists_in_list(expr: &mut Expr) {
+    let Expr::Exists { subquery, .. } = expr else { return };
+    let SetExpr::Select(select) = subquery.body.as_ref() else { return };
+    let is_of_names = |factor: &TableFactor| match factor {
+        TableFactor::UNNEST { array_exprs, .. } => array_exprs.iter().any(names_columns),
+        // Functions of rows are queries by now.
+        TableFactor::Derived { subquery, .. } => match subquery.body.as_ref() {
+            SetExpr::Select(of) if of.from.is_empty() => of.projection.iter().any(|item| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => names_columns(expr),
+                _ => false,
+            }),
+            _ => false,
+        },
+        _ => false,
+    };
+    let of_joins = |from: &TableWithJoins| from.joins.iter().any(|join| is_of_names(&join.relation));
+    if select.from.iter().any(|from| is_of_names(&from.relation) || of_joins(from)) {
+        exists(expr);
+    }
+}
+
+/// Whether an expression names a column.
+pub(super) fn names_columns(expr: &Expr) -> bool {
+    struct Names;
+    impl Visitor for Names {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    walk(expr, &mut Names).is_break()
 }
 
 fn count_of(subquery: &Query) -> Option<Box<Query>> {

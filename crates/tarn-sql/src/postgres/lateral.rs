@@ -40,7 +40,20 @@ pub(super) struct LateralLists;
 
 impl AnalyzerRule for LateralLists {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(beside)?.data;
+        Ok(plan.transform_up_with_subqueries(beside)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "postgres_lateral_lists"
+    }
+}
+
+/// Refuses lists of rows around that nothing made a join of.
+#[derive(Debug)]
+pub(super) struct ListsAround;
+
+impl AnalyzerRule for ListsAround {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.apply_with_subqueries(|node| match node {
             LogicalPlan::Unnest(unnest) if !unnest.input.all_out_ref_exprs().is_empty() => Err(SqlError::unsupported(
                 "rows of a list of the query around it are not supported here",
@@ -53,7 +66,7 @@ impl AnalyzerRule for LateralLists {
     }
 
     fn name(&self) -> &str {
-        "postgres_lateral_lists"
+        "postgres_lists_around"
     }
 }
 

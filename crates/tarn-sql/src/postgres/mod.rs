@@ -16,6 +16,9 @@
 //! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
 //! | `SELECT ('{{1,2},{3,4}}'::int[])[1:2][1]` | {{1},{3}} | errors, {1,2} | `array_depths`, `subscripts` |
 //! | `SELECT ARRAY[NULL::int] > ARRAY[1], greatest(interval '31 days', interval '1 month')` | t, 31 days | f, 1 mon | `extremes` |
+//! | `WITH RECURSIVE r(v) AS (SELECT 1.5 UNION ALL SELECT v * 1.25 …)` | 1.5, 1.875, 2.34375 | 1.5, 1.9, 2.4 | `recursion` |
+//! | `SELECT sum(n) + 1` of a `numeric` without a precision | 8.5 | 8.500000000000 | `shown_digits` |
+//! | `SELECT unnest(tags) FROM t ORDER BY k` | in that order | an error | `sorted_sets` |
 //! | `SELECT 5 / 3.0` | 1.6666666666666667 | 1.6666 | `division` |
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
 //! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
@@ -200,6 +203,7 @@ mod patterns;
 mod powers;
 mod products;
 mod ranks;
+mod recursion;
 mod refused;
 mod regular_expressions;
 mod rounding;
@@ -211,8 +215,10 @@ mod series;
 mod set_operations;
 mod settled;
 mod shifts;
+mod shown_digits;
 mod single;
 mod sorted_by_queries;
+mod sorted_sets;
 mod subscripts;
 mod sums;
 mod text_sets;
@@ -249,6 +255,7 @@ pub(crate) use self::row_access::{field_of as field_of_row, row_of_all};
 pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
     Meaning {
         planned: vec![
+            Arc::new(recursion::RecursiveTypes),
             Arc::new(ambiguous::AmbiguousNames),
             Arc::new(with_ties::WithTies),
             Arc::new(sorted_by_queries::SortedByQueries),
@@ -300,6 +307,8 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             Arc::new(exclusions::Exclusions),
         ],
         coerced: vec![
+            Arc::new(lateral::ListsAround),
+            Arc::new(shown_digits::ShownDigits),
             Arc::new(casts::Casts),
             Arc::new(integers::CheckedIntegers::new()),
             Arc::new(floats::CheckedFloats::new()),
@@ -347,6 +356,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             assignments::functions(),
             exclusions::functions(),
             overlaps::functions(),
+            recursion::functions(),
             float_bytes::functions(),
             vec![
                 Arc::new(to_number::to_number()),
@@ -361,7 +371,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]
             .concat(),
         windows: ranks::ranks(),
-        types: Some(enums::names(types)),
+        types: Some(Arc::new(shown_digits::WrittenScales(enums::names(types)))),
         ..Meaning::default()
     }
 }

@@ -21,6 +21,7 @@ use super::degrees::Angle;
 use super::inets::INET;
 use super::integers::out_of_range;
 use super::rowwise::Rows;
+use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
 
 /// The greatest number whose factorial has 38 digits at most.
@@ -161,7 +162,8 @@ impl ScalarUDFImpl for OfNumbers {
             _ => self.return_type(&types)?,
         };
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(self.name(), data_type, is_nullable)))
+        let field = Field::new(self.name(), data_type, is_nullable);
+        Ok(Arc::new(if self.what == What::TrimScale { Digits::mark(field, Rule::Natural, 0) } else { field }))
     }
 
     fn is_strict(&self) -> bool {
@@ -230,8 +232,10 @@ impl ScalarUDFImpl for OfNumbers {
                 }
             }
             What::Scale => {
-                let of = i32::from(scale(0).max(0));
-                Arc::new(rows.there().map(|row| row.map(|_| of)).collect::<Int32Array>())
+                let digits = Digits::of(&args.arg_fields[0]);
+                let own = |row: usize| digits.map_or(scale(0), |digits| digits.shown(decimal(0, row)).1);
+                let of = |row: usize| i32::from(own(row).max(0));
+                Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
             }
             What::ToHex => match columns[0].data_type() {
                 DataType::Int32 => {

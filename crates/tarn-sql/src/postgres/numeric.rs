@@ -18,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 use tarn_types::{DataType as Stored, Value};
 
-use crate::digits::Digits;
+use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
 
 /// What `CAST(x AS numeric)` is written as.
@@ -70,15 +70,17 @@ impl ScalarUDFImpl for ToNumeric {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let of = args.arg_fields[0].data_type();
         let written = args.scalar_arguments.first().copied().flatten().and_then(|value| value.try_as_str().flatten());
-        let data_type = match written.and_then(digits_behind_point) {
+        let written = written.and_then(digits_behind_point);
+        let data_type = match written {
             Some(digits) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, digits),
             None => self.return_type(std::slice::from_ref(of))?,
         };
         // Whether a text is a number is asked before whether it is there.
         let number = Field::new(self.name(), data_type, args.arg_fields[0].is_nullable() || of.is_string());
-        // One with digits of its own keeps them.
+        // One with digits of its own keeps them; of a text, each has as many as are written.
         Ok(Arc::new(match Digits::of(&args.arg_fields[0]) {
-            Some(_) => number.with_metadata(args.arg_fields[0].metadata().clone()),
+            Some(digits) => digits.told(number),
+            None if written.is_none() && (of.is_string() || of.is_floating()) => Digits::mark(number, Rule::Natural, 0),
             None => number,
         }))
     }

@@ -41,8 +41,8 @@ use super::series::SERIES;
 use super::{
     any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, distinct_order,
     few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias,
-    lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, refused, row_access, row_queries,
-    series, single, text_sets, type_names, using, value_columns, variadic, windows_copied,
+    lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, recursion, refused, row_access,
+    row_queries, series, single, sorted_sets, text_sets, type_names, using, value_columns, variadic, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -75,6 +75,8 @@ struct Rewrite {
     /// Subqueries that are compared with as a whole, `a > ALL (SELECT …)`, and do not stand for a value. Told apart by
     /// where they are.
     of_sets: Vec<*const Query>,
+    /// How many queries, and lists in FROM, are around.
+    n_around: usize,
 }
 
 impl VisitorMut for Rewrite {
@@ -88,9 +90,11 @@ impl VisitorMut for Rewrite {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.n_around += 1;
         in_from::body(query);
         few_names::in_with(query);
         inner_order::keep(query);
+        sorted_sets::keep(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
             value_columns::widen(values);
@@ -117,6 +121,12 @@ impl VisitorMut for Rewrite {
                 ));
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.n_around -= 1;
+        recursion::mark(query);
         ControlFlow::Continue(())
     }
 
@@ -154,7 +164,22 @@ impl VisitorMut for Rewrite {
         ControlFlow::Continue(())
     }
 
+    fn post_visit_table_factor(&mut self, _: &mut TableFactor) -> ControlFlow<SqlError> {
+        self.n_around -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
+        if self.n_around > 1 {
+            array_of_columns(expr);
+        }
+        in_from::exists_in_list(expr);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+        self.n_around += 1;
+        in_from::lateral_list(factor);
         joined_alias::as_query(factor);
         if let Err(error) = to_record::in_from(factor) {
             return ControlFlow::Break(error);
@@ -572,6 +597,14 @@ fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {
     match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
         _ => None,
+    }
+}
+
+/// `ARRAY[a, b]` inside a query: DataFusion looks for its columns there alone, and for those of a call around, too.
+fn array_of_columns(expr: &mut Expr) {
+    let Expr::Array(array) = expr else { return };
+    if array.elem.iter().any(in_from::names_columns) {
+        *expr = call("make_array", std::mem::take(&mut array.elem));
     }
 }
 

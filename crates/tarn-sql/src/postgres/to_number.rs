@@ -16,6 +16,7 @@ use super::averages::undefined;
 use super::division::{POWERS, too_long};
 use super::number_template::NumberTemplate;
 use super::rowwise::Rows;
+use crate::digits::{Digits, Rule};
 use crate::error::SqlError;
 
 /// The function.
@@ -69,7 +70,9 @@ impl ScalarUDFImpl for ToNumber {
         };
         let scale = i8::try_from(scale).ok().filter(|scale| *scale <= DECIMAL128_MAX_PRECISION as i8);
         let of = DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale.ok_or_else(too_long)?);
-        Ok(Arc::new(Field::new(self.name(), of, true)))
+        let field = Field::new(self.name(), of, true);
+        // Of a column, each has as many as are written.
+        Ok(Arc::new(if text(0).is_some() { field } else { Digits::mark(field, Rule::Natural, 0) }))
     }
 
     fn is_strict(&self) -> bool {

@@ -91,8 +91,9 @@ impl What {
         DataType::Decimal128((whole + scale).clamp(1, DECIMAL128_MAX_PRECISION as i8) as u8, scale)
     }
 
-    /// Of values with `of` digits behind the point, with `scale` of them.
-    fn exact(self, divided: Of, kept: &Squares, of: i8, scale: i8) -> Result<Option<i128>, SqlError> {
+    /// Of values with `of` digits behind the point, with `scale` of them. Those that are `natural` have as many as are
+    /// no zeros.
+    fn exact(self, divided: Of, kept: &Squares, of: i8, scale: i8, is_natural: bool) -> Result<Option<i128>, SqlError> {
         let Some(divisor) = divided.divisor(kept.n) else { return Ok(None) };
         let (n, sum) = (i256::from_i128(kept.n.into()), i256::from_i128(kept.sum));
         let dividend =
@@ -101,7 +102,11 @@ impl What {
         if dividend <= i256::ZERO {
             return Ok(Some(0));
         }
-        let of = i32::from(of) * 2;
+        let (mut dividend, mut of) = (dividend, i32::from(of) * 2);
+        let hundred = i256::from_i128(100);
+        while is_natural && of > 0 && dividend.wrapping_rem(hundred) == i256::ZERO {
+            (dividend, of) = (dividend.wrapping_div(hundred), of - 2);
+        }
         let digits = digits_of_long_quotient(dividend, of, divisor);
         let shown = digits.min(scale.into());
         let value = match self {
@@ -136,7 +141,8 @@ impl Variance {
         let (_, of) = digits_of(args.expr_fields.first()?.data_type())?;
         let DataType::Decimal128(_, scale) = *args.return_field.data_type() else { return None };
         let (what, divided) = (self.what, self.of);
-        let finish = move |kept: &Squares| what.exact(divided, kept, of, scale);
+        let is_natural = Digits::of(&args.expr_fields[0]).is_some_and(|digits| digits.rule() == Rule::Natural);
+        let finish = move |kept: &Squares| what.exact(divided, kept, of, scale, is_natural);
         Some((Arc::new(finish), args.return_field.data_type().clone()))
     }
 
@@ -180,7 +186,8 @@ impl AggregateUDFImpl for Variance {
     fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
         let of = fields[0].data_type();
         let variance = Field::new(self.name, self.return_type(std::slice::from_ref(of))?, true);
-        let least = digits_of(of).map_or(0, |(_, scale)| scale.saturating_mul(2));
+        let own = Digits::of(&fields[0]).map(Digits::least).or_else(|| digits_of(of).map(|(_, scale)| scale));
+        let least = own.map_or(0, |scale| scale.saturating_mul(2));
         Ok(Arc::new(Digits::mark(variance, self.what.rule(), least)))
     }
 
@@ -349,7 +356,7 @@ mod tests {
         let of = |what: What, divided: Of, values: &[i128], of: i8, scale: i8| {
             let mut kept = Squares::default();
             values.iter().for_each(|value| assert!(kept.add(*value)));
-            what.exact(divided, &kept, of, scale).unwrap()
+            what.exact(divided, &kept, of, scale, false).unwrap()
         };
         let unit = 10_i128.pow(20);
         assert_eq!(of(What::Variance, Of::Sample, &[1, 2, 3, 4], 0, 20), Some(16_666_666_666_666_667 * 10_000));

@@ -11,10 +11,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tarn_types::{Length, Opaque, data_type_of};
+use tarn_types::{BARE_NUMERIC, DataType, Length, Opaque, data_type_of};
 
 use super::{Answer, Session};
 use crate::ddl::{Ddl, Defined, table_of_columns};
+use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
 use crate::rows::is_bpchar;
@@ -42,6 +43,8 @@ impl Session {
             return Err(SqlError::unsupported(message, "cast it to char(n), or to text"));
         }
         let columns = fields.fields().iter().map(|field| match data_type_of(field) {
+            // What shows no zeros at its end goes on so.
+            Ok(DataType::Decimal { .. }) if Digits::is_bare(field) => Ok((field.name().clone(), BARE_NUMERIC)),
             Ok(data_type) => Ok((field.name().clone(), data_type)),
             Err(_) => Err(SqlError::unsupported(
                 format!("column \"{}\" of type {} in a table", field.name(), field.data_type()),

@@ -16,6 +16,7 @@ use tarn_types::json::{normal_form, quote};
 use tarn_types::{DataType as Stored, Forms, Style, arrow_field, data_type_of};
 
 use super::function::{failed, undefined};
+use crate::digits::Digits;
 use crate::error::{SqlError, state};
 use crate::row_type::is_anonymous;
 use crate::rows::texts;
@@ -326,7 +327,7 @@ impl Values {
             let DataType::List(item) = values.data_type() else { return Err(unknown(field).into()) };
             let ends = offsets.iter().map(|offset| *offset as usize - first).collect();
             let nulls = (0..lists.len()).map(|row| (!lists.is_null(row)).then_some(""));
-            let items = Values::of(&items, item, style)?;
+            let items = Values::of(&items, &Digits::told_of_items(field, item), style)?;
             return Ok(Values { texts: nulls.collect(), form: Form::List(ends, Box::new(items)) });
         }
         if let (Some(rows), DataType::Struct(fields)) = (values.as_struct_opt(), values.data_type()) {

@@ -1,0 +1,90 @@
+//! `SELECT unnest(tags) FROM t ORDER BY k`: rows of a set in a select list, in the order of what is not in the list.
+//! The planner makes the rows above what it reads, and knows no other columns there. So the keys are columns beside
+//! the others, in a query of which the list is taken:
+//!
+//! ```text
+//! SELECT c0 AS unnest FROM (SELECT unnest(tags), k FROM t) AS tarn_sorted (c0, by0) ORDER BY by0
+//! ```
+
+use tarn_query::sqlparser::ast::{
+    Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor,
+    TableWithJoins, Value,
+};
+
+use super::calls::{each_outside_queries, take};
+use super::in_from::query_of;
+use super::refused::gives_rows;
+use crate::names::fold;
+use crate::shown::shown_as;
+
+const ALIAS: &str = "tarn_sorted";
+
+/// Takes the list of what is sorted by more than that.
+pub(super) fn keep(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let Some(OrderByKind::Expressions(keys)) = query.order_by.as_mut().map(|order| &mut order.kind) else { return };
+    if select.distinct.is_some() || select.into.is_some() || !has_sets(select) {
+        return;
+    }
+    let names: Option<Vec<Ident>> = select.projection.iter().map(name_of).collect();
+    let Some(names) = names else { return };
+    let in_list = |key: &Expr| {
+        let by_name = match key {
+            Expr::Identifier(name) => names.iter().position(|of| fold(of) == fold(name)),
+            _ => None,
+        };
+        let is_item = |item: &SelectItem| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr == key,
+            _ => false,
+        };
+        by_name.or_else(|| select.projection.iter().position(is_item))
+    };
+    let is_ordinal = |key: &Expr| matches!(key, Expr::Value(value) if matches!(value.value, Value::Number(..)));
+    let places: Vec<Option<usize>> = keys.iter().map(|key| in_list(&key.expr)).collect();
+    if keys.iter().zip(&places).all(|(key, place)| place.is_some() || is_ordinal(&key.expr)) {
+        return;
+    }
+    let column = |at: usize| Ident::with_quote('"', format!("c{at}"));
+    let mut columns: Vec<Ident> = (0..names.len()).map(column).collect();
+    let mut hidden = vec![];
+    for (key, place) in keys.iter_mut().zip(places).filter(|(key, _)| !is_ordinal(&key.expr)) {
+        let by = match place {
+            Some(at) => column(at),
+            None => {
+                let by = Ident::with_quote('"', format!("by{}", hidden.len()));
+                hidden.push(SelectItem::ExprWithAlias { expr: take(&mut key.expr), alias: by.clone() });
+                columns.push(by.clone());
+                by
+            }
+        };
+        key.expr = Expr::Identifier(by);
+    }
+    let shown = names.into_iter().enumerate();
+    let shown = shown.map(|(at, alias)| SelectItem::ExprWithAlias { expr: Expr::Identifier(column(at)), alias });
+    let Some(around) = query_of(shown.collect()) else { return };
+    let SetExpr::Select(mut around) = *around.body else { return };
+    select.projection.extend(hidden);
+    let Some(mut subquery) = query_of(vec![]) else { return };
+    std::mem::swap(&mut subquery.body, &mut query.body);
+    let columns = columns.into_iter().map(|name| TableAliasColumnDef { name, data_type: None }).collect();
+    let alias = Some(TableAlias { explicit: true, name: Ident::new(ALIAS), columns, at: None });
+    let relation = TableFactor::Derived { lateral: false, subquery, alias, sample: None };
+    around.from = vec![TableWithJoins { relation, joins: vec![] }];
+    query.body = Box::new(SetExpr::Select(around));
+}
+
+/// Whether its list gives rows of sets.
+fn has_sets(select: &mut Select) -> bool {
+    let mut has = false;
+    each_outside_queries(&mut select.projection, |expr| has |= gives_rows(expr));
+    has
+}
+
+/// What the column of an item is called. `None`: it is several.
+fn name_of(item: &SelectItem) -> Option<Ident> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => Some(Ident::with_quote('"', shown_as(expr))),
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
+        _ => None,
+    }
+}
