@@ -16,6 +16,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 
+use crate::rewrite::each_node;
 use crate::truth::{Unknown, is_logic, map_operands};
 
 /// A chain may be as deep as a balanced one of so many times its terms: short ones stay as they are.
@@ -31,7 +32,7 @@ impl OptimizerRule for Balance {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| {
+        each_node(plan, |node| {
             // Elsewhere an expression is named by how it looks.
             match node {
                 LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_) => {

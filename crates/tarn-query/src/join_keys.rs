@@ -10,6 +10,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::rewrite::each_node;
+
 /// The rule; it runs last.
 #[derive(Debug)]
 pub(crate) struct JoinKeys;
@@ -20,7 +22,7 @@ impl OptimizerRule for JoinKeys {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| {
+        each_node(plan, |node| {
             let LogicalPlan::Join(mut join) = node else { return Ok(Transformed::no(node)) };
             let mut is_changed = false;
             for (left, right) in &mut join.on {

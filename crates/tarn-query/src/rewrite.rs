@@ -1,11 +1,42 @@
 //! How is every expression of a plan rewritten, so that nothing else of the plan changes?
 
-use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use crate::dependent::subquery_of;
+
+/// The plan and its subqueries from the leaves up, each node as `change` makes it. Most statements have no subqueries, and
+/// are not searched for them at each node: dozens of rules look at every statement.
+pub fn each_node(
+    plan: LogicalPlan,
+    change: impl FnMut(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
+) -> Result<Transformed<LogicalPlan>> {
+    match has_subqueries(&plan)? {
+        true => plan.transform_up_with_subqueries(change),
+        false => plan.transform_up(change),
+    }
+}
+
+fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
+    let mut has = false;
+    let until_found = |has: bool| if has { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue };
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                has |= subquery_of(expr).is_some();
+                Ok(until_found(has))
+            })
+        })?;
+        Ok(until_found(has))
+    })?;
+    Ok(has)
+}
 
 /// Applies `rewrite` to all expressions, subqueries included, from the leaves up. It gets the columns that the
 /// expression may name.
@@ -15,20 +46,57 @@ pub fn each_expression(
 ) -> Result<LogicalPlan> {
     // What is above an expression of another type has other columns.
     let mut is_changed = false;
-    let rewritten = plan.transform_up_with_subqueries(|node| {
-        let mut schema = merge_schema(&node.inputs());
-        if let LogicalPlan::TableScan(scan) = &node {
-            schema.merge(&scan.projected_schema);
-        }
+    let rewritten = each_node(plan, |node| {
+        let schema = visible(&node);
         // An unnamed column is named by its expression as it was written.
+        let (own, first_column) = (Arc::clone(node.schema()), first_column(&node));
         let names = NamePreserver::new(&node);
+        let mut at = 0;
         let changed = node.map_expressions(|expr| {
-            let name = names.save(&expr);
+            let column = first_column.map(|first| first + at);
+            at += 1;
+            let name = column.is_none().then(|| names.save(&expr));
             let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-            Ok(rewritten.update_data(|expr| name.restore(expr)))
+            if !rewritten.transformed {
+                return Ok(rewritten);
+            }
+            Ok(rewritten.update_data(|expr| match (column, name) {
+                (Some(column), _) => {
+                    let (relation, field) = own.qualified_field(column);
+                    let (new_relation, new_name) = expr.qualified_name();
+                    match new_relation.as_ref() == relation && new_name == *field.name() {
+                        true => expr,
+                        false => expr.alias_qualified(relation.cloned(), field.name()),
+                    }
+                }
+                (None, Some(name)) => name.restore(expr),
+                (None, None) => expr,
+            }))
         })?;
         is_changed |= changed.transformed;
         if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
     })?;
     Ok(rewritten.data)
+}
+
+/// The columns that expressions of a node may name.
+fn visible(node: &LogicalPlan) -> DFSchemaRef {
+    match (&node.inputs()[..], node) {
+        ([], LogicalPlan::TableScan(scan)) => Arc::clone(&scan.projected_schema),
+        ([input], _) => Arc::clone(input.schema()),
+        (inputs, _) => Arc::new(merge_schema(inputs)),
+    }
+}
+
+/// Which column of a node its first expression is, where each is one.
+fn first_column(node: &LogicalPlan) -> Option<usize> {
+    match node {
+        LogicalPlan::Projection(_) => Some(0),
+        LogicalPlan::Aggregate(aggregate) => {
+            let n_expressions = aggregate.group_expr.len() + aggregate.aggr_expr.len();
+            (n_expressions == aggregate.schema.fields().len()).then_some(0)
+        }
+        LogicalPlan::Window(window) => Some(window.input.schema().fields().len()),
+        _ => None,
+    }
 }

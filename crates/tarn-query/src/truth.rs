@@ -12,6 +12,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
+use crate::rewrite::each_node;
+
 /// What NULL counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unknown {
@@ -46,7 +48,7 @@ pub(crate) fn each_condition(
     concerns: impl Fn(&Expr) -> bool,
     rewrite: impl Fn(Expr, Unknown, &LogicalPlan, &DFSchema) -> Result<Expr>,
 ) -> Result<LogicalPlan> {
-    let rewritten = plan.transform_up_with_subqueries(|node| {
+    let rewritten = each_node(plan, |node| {
         let mut found = false;
         for expr in node.expressions() {
             found |= expr.exists(|part| Ok(concerns(part)))?;

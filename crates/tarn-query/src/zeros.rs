@@ -25,6 +25,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 use datafusion::scalar::ScalarValue;
 
+use crate::rewrite::each_node;
+
 /// The rule, at three places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeros {
@@ -62,7 +64,7 @@ impl OptimizerRule for Zeros {
 
 impl Zeros {
     fn rewritten(self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        plan.transform_up_with_subqueries(|node| self.node(node))
+        each_node(plan, |node| self.node(node))
     }
 
     fn node(self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::{datafusion, each_expression, each_node};
 
 use super::interval_aggregates::INTERVAL;
 use super::times::{holds_intervals, length_of_interval};
@@ -52,7 +52,7 @@ impl AnalyzerRule for GroupedIntervals {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // What is above a node whose columns may be NULL now has other columns.
         let mut is_changed = false;
-        let rewritten = plan.transform_up_with_subqueries(|node| {
+        let rewritten = each_node(plan, |node| {
             let changed = grouped(node)?;
             is_changed |= changed.transformed;
             if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }

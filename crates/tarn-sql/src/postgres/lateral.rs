@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::datafusion;
+use tarn_query::{datafusion, each_node};
 
 use crate::error::SqlError;
 
@@ -40,7 +40,7 @@ pub(super) struct LateralLists;
 
 impl AnalyzerRule for LateralLists {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(beside)?.data)
+        Ok(each_node(plan, beside)?.data)
     }
 
     fn name(&self) -> &str {

@@ -24,8 +24,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::{ArrayElemTypeDef, DataType as Named, ExactNumberInfo};
+use tarn_query::{datafusion, each_node};
 use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field, arrow_type};
 
 use super::numeric::NUMERIC;
@@ -40,7 +40,7 @@ pub(super) struct ShownDigits;
 impl AnalyzerRule for ShownDigits {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut is_changed = false;
-        let marked = plan.transform_up_with_subqueries(|node| {
+        let marked = each_node(plan, |node| {
             let node = if is_changed { node.recompute_schema()? } else { node };
             let marked = of_node(node)?;
             is_changed |= marked.transformed;

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression, zone_of};
+use tarn_query::{datafusion, each_expression, each_node, zone_of};
 
 use super::extract::{extracted, intervals};
 
@@ -119,7 +119,7 @@ pub(super) struct SortedIntervals;
 
 impl AnalyzerRule for SortedIntervals {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(sorted)?.data;
+        let plan = each_node(plan, sorted)?.data;
         each_expression(plan, in_order)
     }
 

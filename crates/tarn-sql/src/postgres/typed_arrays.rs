@@ -10,7 +10,7 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Projection};
 use datafusion::optimizer::AnalyzerRule;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::{datafusion, each_expression, each_node};
 use tarn_types::{DataType as Stored, data_type_of};
 
 use super::enums::{marked_as, tag_of};
@@ -35,7 +35,7 @@ impl AnalyzerRule for TypedArrays {
             })
         })?;
         let mut is_changed = false;
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = each_node(plan, |node| match node {
             LogicalPlan::Aggregate(aggregate)
                 if aggregate.aggr_expr.iter().any(|expr| collected(expr, &aggregate).is_some()) =>
             {

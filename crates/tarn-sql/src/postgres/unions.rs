@@ -10,7 +10,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Union};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::datafusion;
+use tarn_query::{datafusion, each_node};
 use tarn_types::Length;
 
 use super::common_types::{Change, Kind, Strictness, is_written, together};
@@ -23,7 +23,7 @@ pub(super) struct Unions;
 impl AnalyzerRule for Unions {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
-        let plan = plan.transform_up_with_subqueries(|node| match node {
+        let plan = each_node(plan, |node| match node {
             LogicalPlan::Union(union) => {
                 let inputs = with_types_together("UNION", union.inputs, strictness)?;
                 if !inputs.transformed && !is_changed {

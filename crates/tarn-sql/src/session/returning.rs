@@ -14,7 +14,10 @@ use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, TableSource};
-use datafusion::sql::sqlparser::ast::{Expr, FromTable, Statement, TableFactor, TableWithJoins};
+use datafusion::sql::sqlparser::ast::{
+    Expr, FromTable, Ident, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableFactor, TableWithJoins,
+    UpdateTableFromKind,
+};
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
@@ -25,7 +28,7 @@ use super::placeholders::parameter_fields;
 use super::{Answer, Rows, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
-use crate::names::{function_name, quote};
+use crate::names::{fold, function_name, quote};
 use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
@@ -58,9 +61,62 @@ pub(super) fn asked(statement: &Statement, table: &str) -> Result<Option<Stateme
         _ => return Ok(None),
     };
     let Some(items) = items else { return Ok(None) };
+    check_own(items, statement)?;
     let of = alias.map_or(String::new(), |alias| format!(" AS {alias}"));
     let items = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Ok(Some(select(&format!("SELECT {items} FROM {}{of}", quote(table)))?))
+}
+
+/// Errors: `0A000` for columns of the tables in FROM and USING.
+fn check_own(items: &[SelectItem], statement: &Statement) -> Result<()> {
+    let beside: &[TableWithJoins] = match statement {
+        Statement::Update(update) => match &update.from {
+            Some(UpdateTableFromKind::AfterSet(tables)) => tables,
+            _ => return Ok(()),
+        },
+        Statement::Delete(delete) => delete.using.as_deref().unwrap_or_default(),
+        _ => return Ok(()),
+    };
+    let relations = beside
+        .iter()
+        .flat_map(|table| std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)));
+    let names: Vec<String> = relations.filter_map(name_of).collect();
+    let named = |qualifier: Option<&Ident>| qualifier.map(fold).filter(|name| names.contains(name));
+    let found = items.iter().find_map(|item| match item {
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+            named(name.0.last().and_then(|part| part.as_ident()))
+        }
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            let mut found = None;
+            let _ = each_expr(expr, |expr| {
+                if let Expr::CompoundIdentifier(parts) = expr {
+                    found = found.take().or_else(|| named(parts.first()));
+                }
+                ControlFlow::<()>::Continue(())
+            });
+            found
+        }
+        _ => None,
+    });
+    match found {
+        Some(name) => Err(SqlError::unsupported(
+            format!("RETURNING of columns of \"{name}\", which is not the table that is changed"),
+            "WITH x AS (UPDATE … RETURNING *) SELECT … FROM x JOIN it",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What a relation is called.
+fn name_of(factor: &TableFactor) -> Option<String> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. } => Some(fold(&alias.name)),
+        TableFactor::Table { name, .. } => name.0.last().and_then(|part| part.as_ident()).map(fold),
+        _ => None,
+    }
 }
 
 /// What the only table of a list is called.

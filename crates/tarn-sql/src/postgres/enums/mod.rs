@@ -116,7 +116,7 @@ fn each_node(
     change: impl Fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
 ) -> Result<LogicalPlan> {
     let mut is_changed = false;
-    let plan = plan.transform_up_with_subqueries(|node| {
+    let plan = tarn_query::each_node(plan, |node| {
         let changed = change(node)?;
         is_changed |= changed.transformed;
         if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }

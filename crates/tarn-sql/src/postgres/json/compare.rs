@@ -21,7 +21,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Operator, Projection, SortExpr, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::datafusion;
+use tarn_query::{datafusion, each_node};
 use tarn_types::{DataType as Stored, data_type_of};
 
 use super::build::{MEMBER, VALUE};
@@ -68,7 +68,7 @@ pub(super) struct Compared;
 impl AnalyzerRule for Compared {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut is_changed = false;
-        let plan = plan.transform_up_with_subqueries(|node| {
+        let plan = each_node(plan, |node| {
             let rewritten = if has_json(&node) { in_node(node)? } else { Transformed::no(node) };
             is_changed |= rewritten.transformed;
             if is_changed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
