@@ -11,8 +11,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::dependent::subquery_of;
 
-/// The plan and its subqueries from the leaves up, each node as `change` makes it. Most statements have no subqueries, and
-/// are not searched for them at each node: dozens of rules look at every statement.
+/// The plan and its subqueries from the leaves up, each node as `change` makes it. Most statements have no subqueries,
+/// and are not searched for them at each node: dozens of rules look at every statement.
 pub fn each_node(
     plan: LogicalPlan,
     change: impl FnMut(LogicalPlan) -> Result<Transformed<LogicalPlan>>,

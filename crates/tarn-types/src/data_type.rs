@@ -30,15 +30,15 @@ pub const UTC: &str = "UTC";
 /// The most digits of a `NUMERIC`.
 pub const MAX_PRECISION: u8 = 38;
 
-/// `NUMERIC` without a precision: room for every 64-bit integer with twelve decimals. Its values are shown without zeros
-/// at their ends, which is what [`DIGITS_METADATA`] tells.
+/// `NUMERIC` without a precision: room for every 64-bit integer with twelve decimals. Its values are shown without
+/// zeros at their ends, which is what [`DIGITS_METADATA`] tells.
 pub const BARE_NUMERIC: DataType = DataType::Decimal { precision: MAX_PRECISION, scale: 12 };
 
 /// What [`DIGITS_METADATA`] is of a [`BARE_NUMERIC`].
 const NATURAL_DIGITS: &str = "natural 0 12";
 
-/// The key of the field metadata that tells how many of a numeric's digits behind the point are shown: by which rule, at
-/// least how many, and how many the column has. `natural 0 12` shows no zeros at the end.
+/// The key of the field metadata that tells how many of a numeric's digits behind the point are shown: by which rule,
+/// at least how many, and how many the column has. `natural 0 12` shows no zeros at the end.
 pub const DIGITS_METADATA: &str = "tarn.digits";
 
 /// The type of a column.
@@ -474,6 +474,21 @@ mod tests {
         ] {
             assert!(!from.widens_to(&to), "{from} to {to}");
         }
+    }
+
+    #[test]
+    fn a_numeric_without_a_precision_tells_how_it_is_shown() {
+        let field = arrow_field("n", &BARE_NUMERIC, true);
+        assert_eq!(field.metadata().get(DIGITS_METADATA).map(String::as_str), Some("natural 0 12"));
+        assert_eq!(BARE_NUMERIC.to_string(), "NUMERIC");
+        // Of an array its own field tells it: the type of an array is the same whoever made it.
+        let array = arrow_field("a", &BARE_NUMERIC.array().unwrap(), true);
+        assert!(array.metadata().contains_key(DIGITS_METADATA));
+        let ArrowType::List(item) = array.data_type() else { panic!("{array}") };
+        assert!(item.metadata().is_empty());
+        assert!(file_field(field).metadata().is_empty());
+        let other = DataType::Decimal { precision: 10, scale: 2 };
+        assert!(arrow_field("m", &other, true).metadata().is_empty());
     }
 
     #[test]

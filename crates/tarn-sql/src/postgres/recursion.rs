@@ -1,6 +1,6 @@
-//! Of which type is the column of a recursive query that starts with `1.5`? A `numeric`, of as many digits as each value
-//! has: `v * 1.05` of it has more every time. DataFusion takes the type of what it starts with for all, `numeric(2,1)`,
-//! and casts what follows to it: interest was rounded to nothing, and a date lost its hours.
+//! Of which type is the column of a recursive query that starts with `1.5`? A `numeric`, of as many digits as each
+//! value has: `v * 1.05` of it has more every time. DataFusion takes the type of what it starts with for all,
+//! `numeric(2,1)`, and casts what follows to it: interest was rounded to nothing, and a date lost its hours.
 //!
 //! So what is computed is a bare `numeric` from the start, and what follows is of the type that it starts with, or the
 //! query is refused, as by PostgreSQL. Both are asked before the planner casts: the items of both lists are marked as

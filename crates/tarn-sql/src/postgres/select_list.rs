@@ -600,7 +600,8 @@ fn expr_of(arg: &mut FunctionArg) -> Option<&mut Expr> {
     }
 }
 
-/// `ARRAY[a, b]` inside a query: DataFusion looks for its columns there alone, and for those of a call around, too.
+/// `ARRAY[a, b]` inside a query becomes a call: DataFusion looks for the columns of a call in the queries around, too,
+/// for those of an array in its own query alone.
 fn array_of_columns(expr: &mut Expr) {
     let Expr::Array(array) = expr else { return };
     if array.elem.iter().any(in_from::names_columns) {

@@ -98,22 +98,24 @@ fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let marked = match node {
         LogicalPlan::Projection(projection) => of_projection(projection, &schema)?,
         LogicalPlan::Aggregate(aggregate) => {
-            let mut exprs: Vec<Expr> = grouping_set_to_exprlist(&aggregate.group_expr)?.into_iter().cloned().collect();
-            let n_own = aggregate.schema.fields().len() - exprs.len() - aggregate.aggr_expr.len();
+            let groups = grouping_set_to_exprlist(&aggregate.group_expr)?;
             // The number of the set, in groups by sets.
-            exprs.extend(std::iter::repeat_n(Expr::default(), n_own));
-            exprs.extend(aggregate.aggr_expr.iter().cloned());
-            above(LogicalPlan::Aggregate(aggregate), &exprs, &schema)?
+            let n_own = aggregate.schema.fields().len() - groups.len() - aggregate.aggr_expr.len();
+            let own = std::iter::repeat_n(None, n_own);
+            let exprs = groups.into_iter().map(Some).chain(own).chain(aggregate.aggr_expr.iter().map(Some));
+            let marks = marks(&aggregate.schema, exprs, &schema);
+            projected(LogicalPlan::Aggregate(aggregate), &marks)?
         }
         LogicalPlan::Window(window) => {
-            let before = window.input.schema().columns().into_iter().map(Expr::Column);
-            let exprs: Vec<Expr> = before.chain(window.window_expr.iter().cloned()).collect();
-            above(LogicalPlan::Window(window), &exprs, &schema)?
+            let before = std::iter::repeat_n(None, window.input.schema().fields().len());
+            let marks = marks(&window.schema, before.chain(window.window_expr.iter().map(Some)), &schema);
+            projected(LogicalPlan::Window(window), &marks)?
         }
         LogicalPlan::Unnest(unnest) => {
             // A column of items has the name of that of their arrays.
             let exprs: Vec<Expr> = unnest.dependency_indices.iter().map(|at| column(&schema, *at)).collect();
-            above(LogicalPlan::Unnest(unnest), &exprs, &schema)?
+            let marks = marks(&unnest.schema, exprs.iter().map(Some), &schema);
+            projected(LogicalPlan::Unnest(unnest), &marks)?
         }
         LogicalPlan::Union(union) => of_union(union)?,
         LogicalPlan::RecursiveQuery(query) => of_recursion(query)?,
@@ -127,17 +129,18 @@ fn column(schema: &DFSchema, at: usize) -> Expr {
     Expr::Column(Column::from(schema.qualified_field(at)))
 }
 
-/// What the columns of a query are marked with, that are not marked themselves. `exprs` are theirs, over `schema`.
-fn marks(of: &DFSchema, exprs: &[Expr], schema: &DFSchema) -> Vec<Option<Digits>> {
-    let mark = |(field, expr): (&FieldRef, &Expr)| {
+/// What the columns of a query are marked with, that are not marked themselves. `exprs` are theirs, over `schema`;
+/// `None` is one of which nothing more is known.
+fn marks<'a>(of: &DFSchema, exprs: impl Iterator<Item = Option<&'a Expr>>, schema: &DFSchema) -> Vec<Option<Digits>> {
+    let mark = |(field, expr): (&FieldRef, Option<&Expr>)| {
         let is_open = scale_of(field.data_type()).is_some() && !field.metadata().contains_key(DIGITS_METADATA);
-        is_open.then(|| digits(expr, schema)).flatten()
+        expr.filter(|_| is_open).and_then(|expr| digits(expr, schema))
     };
     of.fields().iter().zip(exprs).map(mark).collect()
 }
 
 fn of_projection(mut projection: Projection, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
-    let marks = marks(&projection.schema, &projection.expr, schema);
+    let marks = marks(&projection.schema, projection.expr.iter().map(Some), schema);
     if marks.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Projection(projection)));
     }
@@ -153,11 +156,6 @@ fn of_projection(mut projection: Projection, schema: &DFSchema) -> Result<Transf
 }
 
 /// The node, under a projection that marks its columns.
-fn above(node: LogicalPlan, exprs: &[Expr], schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
-    let marks = marks(node.schema(), exprs, schema);
-    projected(node, &marks)
-}
-
 fn projected(node: LogicalPlan, marks: &[Option<Digits>]) -> Result<Transformed<LogicalPlan>> {
     if marks.iter().all(Option::is_none) {
         return Ok(Transformed::no(node));
@@ -188,9 +186,10 @@ fn of_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     for input in &mut union.inputs {
         let own = input.schema().fields().iter().zip(&marks);
         let missing: Vec<_> = own.map(|(field, mark)| mark.filter(|mark| Digits::of(field) != Some(*mark))).collect();
-        let marked = projected(input.as_ref().clone(), &missing)?;
-        is_changed |= marked.transformed;
-        *input = Arc::new(marked.data);
+        if missing.iter().any(Option::is_some) {
+            *input = Arc::new(projected(input.as_ref().clone(), &missing)?.data);
+            is_changed = true;
+        }
     }
     match is_changed {
         true => Ok(Transformed::yes(LogicalPlan::Union(union).recompute_schema()?)),

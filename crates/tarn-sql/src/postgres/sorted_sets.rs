@@ -70,7 +70,7 @@ pub(super) fn keep(query: &mut Query) {
     let alias = Some(TableAlias { explicit: true, name: Ident::new(ALIAS), columns, at: None });
     let relation = TableFactor::Derived { lateral: false, subquery, alias, sample: None };
     around.from = vec![TableWithJoins { relation, joins: vec![] }];
-    query.body = Box::new(SetExpr::Select(around));
+    *query.body = SetExpr::Select(around);
 }
 
 /// Whether its list gives rows of sets.
