@@ -26,7 +26,7 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::data::DataRow;
 use postgres_types::Kind;
 
-use tarn_types::{DateForm, Enumerated, Forms, Inet, Length, Style, Zone, full_name};
+use tarn_types::{BARE_NUMERIC, DateForm, Enumerated, Forms, Inet, Length, Style, Zone, arrow_type, full_name};
 
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
@@ -231,7 +231,8 @@ pub(crate) fn size_and_modifier(pg_type: &Type, field: &Field) -> (i16, i32) {
         _ => -1,
     };
     let modifier = match field.data_type() {
-        DataType::Decimal128(..) if Digits::of(field).is_some() => -1,
+        // Also of what is described before its digits are known.
+        of if Digits::of(field).is_some() || *of == arrow_type(&BARE_NUMERIC) => -1,
         DataType::Decimal128(precision, scale) if *scale >= 0 => {
             ((i32::from(*precision) << 16) | i32::from(*scale)) + 4
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, CreateTable, DataType, Expr, GroupByExpr, Ident, OrderBy,
-    OrderByKind, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField,
-    UnaryOperator, Value, VisitorMut,
+    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor,
+    TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator, Value, VisitorMut,
 };
 use tarn_query::walk_mut;
 
@@ -75,15 +75,26 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     if plain_columns(statement).is_some_and(are_distinct) {
         return;
     }
-    struct Names;
+    struct Names {
+        n_queries: usize,
+    }
     impl VisitorMut for Names {
         type Break = ();
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.n_queries += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.n_queries -= 1;
+            ControlFlow::Continue(())
+        }
         fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-            name_items(&mut select.projection);
+            let stars = Stars::of(select, self.n_queries > 1);
+            name_items(&mut select.projection, &stars);
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Names);
+    let _ = walk_mut(statement, &mut Names { n_queries: 0 });
     let query = match statement {
         Statement::Query(query)
         | Statement::Copy { source: CopySource::Query(query), .. }
@@ -134,12 +145,46 @@ pub(crate) fn numbered_name(name: &str, idx: usize) -> Ident {
     Ident::with_quote('"', format!("{name}{OTHER_NAME}{idx}"))
 }
 
-fn name_items(items: &mut [SelectItem]) {
+/// What `*` and `t.*` of a list may have among their columns.
+struct Stars {
+    /// `*`, or `t.*` in an answer, whose columns nobody names.
+    has_all: bool,
+    /// Of `t.*` in a query inside, whose columns are named by the one around it.
+    tables: Vec<String>,
+    /// There is no other table that a column without one could be of.
+    is_only: bool,
+}
+
+impl Stars {
+    fn of(select: &Select, is_inside: bool) -> Stars {
+        let mut stars = Stars { has_all: false, tables: vec![], is_only: false };
+        for item in &select.projection {
+            match item {
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) if is_inside => {
+                    stars.tables.extend(name.0.last().and_then(|part| part.as_ident()).map(fold));
+                }
+                SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => stars.has_all = true,
+                _ => {}
+            }
+        }
+        stars.is_only = matches!(&select.from[..], [table] if table.joins.is_empty());
+        stars
+    }
+
+    /// May this column be one of theirs?
+    fn may_have(&self, column: &Expr) -> bool {
+        let table = match column {
+            Expr::CompoundIdentifier(parts) => parts.iter().rev().nth(1).map(fold),
+            _ => None,
+        };
+        self.has_all || table.map_or(self.is_only && !self.tables.is_empty(), |table| self.tables.contains(&table))
+    }
+}
+
+fn name_items(items: &mut [SelectItem], stars: &Stars) {
     if items.len() < 2 {
         return;
     }
-    let has_wildcard =
-        items.iter().any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
     let mut seen = HashSet::with_capacity(items.len());
     for (idx, item) in items.iter_mut().enumerate() {
         let (expr, name) = match item {
@@ -150,7 +195,7 @@ fn name_items(items: &mut [SelectItem]) {
                     None => Key::Expr(Box::new(plain)),
                 };
                 let is_column = matches!(key, Key::Name(_));
-                if seen.insert(key) && !(has_wildcard && is_column) {
+                if seen.insert(key) && !(is_column && stars.may_have(expr)) {
                     continue;
                 }
                 (expr, name)

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_types::{DataType as Stored, Value};
+use tarn_types::{BARE_NUMERIC, DataType as Stored, Value, arrow_type};
 
 use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
@@ -80,7 +80,9 @@ impl ScalarUDFImpl for ToNumeric {
         // One with digits of its own keeps them; of a text, each has as many as are written.
         Ok(Arc::new(match Digits::of(&args.arg_fields[0]) {
             Some(digits) => digits.told(number),
-            None if written.is_none() && (of.is_string() || of.is_floating()) => Digits::mark(number, Rule::Natural, 0),
+            None if written.is_none() && (of.is_string() || of.is_floating() || is_without_digits(of)) => {
+                Digits::mark(number, Rule::Natural, 0)
+            }
             None => number,
         }))
     }
@@ -104,6 +106,11 @@ impl ScalarUDFImpl for ToNumeric {
             }
         })
     }
+}
+
+/// Whether it is a `numeric` of which nobody said how many digits it has: of a column, or of a cast.
+pub(super) fn is_without_digits(of: &DataType) -> bool {
+    *of == arrow_type(&BARE_NUMERIC) || *of == DataType::Decimal128(DECIMAL128_MAX_PRECISION, DIGITS)
 }
 
 /// Values as a `numeric` of this type: rounded to its digits, half away from zero.

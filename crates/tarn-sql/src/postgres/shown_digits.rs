@@ -26,9 +26,9 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::{ArrayElemTypeDef, DataType as Named, ExactNumberInfo};
 use tarn_query::{datafusion, each_node};
-use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field, arrow_type};
+use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field};
 
-use super::numeric::NUMERIC;
+use super::numeric::{NUMERIC, is_without_digits};
 use super::recursion::mismatch;
 use super::series::SERIES;
 use crate::digits::{Digits, Rule, scale_of};
@@ -140,7 +140,14 @@ fn marks<'a>(of: &DFSchema, exprs: impl Iterator<Item = Option<&'a Expr>>, schem
 }
 
 fn of_projection(mut projection: Projection, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
-    let marks = marks(&projection.schema, projection.expr.iter().map(Some), schema);
+    // What was planned with a parameter may say other things of it than the value does.
+    let mark = |(field, expr): (&FieldRef, &Expr)| {
+        scale_of(field.data_type())?;
+        let digits = digits(expr, schema)?;
+        let is_open = expr.to_field(schema).is_ok_and(|(_, own)| !own.metadata().contains_key(DIGITS_METADATA));
+        is_open.then_some(digits)
+    };
+    let marks: Vec<Option<Digits>> = projection.schema.fields().iter().zip(&projection.expr).map(mark).collect();
     if marks.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Projection(projection)));
     }
@@ -390,7 +397,10 @@ fn digits(expr: &Expr, schema: &DFSchema) -> Option<Digits> {
         Expr::Negative(of) => digits(of, schema),
         Expr::Cast(cast) if !cast.field.metadata().contains_key(DIGITS_METADATA) => {
             let scale = scale_of(cast.field.data_type())?;
-            digits(&cast.expr, schema).filter(|digits| digits.scale() <= scale)
+            match cast.expr.get_type(schema) {
+                Ok(of) if scale_of(&of).is_none() => bare(cast.field.data_type()),
+                _ => digits(&cast.expr, schema).filter(|digits| digits.scale() <= scale),
+            }
         }
         Expr::Case(case) => {
             let results = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
@@ -426,8 +436,10 @@ fn digits(expr: &Expr, schema: &DFSchema) -> Option<Digits> {
     }
 }
 
+/// The digits of a type that nobody wrote: a bare numeric's, and a parameter's that is cast to `numeric`.
 fn bare(of: &DataType) -> Option<Digits> {
-    Digits::of(&arrow_field("", &BARE_NUMERIC, true)).filter(|_| *of == arrow_type(&BARE_NUMERIC))
+    let scale = scale_of(of)?;
+    is_without_digits(of).then(|| Digits::new(Rule::Natural, 0, scale))
 }
 
 fn of_aggregate(function: &str, args: &[Expr], schema: &DFSchema) -> Option<Digits> {

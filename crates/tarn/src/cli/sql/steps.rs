@@ -11,6 +11,7 @@ use tarn_console::complete::remedy_within;
 use tarn_console::layout::Expanded;
 use tarn_console::script::{Kind, Script};
 use tarn_console::transfer::{Direction, direction};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::commands;
 use super::session::{Anew, Failure, Session};
@@ -280,6 +281,8 @@ fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(),
 }
 
 fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), Failure> {
+    // It listens from the first statement on: a Ctrl-C that is typed while rows are printed counts, too.
+    let mut interrupt = session.runtime.block_on(async { signal(SignalKind::interrupt()) }).context("hear Ctrl-C")?;
     loop {
         if session.is_interactive {
             let time = session.rows("SELECT date_trunc('second', now())::text")?.into_iter().flatten().flatten().next();
@@ -289,7 +292,7 @@ fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), Failure
         let is_over = session.runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => false,
-                _ = tokio::signal::ctrl_c() => true,
+                _ = interrupt.recv() => true,
             }
         });
         if is_over {
