@@ -161,7 +161,7 @@ pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule, ViewTexts};
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
-pub use rewrite::{each_expression, each_node};
+pub use rewrite::{each_expression, each_node, visible};
 pub use running::{now_of, statement_of};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;

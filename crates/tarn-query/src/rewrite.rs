@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
@@ -60,18 +60,11 @@ pub fn each_expression(
             if !rewritten.transformed {
                 return Ok(rewritten);
             }
-            Ok(rewritten.update_data(|expr| match (column, name) {
-                (Some(column), _) => {
-                    let (relation, field) = own.qualified_field(column);
-                    let (new_relation, new_name) = expr.qualified_name();
-                    match new_relation.as_ref() == relation && new_name == *field.name() {
-                        true => expr,
-                        false => expr.alias_qualified(relation.cloned(), field.name()),
-                    }
-                }
-                (None, Some(name)) => name.restore(expr),
-                (None, None) => expr,
-            }))
+            let name = name.unwrap_or_else(|| {
+                let (relation, field) = own.qualified_field(column.unwrap_or_default());
+                SavedName::Saved { relation: relation.cloned(), name: field.name().clone() }
+            });
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
         })?;
         is_changed |= changed.transformed;
         if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
@@ -80,7 +73,8 @@ pub fn each_expression(
 }
 
 /// The columns that expressions of a node may name.
-fn visible(node: &LogicalPlan) -> DFSchemaRef {
+#[must_use]
+pub fn visible(node: &LogicalPlan) -> DFSchemaRef {
     match (&node.inputs()[..], node) {
         ([], LogicalPlan::TableScan(scan)) => Arc::clone(&scan.projected_schema),
         ([input], _) => Arc::clone(input.schema()),

@@ -9,10 +9,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
-use crate::rewrite::each_node;
+use crate::rewrite::{each_node, visible};
 
 /// What NULL counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +55,7 @@ pub(crate) fn each_condition(
         if !found {
             return Ok(Transformed::no(node));
         }
-        let mut schema = merge_schema(&node.inputs());
-        if let LogicalPlan::TableScan(scan) = &node {
-            schema.merge(&scan.projected_schema);
-        }
+        let schema = visible(&node);
         let unknown = match &node {
             LogicalPlan::Filter(_) | LogicalPlan::Join(_) => Unknown::AsFalse,
             _ => Unknown::Kept,

@@ -18,7 +18,7 @@ pub(crate) const MIN_DIGITS: i8 = 16;
 pub(crate) const GROUP: i32 = 4;
 
 /// What the digits of a value hang on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Groups of four digits of what was divided.
     Quotient,
@@ -56,7 +56,7 @@ pub(crate) fn scale_of(of: &DataType) -> Option<i8> {
 }
 
 /// A column whose values have digits of their own; or the items of its arrays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digits {
     rule: Rule,
     /// Digits behind the point that each value has at least.

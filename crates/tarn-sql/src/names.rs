@@ -1,6 +1,6 @@
 //! How are things called in a text of SQL?
 
-use datafusion::sql::sqlparser::ast::{Expr, Function, Ident, ObjectName, ObjectNamePart};
+use datafusion::sql::sqlparser::ast::{Expr, Function, Ident, ObjectName, ObjectNamePart, TableFactor, TableWithJoins};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
@@ -248,6 +248,23 @@ fn quote_part(name: &str) -> String {
     } else {
         format!("\"{}\"", name.replace('"', "\"\""))
     }
+}
+
+/// What columns of these tables are qualified by: their names, and those that they are given.
+pub(crate) fn qualifiers(from: &TableWithJoins) -> Vec<String> {
+    let of = |factor: &TableFactor| match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } => vec![fold(&alias.name)],
+        TableFactor::Table { name, .. } => {
+            name.0.last().and_then(|part| part.as_ident()).map(fold).into_iter().collect()
+        }
+        TableFactor::NestedJoin { table_with_joins, .. } => qualifiers(table_with_joins),
+        _ => vec![],
+    };
+    std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)).flat_map(of).collect()
 }
 
 #[cfg(test)]

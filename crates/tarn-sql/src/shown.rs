@@ -190,12 +190,12 @@ fn name_items(items: &mut [SelectItem], stars: &Stars) {
         let (expr, name) = match item {
             SelectItem::UnnamedExpr(expr) => {
                 let (plain, name) = (without_casts(expr.clone()), shown_as(expr));
+                let is_beside = column_of(&plain).is_some() && stars.may_have(&plain);
                 let key = match column_of(&plain) {
                     Some(column) => Key::Name(fold(column)),
                     None => Key::Expr(Box::new(plain)),
                 };
-                let is_column = matches!(key, Key::Name(_));
-                if seen.insert(key) && !(is_column && stars.may_have(expr)) {
+                if seen.insert(key) && !is_beside {
                     continue;
                 }
                 (expr, name)

@@ -23,9 +23,9 @@ use tarn_query::sqlparser::ast::{self, Query, SelectItem, SetExpr, SetOperator};
 use tarn_query::{datafusion, each_expression};
 use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, Length, arrow_field};
 
-use super::calls::{call, is_call, take};
+use super::calls::{call, take};
 use super::numeric::numbers;
-use super::series::SERIES;
+use super::refused::gives_rows;
 use crate::digits::Digits;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
@@ -63,8 +63,7 @@ fn mark_items(of: &mut SetExpr, mark: &str) {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
             // A column is of the type that it was given, and a set stands alone.
             && (mark == STEP || !matches!(expr, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)))
-            && !is_call(expr, "unnest")
-            && !is_call(expr, SERIES)
+            && !gives_rows(expr)
         {
             *expr = call(mark, vec![take(expr)]);
         }

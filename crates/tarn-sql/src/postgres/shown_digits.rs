@@ -17,7 +17,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, Alias, ScalarFunction, W
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
+use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, Projection, RecursiveQuery,
     ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Union, Values, Volatility,
@@ -25,13 +25,14 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::{ArrayElemTypeDef, DataType as Named, ExactNumberInfo};
-use tarn_query::{datafusion, each_node};
-use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field};
+use tarn_query::{datafusion, each_node, visible};
+use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field, arrow_type};
 
 use super::numeric::{NUMERIC, is_without_digits};
 use super::recursion::mismatch;
 use super::series::SERIES;
 use crate::digits::{Digits, Rule, scale_of};
+use crate::spelled::data_type;
 
 /// The rule. It runs when both sides of operators have one type.
 #[derive(Debug)]
@@ -60,38 +61,28 @@ pub(super) struct WrittenScales(pub Arc<dyn TypePlanner>);
 
 impl TypePlanner for WrittenScales {
     fn plan_type_field(&self, named: &Named) -> Result<Option<FieldRef>> {
-        let info = match named {
-            Named::Numeric(info) | Named::Decimal(info) | Named::Dec(info) => info,
-            Named::Array(ArrayElemTypeDef::SquareBracket(item, _))
-                if matches!(
-                    item.as_ref(),
-                    Named::Numeric(ExactNumberInfo::None)
-                        | Named::Decimal(ExactNumberInfo::None)
-                        | Named::Dec(ExactNumberInfo::None)
-                ) =>
-            {
-                return Ok(BARE_NUMERIC.array().map(|of| Arc::new(arrow_field("", &of, true))));
+        match named {
+            named if is_bare(named) => Ok(None),
+            Named::Numeric(_) | Named::Decimal(_) | Named::Dec(_) => Ok(data_type(named).ok().map(|of| {
+                let written = [(DIGITS_METADATA.to_owned(), "written".to_owned())];
+                Arc::new(Field::new("", arrow_type(&of), true).with_metadata(written.into()))
+            })),
+            Named::Array(ArrayElemTypeDef::SquareBracket(item, _)) if is_bare(item) => {
+                Ok(BARE_NUMERIC.array().map(|of| Arc::new(arrow_field("", &of, true))))
             }
-            named => return self.0.plan_type_field(named),
-        };
-        let (precision, scale) = match info {
-            ExactNumberInfo::None => return Ok(None),
-            ExactNumberInfo::Precision(precision) => (*precision, 0),
-            ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
-        };
-        let (Ok(precision @ 1..=38), Ok(scale)) = (u8::try_from(precision), i8::try_from(scale)) else {
-            return Ok(None);
-        };
-        if !(0..=precision as i8).contains(&scale) {
-            return Ok(None);
+            named => self.0.plan_type_field(named),
         }
-        let field = Field::new("", DataType::Decimal128(precision, scale), true);
-        Ok(Some(Arc::new(field.with_metadata([(DIGITS_METADATA.to_owned(), "written".to_owned())].into()))))
     }
 }
 
+/// `numeric` without a precision.
+fn is_bare(named: &Named) -> bool {
+    use ExactNumberInfo::None;
+    matches!(named, Named::Numeric(None) | Named::Decimal(None) | Named::Dec(None))
+}
+
 fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&node.inputs());
+    let schema = visible(&node);
     let texts = node.map_expressions(|expr| expr.transform_up(|expr| within(expr, &schema)))?;
     let is_changed = texts.transformed;
     let node = if is_changed { texts.data.recompute_schema()? } else { texts.data };

@@ -14,14 +14,13 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Sign
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::helpers::attached_token::AttachedToken;
 use tarn_query::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
-    Visitor,
+    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, Visitor,
 };
 use tarn_query::{datafusion, walk};
 
 use super::calls::{all_of, call, take};
 use crate::error::{SqlError, state};
-use crate::names::fold;
+use crate::names::{fold, qualifiers};
 
 const SINGLE: &str = "tarn_single";
 
@@ -58,7 +57,7 @@ pub(super) fn subquery(expr: &mut Expr) {
 
 /// Takes the conditions that are of the query around it alone: the planner has no place for them in a subquery.
 fn outside(select: &mut Select) -> Option<Expr> {
-    let tables: HashSet<String> = select.from.iter().flat_map(tables).collect();
+    let tables: HashSet<String> = select.from.iter().flat_map(qualifiers).collect();
     let is_outside = |condition: &Expr| {
         struct Columns<'a>(&'a HashSet<String>, usize);
         impl Visitor for Columns<'_> {
@@ -97,19 +96,6 @@ fn split(condition: Expr, into: &mut Vec<Expr>) {
         }
         condition => into.push(condition),
     }
-}
-
-/// What columns are qualified by.
-fn tables(from: &TableWithJoins) -> Vec<String> {
-    let all = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
-    let name = |factor: &TableFactor| match factor {
-        TableFactor::Table { name, alias: None, .. } => name.0.last().and_then(|part| part.as_ident()).map(fold),
-        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
-            Some(fold(&alias.name))
-        }
-        _ => None,
-    };
-    all.filter_map(name).collect()
 }
 
 /// Aggregates and sets that are read as others.

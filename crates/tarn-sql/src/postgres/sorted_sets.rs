@@ -7,12 +7,11 @@
 //! ```
 
 use tarn_query::sqlparser::ast::{
-    Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor,
-    TableWithJoins, Value,
+    Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, Value,
 };
 
 use super::calls::{each_outside_queries, take};
-use super::in_from::query_of;
+use super::in_from::{over, query_of};
 use super::refused::gives_rows;
 use crate::names::fold;
 use crate::shown::shown_as;
@@ -61,16 +60,12 @@ pub(super) fn keep(query: &mut Query) {
     }
     let shown = names.into_iter().enumerate();
     let shown = shown.map(|(at, alias)| SelectItem::ExprWithAlias { expr: Expr::Identifier(column(at)), alias });
-    let Some(around) = query_of(shown.collect()) else { return };
-    let SetExpr::Select(mut around) = *around.body else { return };
     select.projection.extend(hidden);
-    let Some(mut subquery) = query_of(vec![]) else { return };
-    std::mem::swap(&mut subquery.body, &mut query.body);
+    let Some(mut read) = query_of(vec![]) else { return };
+    std::mem::swap(&mut read.body, &mut query.body);
     let columns = columns.into_iter().map(|name| TableAliasColumnDef { name, data_type: None }).collect();
-    let alias = Some(TableAlias { explicit: true, name: Ident::new(ALIAS), columns, at: None });
-    let relation = TableFactor::Derived { lateral: false, subquery, alias, sample: None };
-    around.from = vec![TableWithJoins { relation, joins: vec![] }];
-    *query.body = SetExpr::Select(around);
+    over(&mut read, shown.collect(), TableAlias { explicit: true, name: Ident::new(ALIAS), columns, at: None });
+    query.body = read.body;
 }
 
 /// Whether its list gives rows of sets.

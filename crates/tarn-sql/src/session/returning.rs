@@ -28,7 +28,7 @@ use super::placeholders::parameter_fields;
 use super::{Answer, Rows, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
-use crate::names::{fold, function_name, quote};
+use crate::names::{fold, function_name, qualifiers, quote};
 use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
@@ -77,10 +77,7 @@ fn check_own(items: &[SelectItem], statement: &Statement) -> Result<()> {
         Statement::Delete(delete) => delete.using.as_deref().unwrap_or_default(),
         _ => return Ok(()),
     };
-    let relations = beside
-        .iter()
-        .flat_map(|table| std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)));
-    let names: Vec<String> = relations.filter_map(name_of).collect();
+    let names: Vec<String> = beside.iter().flat_map(qualifiers).collect();
     let named = |qualifier: Option<&Ident>| qualifier.map(fold).filter(|name| names.contains(name));
     let found = items.iter().find_map(|item| match item {
         SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
@@ -104,18 +101,6 @@ fn check_own(items: &[SelectItem], statement: &Statement) -> Result<()> {
             "WITH x AS (UPDATE … RETURNING *) SELECT … FROM x JOIN it",
         )),
         None => Ok(()),
-    }
-}
-
-/// What a relation is called.
-fn name_of(factor: &TableFactor) -> Option<String> {
-    match factor {
-        TableFactor::Table { alias: Some(alias), .. }
-        | TableFactor::Derived { alias: Some(alias), .. }
-        | TableFactor::Function { alias: Some(alias), .. }
-        | TableFactor::UNNEST { alias: Some(alias), .. } => Some(fold(&alias.name)),
-        TableFactor::Table { name, .. } => name.0.last().and_then(|part| part.as_ident()).map(fold),
-        _ => None,
     }
 }
 
