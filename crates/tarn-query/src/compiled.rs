@@ -5,11 +5,13 @@
 //! the optimizer computes once for a statement, as `now()`, is computed once when it is compiled: compile for each
 //! statement.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::DFSchema;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ParamValues, plan_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -17,20 +19,25 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 
 use crate::engine::Session;
-use crate::values::to_sql;
+use crate::row_columns::traits_of;
+use crate::values::as_sql;
 use crate::{Error, Result};
 
-/// Expressions over the columns of one table, or over none.
+/// Expressions over the columns of one table, or over none, and over parameters.
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// One after the other: each reads what the one before it gives.
-    lists: Vec<List>,
+    /// One after the other: each reads what the one before it gives, and the parameters.
+    lists: Arc<[List]>,
+    /// Whether it answers the same way in another statement, but for what is asked for each row.
+    pub(crate) is_same: bool,
 }
 
 #[derive(Debug, Clone)]
 struct List {
-    /// What it reads, by name.
+    /// What it reads, by name; then the parameters.
     reads: SchemaRef,
+    /// By their places: the names of columns like these are never looked for.
+    parameters: Vec<usize>,
     exprs: Vec<Arc<dyn PhysicalExpr>>,
     gives: SchemaRef,
 }
@@ -46,12 +53,16 @@ impl Compiled {
 
     /// [`Compiled::evaluate`] with the types of the columns; their names mean nothing.
     pub fn evaluate_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        self.evaluate_with(rows, None)
+    }
+
+    /// As [`Compiled::evaluate_rows`], with values for the parameters that the expressions were compiled with: each of
+    /// the type that it had in the plan.
+    pub(crate) fn evaluate_with(&self, rows: &RecordBatch, parameters: Option<&ParamValues>) -> Result<RecordBatch> {
         let mut rows = rows.clone();
-        for list in &self.lists {
-            let read = list.reads.fields().iter().map(|field| rows.schema_ref().index_of(field.name()));
-            let read = read.collect::<Result<Vec<_>, _>>().map_err(DataFusionError::from)?;
-            let read = to_sql(&rows.project(&read).map_err(DataFusionError::from)?, &list.reads)?;
-            let n_rows = read.num_rows();
+        for list in self.lists.iter() {
+            let n_rows = rows.num_rows();
+            let read = list.read(&rows, parameters)?;
             let given = list.exprs.iter().map(|expr| expr.evaluate(&read)?.into_array(n_rows));
             let given = given.collect::<Result<Vec<_>, DataFusionError>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(n_rows));
@@ -59,6 +70,26 @@ impl Compiled {
                 .map_err(DataFusionError::from)?;
         }
         Ok(rows)
+    }
+}
+
+impl List {
+    fn read(&self, rows: &RecordBatch, parameters: Option<&ParamValues>) -> Result<RecordBatch, DataFusionError> {
+        let n_columns = self.reads.fields().len() - self.parameters.len();
+        let mut columns = Vec::with_capacity(self.reads.fields().len());
+        for field in self.reads.fields().iter().take(n_columns) {
+            let column = rows.column(rows.schema_ref().index_of(field.name())?);
+            columns.push(Arc::clone(column));
+        }
+        for place in &self.parameters {
+            let given = match parameters {
+                Some(ParamValues::List(given)) => given.get(*place),
+                _ => None,
+            };
+            let given = given.ok_or_else(|| DataFusionError::Internal(format!("${} was not bound", place + 1)))?;
+            columns.push(given.value.to_array_of_size(rows.num_rows())?);
+        }
+        as_sql(columns, rows.num_rows(), &self.reads)
     }
 }
 
@@ -70,9 +101,15 @@ impl Session {
         let (state, plan) = self.statement_state(&plan)?;
         self.compute(async move {
             let optimized = state.optimize(&plan)?;
-            let mut lists = vec![];
+            let (mut lists, mut is_same) = (vec![], true);
             compile_list(&optimized, &state, &mut lists)?;
-            Ok(Compiled { lists })
+            optimized.apply(|node| {
+                if let LogicalPlan::Projection(list) = node {
+                    is_same &= traits_of(list).is_same;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            Ok(Compiled { lists: lists.into(), is_same })
         })
         .await
     }
@@ -82,25 +119,15 @@ fn compile_list(plan: &LogicalPlan, state: &SessionState, lists: &mut Vec<List>)
     match plan {
         LogicalPlan::Projection(list) => {
             compile_list(&list.input, state, lists)?;
-            let reads = list.input.schema();
-            let exprs = list.expr.iter().map(|expr| compiled(expr, reads, state));
-            lists.push(List {
-                reads: unnamed(reads.as_arrow()),
-                exprs: exprs.collect::<Result<_, _>>()?,
-                gives: unnamed(list.schema.as_arrow()),
-            });
+            lists.push(list_of(&list.expr, list.input.schema(), &list.schema, state)?);
             Ok(())
         }
         LogicalPlan::SubqueryAlias(of) => compile_list(&of.input, state, lists),
         LogicalPlan::TableScan(scan) if scan.filters.is_empty() && scan.fetch.is_none() => {
             // The columns alone, where all that is asked for is a column.
             let reads = plan.schema();
-            let columns = reads.iter().map(|(of, field)| {
-                let column = Expr::from((of, field));
-                compiled(&column, reads, state)
-            });
-            let reads = unnamed(reads.as_arrow());
-            lists.push(List { reads: Arc::clone(&reads), exprs: columns.collect::<Result<_, _>>()?, gives: reads });
+            let columns: Vec<Expr> = reads.iter().map(Expr::from).collect();
+            lists.push(list_of(&columns, reads, reads, state)?);
             Ok(())
         }
         LogicalPlan::EmptyRelation(of) if of.produce_one_row => Ok(()),
@@ -111,8 +138,45 @@ fn compile_list(plan: &LogicalPlan, state: &SessionState, lists: &mut Vec<List>)
     }
 }
 
-fn compiled(expr: &Expr, reads: &DFSchema, state: &SessionState) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
-    create_physical_expr(expr, reads, state.execution_props(), &PhysicalPlanningContext::default())
+fn list_of(exprs: &[Expr], reads: &DFSchema, gives: &DFSchema, state: &SessionState) -> Result<List, DataFusionError> {
+    let parameters = parameters_of(exprs)?;
+    let fields = parameters.values().map(|field| (None, Arc::clone(field))).collect();
+    let reads = reads.join(&DFSchema::new_with_metadata(fields, Default::default())?)?;
+    let exprs = exprs.iter().map(|expr| {
+        let expr = expr.clone().transform(|expr| {
+            Ok(match expr {
+                Expr::Placeholder(parameter) => Transformed::yes(Expr::Column(Column::from_name(parameter.id))),
+                other => Transformed::no(other),
+            })
+        })?;
+        create_physical_expr(&expr.data, &reads, state.execution_props(), &PhysicalPlanningContext::default())
+    });
+    Ok(List {
+        exprs: exprs.collect::<Result<_, _>>()?,
+        reads: unnamed(reads.as_arrow()),
+        parameters: parameters.into_keys().collect(),
+        gives: unnamed(gives.as_arrow()),
+    })
+}
+
+/// The parameters of expressions by their places, as columns of their names.
+fn parameters_of(exprs: &[Expr]) -> Result<BTreeMap<usize, FieldRef>, DataFusionError> {
+    let mut found = BTreeMap::new();
+    for expr in exprs {
+        expr.apply(|expr| {
+            if let Expr::Placeholder(parameter) = expr {
+                let place = parameter.id.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+                let (Some(place), Some(field)) = (place.and_then(|number| number.checked_sub(1)), &parameter.field)
+                else {
+                    return plan_err!("nothing tells the type of {}", parameter.id);
+                };
+                let named = field.as_ref().clone().with_name(&parameter.id).with_nullable(true);
+                found.insert(place, Arc::new(named));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(found)
 }
 
 /// What a batch holds is held to its schema, and a column that the planner has proved to be never NULL may be where the

@@ -45,7 +45,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::parser::ParserError;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
+use futures::{FutureExt, TryStreamExt, stream};
 use tarn_types::{Column, DataType, SEQNO_COLUMN, TableSchema, Value, conform, full_name};
 
 use crate::catalog::WITH_SEQNO;
@@ -53,9 +53,13 @@ use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_
 use crate::engine::Session;
 use crate::inserted_query::{check_count, is_by_itself};
 use crate::keyed::{from_of, is_default, object_name, relation};
+use crate::one_row::{OneRow, RowChange};
 use crate::parser::{ParseError, query_of, select_of};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
+
+/// Of more rows what becomes of them is computed on the threads of queries.
+const FEW_ROWS: usize = 256;
 
 /// What to do with the source's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,10 @@ pub struct Dml {
     pub may_repeat: bool,
     /// Whether the rows of a `DELETE` are whole.
     pub(crate) is_whole: bool,
+    /// Of a statement of one row ([`Dml::of_one_row`]).
+    pub(crate) one_row: Option<OneRow>,
+    /// The change, if nothing has to be planned for it.
+    pub(crate) of_pairs: Option<RowChange>,
 }
 
 impl Session {
@@ -110,6 +118,8 @@ impl Session {
             arbiter: Arbiter::Key,
             may_repeat: false,
             is_whole: false,
+            one_row: None,
+            of_pairs: None,
         };
         match statement {
             Statement::Insert(insert) => {
@@ -137,8 +147,12 @@ impl Session {
 
     /// The rows of a planned statement, at the newest position. Columns as in the table above.
     pub async fn dml_rows(&self, dml: &Dml, parameters: Option<ParamValues>) -> Result<SendableRecordBatchStream> {
-        let rows = self.stream(dml.source.clone(), parameters).await?;
         let table = Arc::clone(&dml.table);
+        if let Some(row) = self.inserted_row(dml, parameters.as_ref()).await? {
+            let rows = stream::once(std::future::ready(Ok(row)));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(table.before_generated().arrow(), rows)));
+        }
+        let rows = self.stream(dml.source.clone(), parameters).await?;
         match dml.kind {
             DmlKind::Insert { .. } => Ok(inserted_rows(rows, table)),
             DmlKind::Delete if !dml.is_whole => {
@@ -169,6 +183,12 @@ impl Session {
         };
         let n_given = dml.table.shown().len();
         let columns: Vec<_> = there.columns().iter().chain(given.columns().iter().take(n_given)).cloned().collect();
+        if let Some(change) = dml.of_pairs.as_ref().filter(|_| there.num_rows() <= FEW_ROWS)
+            && let Some(changed) = self.changed_rows(dml, change, &pairs(&columns)?, parameters.as_ref()).await?
+        {
+            let (schema, rows) = (changed.schema(), stream::once(std::future::ready(Ok(changed))));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
+        }
         let rows = self.stream(beside(change.clone(), |_| Ok(columns))?, parameters).await?;
         Ok(stored_rows(rows, Arc::clone(&dml.table)))
     }
@@ -327,10 +347,7 @@ fn of_plain_items(field: &Field) -> Option<ArrowType> {
 pub(crate) fn inserted_rows(rows: SendableRecordBatchStream, table: Arc<TableSchema>) -> SendableRecordBatchStream {
     let table = table.before_generated();
     let schema = table.arrow();
-    let rows = rows.and_then(move |batch| {
-        let batch = conform(&batch, &table).map_err(Error::types(&table.name));
-        std::future::ready(batch.map_err(DataFusionError::from))
-    });
+    let rows = rows.and_then(move |batch| std::future::ready(inserted(&batch, &table).map_err(DataFusionError::from)));
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
@@ -356,8 +373,7 @@ pub(crate) fn beside(
         let wanted = join.schema();
         let columns = columns.take().map_or(Ok(vec![]), |columns| columns(wanted.as_ref()))?;
         let fields = wanted.fields().iter().enumerate();
-        // Names of their own: the two tables have the same.
-        let fields = fields.map(|(at, field)| field.as_ref().clone().with_name(format!("c{at}")));
+        let fields = fields.map(|(at, field)| field.as_ref().clone().with_name(pair_column(at)));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
         let columns = columns.iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
         let rows = RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<Vec<_>, ArrowError>>()?)?;
@@ -381,6 +397,17 @@ pub(crate) fn beside(
         true => Ok(plan.data),
         false => Err(DataFusionError::Internal("a DO UPDATE reads two tables".to_owned()).into()),
     }
+}
+
+/// Names of their own: the two tables have the same.
+fn pair_column(at: usize) -> String {
+    format!("c{at}")
+}
+
+/// The columns of pairs as the plan of [`beside`] reads them, of storage types.
+fn pairs(columns: &[ArrayRef]) -> Result<RecordBatch, DataFusionError> {
+    let named = columns.iter().enumerate().map(|(at, column)| (pair_column(at), Arc::clone(column), true));
+    Ok(RecordBatch::try_from_iter_with_nullable(named)?)
 }
 
 /// A relation beside the one that is changed: which of their rows belong together the condition says.
@@ -636,6 +663,10 @@ pub(crate) fn key_schema(table: &TableSchema) -> Result<SchemaRef> {
     let mut columns: Vec<usize> = table.key.iter().map(|part| part.column_idx).collect();
     columns.push(table.columns.len());
     Ok(Arc::new(table.arrow_with_seqno().project(&columns).map_err(DataFusionError::from)?))
+}
+
+pub(crate) fn inserted(batch: &RecordBatch, table: &TableSchema) -> Result<RecordBatch> {
+    conform(batch, table).map_err(Error::types(&table.name))
 }
 
 pub(crate) fn updated(batch: &RecordBatch, table: &TableSchema, schema: &SchemaRef) -> Result<RecordBatch> {

@@ -591,6 +591,39 @@ fn delete(statement: &Delete, table: &TableSchema, style: &Style) -> Option<Keye
     Some(KeyedPlan::Delete { key: Scope { table, alias: alias.as_deref(), style }.full_key(selection)? })
 }
 
+/// The key of the only row that an `UPDATE` or `DELETE` may change, and whether its condition says more than that.
+pub(crate) fn row_key(statement: &Statement, table: &TableSchema, style: &Style) -> Option<(Vec<Slot>, bool)> {
+    let (from, selection) = match statement {
+        Statement::Update(Update { table, from: None, selection: Some(selection), .. }) => (table, selection),
+        Statement::Delete(delete @ Delete { using: None, selection: Some(selection), .. }) => match from_of(delete) {
+            [from] => (from, selection),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let (name, alias) = relation(from)?;
+    if name != table.name || table.is_keyless() {
+        return None;
+    }
+    let scope = Scope { table, alias: alias.as_deref(), style };
+    let columns: Vec<usize> = table.key.iter().map(|part| part.column_idx).collect();
+    let (mut found, mut has_more) = (vec![None; columns.len()], false);
+    conjuncts(selection, &mut |part| has_more |= scope.equalities(part, &columns, &mut found).is_none());
+    Some((found.into_iter().collect::<Option<_>>()?, has_more))
+}
+
+/// The conditions that are all to be met.
+fn conjuncts<'a>(condition: &'a Expr, each: &mut impl FnMut(&'a Expr)) {
+    match condition {
+        Expr::Nested(inner) => conjuncts(inner, each),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            conjuncts(left, each);
+            conjuncts(right, each);
+        }
+        other => each(other),
+    }
+}
+
 pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
     match &delete.from {
         FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables,

@@ -15,7 +15,8 @@
 //! - The hot side comes through [`HotCatalog`], [`HotSource`], [`HotReader`] and [`HotView`]; [`SystemTables`] fills
 //!   the schema `tarn`.
 //! - [`parser`] reads SQL text, within bounds. [`keyed`] recognises statements that need no plan; [`dml`] turns the
-//!   other `UPDATE`, `DELETE` and `INSERT`s into rows to write, [`merge`] `MERGE`.
+//!   other `UPDATE`, `DELETE` and `INSERT`s into rows to write, [`merge`] `MERGE`. Of one row they are expressions that
+//!   are computed of it ([`RowColumns`]), without a plan.
 //!
 //! Invariants: a statement takes one [`HotView`] per table and reads exactly the lake version that the view names. A
 //! statistic is called exact only if it is arithmetic on live rows. This crate writes nothing and never knows how files
@@ -145,7 +146,9 @@ pub mod explain_json;
 pub mod keyed;
 pub mod locking;
 pub mod merge;
+mod one_row;
 pub mod parser;
+mod row_columns;
 
 pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
@@ -159,9 +162,11 @@ pub use hot::{
 pub use inserted_query::check_count;
 pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule, ViewTexts};
+pub use one_row::RowKey;
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};
 pub use rewrite::{each_expression, each_node, visible};
+pub use row_columns::RowColumns;
 pub use running::{now_of, statement_of};
 pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
 pub use spec::ScanSpec;

@@ -249,6 +249,8 @@ impl Session {
             arbiter: Arbiter::Key,
             may_repeat: false,
             is_whole: false,
+            one_row: None,
+            of_pairs: None,
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use datafusion::scalar::ScalarValue;
@@ -65,19 +65,21 @@ fn sql_type(stored: &ArrowType) -> ArrowType {
 
 /// A batch of storage types as SQL types. `schema` has the same columns in the same order.
 pub(crate) fn to_sql(batch: &RecordBatch, schema: &SchemaRef) -> datafusion::error::Result<RecordBatch> {
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(schema.fields())
-        .map(|(column, field)| {
-            if column.data_type() == field.data_type() {
-                Ok(Arc::clone(column))
-            } else {
-                cast(column, field.data_type())
-            }
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    as_sql(batch.columns().to_vec(), batch.num_rows(), schema)
+}
+
+/// As [`to_sql`], of the columns by themselves.
+pub(crate) fn as_sql(
+    mut columns: Vec<ArrayRef>,
+    n_rows: usize,
+    schema: &SchemaRef,
+) -> datafusion::error::Result<RecordBatch> {
+    for (column, field) in columns.iter_mut().zip(schema.fields()) {
+        if column.data_type() != field.data_type() {
+            *column = cast(column, field.data_type())?;
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(n_rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 

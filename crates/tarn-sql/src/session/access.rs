@@ -177,7 +177,7 @@ impl Session {
                     DmlKind::Delete => asking.rows(&table, Privilege::Delete)?,
                 }
                 asking.reads_to_write(std::iter::once(&dml.source).chain(&dml.change))?;
-                returning.as_ref().map_or(Ok(()), |returning| asking.reads(returning))
+                returning.as_ref().map_or(Ok(()), |returning| asking.reads(&returning.plan))
             }
             Kind::Merge(merge) => {
                 let table = self.definition(&merge.table.name)?;

@@ -18,7 +18,6 @@ use datafusion::arrow::array::UInt32Array;
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
-use datafusion::logical_expr::LogicalPlan;
 use futures::{StreamExt, TryStreamExt};
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
@@ -36,7 +35,7 @@ use tarn_types::{
 use super::compiled_rules::RowRules;
 use super::gather::Gathered;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
-use super::returning::{self, Answers};
+use super::returning::{self, Answers, Returning};
 use super::{PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
@@ -57,7 +56,7 @@ pub(super) struct Beside<'a> {
     /// What becomes of rows whose key is there.
     pub on_key: OnKey,
     /// What is asked of the rows that are inserted or changed.
-    pub returning: Option<&'a LogicalPlan>,
+    pub returning: Option<&'a Returning>,
     /// Inside BEGIN.
     pub hold: bool,
 }
@@ -397,7 +396,7 @@ fn next_chunk(gathered: &mut Gathered, is_whole: bool) -> Result<Option<RecordBa
 }
 
 /// Rows as they were read, with their change numbers.
-fn old_rows(schema: &Arc<TableSchema>, rows: impl Iterator<Item = Row>) -> Result<RecordBatch> {
+pub(super) fn old_rows(schema: &Arc<TableSchema>, rows: impl Iterator<Item = Row>) -> Result<RecordBatch> {
     let mut decoder = RowDecoder::new(schema, None, true);
     for row in rows {
         decoder.push(&key_of(schema, &row)?, &encode_cells(schema, &row.values)?, row.seqno)?;

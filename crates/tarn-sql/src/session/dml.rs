@@ -13,24 +13,23 @@ use datafusion::arrow::array::BooleanArray;
 use datafusion::arrow::compute::{concat_batches, filter_record_batch};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
-use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
 use tarn_node::write::{Written, conflict, taken};
-use tarn_query::OnKey;
 use tarn_query::dml::{Dml, DmlKind};
+use tarn_query::{OnKey, RowKey};
 use tarn_types::{
-    BatchBuilder, MutationBatch, Op, TableSchema, batch_from_columns, encode_cells_columnar, encode_keys,
+    BatchBuilder, MutationBatch, Op, TableSchema, batch_from_columns, encode_cells_columnar, encode_key, encode_keys,
 };
 
 use super::compiled_rules::RowRules;
-use super::conflicts::Beside;
+use super::conflicts::{Beside, old_rows};
 use super::gather::Gathered;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
 use super::on_key::op_of;
-use super::returning::{self, Answers};
+use super::returning::{self, Answers, Returning};
 use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
@@ -44,7 +43,7 @@ impl Session {
         command: &'static str,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
-        returning: Option<&LogicalPlan>,
+        returning: Option<&Returning>,
     ) -> Result<Answer> {
         let (n_rows, answers) = self.dml_answers(dml, handle, parameters, returning).await?;
         Ok(match answers {
@@ -59,7 +58,7 @@ impl Session {
         dml: &Dml,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
-        returning: Option<&LogicalPlan>,
+        returning: Option<&Returning>,
     ) -> Result<(u64, Option<Answers>)> {
         let hold = self.must_hold_for(handle.schema())?;
         Ok(match (dml.kind, returning) {
@@ -133,26 +132,27 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         hold: bool,
-        returning: Option<&LogicalPlan>,
+        returning: Option<&Returning>,
     ) -> Result<(u64, Option<Answers>)> {
         let privilege = if dml.kind == DmlKind::Delete { Privilege::Delete } else { Privilege::Update };
+        let asked = self.asked(dml, handle, parameters, returning.is_some())?;
         if hold {
-            let changes = self.read_changes(dml, handle, parameters, None, usize::MAX, returning.is_some());
-            let Changed { batches, reservation, rows } = changes.await?;
+            let Changed { batches, reservation, rows } = self.read_changes(&asked, None, usize::MAX).await?;
             let answers = self.answers_of(returning, rows, dml).await?;
             // The transaction has one of its own.
             drop(reservation);
             let n_rows = self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await?;
             return Ok((n_rows, answers));
         }
+        // Who counts in one row does not read it in vain.
+        let _turn = self.sql.turns.wait(asked.row.key().into_iter()).await;
         // Rows of one statement may take each other's values.
         let is_whole = returning.is_some() || handle.schema().has_indexes();
         let max_rows = if is_whole { usize::MAX } else { MAX_BATCH_ROWS };
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
-            let changes =
-                self.read_changes(dml, handle, parameters.clone(), again.as_ref(), max_rows, returning.is_some());
+            let changes = self.read_changes(&asked, again.as_ref(), max_rows);
             let Changed { batches, reservation: _held, rows } = changes.await?;
             let answers = self.answers_of(returning, rows, dml).await?;
             let mut failed = HashSet::new();
@@ -178,10 +178,25 @@ impl Session {
         Err(partial(conflict(&handle.schema().name).into(), written))
     }
 
+    fn asked<'a>(
+        &self,
+        dml: &'a Dml,
+        handle: &'a Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+        keeps_rows: bool,
+    ) -> Result<Asked<'a>> {
+        let row = match dml.row_key(parameters.as_ref()) {
+            RowKey::Of(key) if !self.is_forced() => RowsOf::Key(encode_key(handle.schema(), &key)?),
+            RowKey::Nobody => RowsOf::Nobody,
+            RowKey::Of(_) | RowKey::Planned => RowsOf::Plan,
+        };
+        Ok(Asked { dml, handle, parameters, keeps_rows, row })
+    }
+
     /// What is asked of rows that are about to be written, if anything is.
     async fn answers_of(
         &self,
-        returning: Option<&LogicalPlan>,
+        returning: Option<&Returning>,
         rows: Option<Vec<RecordBatch>>,
         dml: &Dml,
     ) -> Result<Option<Answers>> {
@@ -197,26 +212,23 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
     ) -> Result<(Vec<MutationBatch>, Vec<RecordBatch>)> {
-        let changed = self.read_changes(dml, handle, parameters, None, usize::MAX, true).await?;
+        let asked = self.asked(dml, handle, parameters, true)?;
+        let changed = self.read_changes(&asked, None, usize::MAX).await?;
         Ok((changed.batches, changed.rows.unwrap_or_default()))
     }
 
-    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone. With
-    /// `keeps_rows`, the rows too, as they are written or were deleted.
+    /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone.
     async fn read_changes(
         &self,
-        dml: &Dml,
-        handle: &Arc<TableHandle>,
-        parameters: Option<ParamValues>,
+        asked: &Asked<'_>,
         only: Option<&HashSet<Vec<u8>>>,
         max_rows: usize,
-        keeps_rows: bool,
     ) -> Result<Changed> {
+        let Asked { dml, handle, .. } = *asked;
         let rules = match dml.kind {
             DmlKind::Update => self.row_rules(handle.schema()).await?,
             DmlKind::Insert { .. } | DmlKind::Delete => RowRules::none(handle.schema()),
         };
-        let mut stream = self.query.dml_rows(dml, parameters).await?;
         let budget = self.sql.held();
         let mut changes = Changes {
             kind: dml.kind,
@@ -226,10 +238,15 @@ impl Session {
             size_bytes: 0,
             seen: dml.may_repeat.then(HashSet::new),
             others: self.transaction.lock().other_parts(handle.schema().id),
-            rows: keeps_rows.then(Vec::new),
+            rows: asked.keeps_rows.then(Vec::new),
             rows_bytes: 0,
             reservation: budget.reservation(),
         };
+        if let Some(row) = self.changed_row(asked).await? {
+            changes.add(handle, &rules.applied(row)?, None)?;
+            return if changes.is_held() { Ok(changes.finish()) } else { Err(no_room(budget)) };
+        }
+        let mut stream = self.query.dml_rows(dml, asked.parameters.clone()).await?;
         while let Some(batch) = stream.next().await.transpose()? {
             let batch = rules.applied(batch)?;
             let (table, only) = (Arc::clone(handle), only.cloned());
@@ -239,6 +256,51 @@ impl Session {
             }
         }
         Ok(changes.finish())
+    }
+
+    /// The row that is changed, as it is written, where it is one that is found by its key; no row where none is
+    /// there, or it does not meet the condition. `None`: the plan answers.
+    async fn changed_row(&self, asked: &Asked<'_>) -> Result<Option<RecordBatch>> {
+        let row = match &asked.row {
+            RowsOf::Key(key) => self.find(asked.handle, key).await?,
+            RowsOf::Nobody => None,
+            RowsOf::Plan => return Ok(None),
+        };
+        let there = old_rows(asked.handle.schema(), row.into_iter())?;
+        let changed = self.query.changed_row(asked.dml, &there, asked.parameters.as_ref()).await?;
+        if changed.is_some() {
+            self.node.metrics().keyed_statements.inc();
+        }
+        Ok(changed)
+    }
+}
+
+/// An UPDATE or DELETE that runs.
+struct Asked<'a> {
+    dml: &'a Dml,
+    handle: &'a Arc<TableHandle>,
+    parameters: Option<ParamValues>,
+    /// Whether the rows are wanted, too: as they are written or were deleted.
+    keeps_rows: bool,
+    row: RowsOf,
+}
+
+/// Where the rows are found that a statement changes.
+enum RowsOf {
+    /// There is at most one: by its engine key.
+    Key(Vec<u8>),
+    /// There are none.
+    Nobody,
+    /// Its plan gives them.
+    Plan,
+}
+
+impl RowsOf {
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            RowsOf::Key(key) => Some(key),
+            RowsOf::Nobody | RowsOf::Plan => None,
+        }
     }
 }
 

@@ -340,7 +340,7 @@ impl Session {
         Ok(Answer::stream(stream, "SELECT").counted_by(self.backend.rows()))
     }
 
-    fn is_forced(&self) -> bool {
+    pub(super) fn is_forced(&self) -> bool {
         let settings = self.query.settings();
         settings.access_path != AccessPath::Auto || settings.as_of.is_some()
     }

@@ -244,6 +244,71 @@ pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) 
     let _ = walk_mut(statement, &mut Cast(declared));
 }
 
+/// The statement with a cast of each parameter to the type that the client says it has. `None`: it says it of none that
+/// is there.
+pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -> Option<Statement> {
+    struct Casts<'a> {
+        declared: &'a [Option<Declared>],
+        is_cast: bool,
+    }
+    impl VisitorMut for Casts<'_> {
+        type Break = ();
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let place = match expr {
+                Expr::Value(value) => match &value.value {
+                    ast::Value::Placeholder(name) => place(name),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let Some(declared) = place.and_then(|place| *self.declared.get(place)?) else {
+                return ControlFlow::Continue(());
+            };
+            self.is_cast = true;
+            *expr = match declared {
+                Declared::Value(to) if name_of_cast(to).is_some() => {
+                    name_of_cast(to).map_or_else(|| expr.clone(), |cast| call(cast, vec![expr.clone()]))
+                }
+                // As many digits as there are.
+                Declared::Value(DataType::Decimal { .. }) => {
+                    cast(expr.clone(), ast::DataType::Numeric(ast::ExactNumberInfo::None))
+                }
+                Declared::Value(to) => cast(expr.clone(), sql_type(Some(to))),
+                Declared::Array(item) => cast(expr.clone(), array_type(item)),
+            };
+            ControlFlow::Continue(())
+        }
+    }
+    let mut statement = statement.clone();
+    let mut casts = Casts { declared, is_cast: false };
+    let _ = walk_mut(&mut statement, &mut casts);
+    casts.is_cast.then_some(statement)
+}
+
+fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
+    Expr::Cast { kind: ast::CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+/// Parameters that nothing is said of but what they are cast to are of that type.
+pub(super) fn typed_by_casts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let typed = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expr| {
+            expr.transform_up(|mut expr| {
+                let Planned::Cast(cast) = &mut expr else { return Ok(Transformed::no(expr)) };
+                let field = Arc::clone(&cast.field);
+                match cast.expr.as_mut() {
+                    Planned::Placeholder(parameter) if parameter.field.is_none() => {
+                        parameter.field = Some(Arc::new(field.as_ref().clone().with_name("").with_nullable(true)));
+                        Ok(Transformed::yes(expr))
+                    }
+                    _ => Ok(Transformed::no(expr)),
+                }
+            })
+        })
+    })?;
+    Ok(typed.data)
+}
+
 fn is_oid(data_type: &ast::DataType) -> bool {
     match data_type {
         ast::DataType::Custom(name, _) => {

@@ -33,8 +33,10 @@ use super::locking::{LockPlan, answered};
 use super::moves;
 use super::named::Path;
 use super::placeholders::{
-    Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, with_arrays,
+    Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, typed_by_casts,
+    with_arrays, with_casts,
 };
+use super::returning::Returning;
 use crate::activity::Way;
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
@@ -97,7 +99,7 @@ pub(super) enum Kind {
     Dml {
         dml: Box<Dml>,
         command: &'static str,
-        returning: Option<Box<LogicalPlan>>,
+        returning: Option<Box<Returning>>,
     },
     Merge(Box<Merge>),
     With(Box<WithChanges>),
@@ -165,6 +167,15 @@ pub(super) struct Step {
 
 /// What a statement is, the types of its parameters, and the columns that it answers.
 pub(super) type Planned = (Kind, Vec<Option<FieldRef>>, Option<SchemaRef>);
+
+/// Where the types of parameters are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Types {
+    /// What they stand beside.
+    Inferred,
+    /// What they are cast to.
+    Cast,
+}
 
 /// One bound parameter.
 #[derive(Debug, Clone)]
@@ -397,6 +408,27 @@ impl Session {
 
     /// What is not about keys.
     async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+        let planned = self.prepare_written(statement, declared, Types::Inferred).await;
+        let is_change = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_));
+        let is_told = |planned: &Planned| {
+            let mut both = planned.1.iter().zip(declared);
+            both.all(|(found, declared)| found.is_some() || declared.is_none())
+        };
+        if !is_change || planned.as_ref().is_ok_and(is_told) {
+            return planned;
+        }
+        // What the planner does not find out the client may have said, as it may say what a column's type is not.
+        let Some(typed) = with_casts(statement, declared) else { return planned };
+        let typed = Box::pin(self.prepare_written(&typed, declared, Types::Cast)).await;
+        if typed.is_ok() { typed } else { planned }
+    }
+
+    async fn prepare_written(
+        &self,
+        statement: &Statement,
+        declared: &[Option<Declared>],
+        types: Types,
+    ) -> Result<Planned> {
         let with_columns = self.with_row_types(statement)?;
         let statement = with_columns.as_ref().unwrap_or(statement);
         let with_fields = self.with_row_stars(statement, declared).await?;
@@ -422,7 +454,7 @@ impl Session {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
                 };
-                let columns = returning.as_ref().map(|plan| shown(&Arc::new(plan.schema().as_arrow().clone())));
+                let columns = returning.as_ref().map(|of| shown(&Arc::new(of.plan.schema().as_arrow().clone())));
                 self.enable_for_views(statement)?;
                 let planned = self.query.dml(marked.as_ref().unwrap_or(&written), table.schema()).await;
                 let mut dml = match planned {
@@ -434,13 +466,17 @@ impl Session {
                     }
                 };
                 dml.source = with_arrays(dml.source)?;
+                if types == Types::Cast {
+                    dml.source = typed_by_casts(dml.source)?;
+                    dml.change = dml.change.map(typed_by_casts).transpose()?;
+                }
                 if marked.is_some() {
                     dml = without_marks(dml)?;
                 }
                 if inserted_query(statement).is_some() {
                     check_rows(&dml.source, table.schema())?;
                 }
-                let dml = self.with_defaults(dml, statement).await?;
+                let dml = self.with_defaults(dml, statement).await?.of_one_row(statement, &self.style());
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
                     Statement::Update(_) => "UPDATE",

@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
 use tarn_query::dml::Dml;
-use tarn_query::{each_expr, sql_schema};
+use tarn_query::{RowColumns, each_expr, sql_schema};
 use tarn_types::Op;
 
 use super::placeholders::parameter_fields;
@@ -34,6 +34,18 @@ use crate::statement::{Parsed, parse};
 
 /// Rows that are answered are kept until they are written.
 pub(super) const MAX_BYTES: usize = 64 << 20;
+
+/// Of more rows the plan is asked, which has its threads.
+const FEW_ROWS: usize = 256;
+
+/// What is asked of the rows that are written.
+#[derive(Debug)]
+pub(super) struct Returning {
+    /// A query of their table.
+    pub(super) plan: LogicalPlan,
+    /// The same, if it is nothing but columns of each row.
+    columns: Option<RowColumns>,
+}
 
 /// What is answered of rows.
 pub(super) struct Answers {
@@ -142,11 +154,11 @@ fn select(sql: &str) -> Result<Statement> {
 
 impl Session {
     /// The plan of what is returned, over the table that is written.
-    pub(super) async fn returned(&self, asked: &Statement) -> Result<LogicalPlan> {
+    pub(super) async fn returned(&self, asked: &Statement) -> Result<Returning> {
         let plan = self.plan(asked, &[]).await?;
         check_rows(&plan)?;
         match parameter_fields(&plan)?.is_empty() {
-            true => Ok(plan),
+            true => Ok(Returning { columns: RowColumns::of(&plan), plan }),
             false => Err(SqlError::unsupported("a parameter in RETURNING", "return the columns alone")),
         }
     }
@@ -157,7 +169,7 @@ impl Session {
         dml: &Dml,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
-        returning: &LogicalPlan,
+        returning: &Returning,
         op: Op,
         hold: bool,
     ) -> Result<(u64, Option<Answers>)> {
@@ -178,11 +190,18 @@ impl Session {
     /// What is asked of these rows (all columns of the table, of storage types). `None`: there are none.
     pub(super) async fn answers(
         &self,
-        returning: &LogicalPlan,
+        returning: &Returning,
         rows: Option<&RecordBatch>,
         dml: &Dml,
     ) -> Result<Answers> {
-        let answered = self.query.stream(reading(returning.clone(), rows, dml)?, None).await?;
+        let none = RecordBatch::new_empty(dml.table.arrow());
+        let given = rows.unwrap_or(&none);
+        if let Some(columns) = returning.columns.as_ref().filter(|_| given.num_rows() <= FEW_ROWS)
+            && let Some(answered) = self.query.row_columns(columns, given, None).await?
+        {
+            return Ok(Answers { schema: shown(answered.schema_ref()), batches: vec![answered] });
+        }
+        let answered = self.query.stream(reading(returning.plan.clone(), rows, dml)?, None).await?;
         let schema = shown(&answered.schema());
         Ok(Answers { schema, batches: answered.try_collect().await? })
     }

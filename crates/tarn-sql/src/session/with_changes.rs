@@ -219,7 +219,7 @@ enum Done {
 fn rows_of(kind: &Kind) -> Option<&LogicalPlan> {
     match kind {
         Kind::Query { plan, .. } => Some(plan),
-        Kind::Dml { returning, .. } => returning.as_deref(),
+        Kind::Dml { returning, .. } => returning.as_deref().map(|returning| &returning.plan),
         _ => None,
     }
 }

@@ -36,6 +36,7 @@ mod metastore;
 mod model;
 mod notify;
 mod one_moment;
+mod one_row;
 mod prepared;
 mod protocol;
 mod raw;
