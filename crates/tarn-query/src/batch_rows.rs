@@ -42,6 +42,19 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
     Ok(physical?)
 }
 
+/// The plan as it is optimized, for whoever computes it without a physical one; what was held for planning is given
+/// back.
+pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
+    let Running { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
+        Running::of(state.config_options());
+    let optimized = state.optimize(plan);
+    constants.check()?;
+    let plan = optimized?;
+    constants.end(Long::of(&plan)?.all_bytes);
+    memory.end();
+    Ok(plan)
+}
+
 /// Rows of which the constants fit; at least one, and at most `rows`.
 fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
     budget_bytes.checked_div(row_bytes).map_or(rows, |fit| fit.clamp(1, rows.max(1)))

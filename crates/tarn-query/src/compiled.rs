@@ -3,7 +3,7 @@
 //!
 //! The list of columns of a `SELECT` becomes expressions that are computed batch by batch, where the caller is. What
 //! the optimizer computes once for a statement, as `now()`, is computed once when it is compiled: compile for each
-//! statement.
+//! statement, or keep what does not hang on it (`row_columns.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,16 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion::scalar::ScalarValue;
 
+use crate::batch_rows::optimized;
 use crate::engine::Session;
-use crate::row_columns::traits_of;
+use crate::row_columns::is_same;
 use crate::values::as_sql;
 use crate::{Error, Result};
+
+/// Parameters from this place on are no client's, who has 65,535 at most.
+pub(crate) const OWN_PARAMETERS: usize = 1 << 16;
 
 /// Expressions over the columns of one table, or over none, and over parameters.
 #[derive(Debug, Clone)]
@@ -34,8 +39,9 @@ pub struct Compiled {
 
 #[derive(Debug, Clone)]
 struct List {
-    /// What it reads, by name; then the parameters.
+    /// What it reads: columns of rows by their names, those of another list by their places; then the parameters.
     reads: SchemaRef,
+    is_by_name: bool,
     /// By their places: the names of columns like these are never looked for.
     parameters: Vec<usize>,
     exprs: Vec<Arc<dyn PhysicalExpr>>,
@@ -53,16 +59,21 @@ impl Compiled {
 
     /// [`Compiled::evaluate`] with the types of the columns; their names mean nothing.
     pub fn evaluate_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        self.evaluate_with(rows, None)
+        self.evaluate_with(rows, None, &[])
     }
 
     /// As [`Compiled::evaluate_rows`], with values for the parameters that the expressions were compiled with: each of
-    /// the type that it had in the plan.
-    pub(crate) fn evaluate_with(&self, rows: &RecordBatch, parameters: Option<&ParamValues>) -> Result<RecordBatch> {
+    /// the type that it had in the plan. `own` are those from [`OWN_PARAMETERS`] on.
+    pub(crate) fn evaluate_with(
+        &self,
+        rows: &RecordBatch,
+        parameters: Option<&ParamValues>,
+        own: &[ScalarValue],
+    ) -> Result<RecordBatch> {
         let mut rows = rows.clone();
         for list in self.lists.iter() {
             let n_rows = rows.num_rows();
-            let read = list.read(&rows, parameters)?;
+            let read = list.read(&rows, parameters, own)?;
             let given = list.exprs.iter().map(|expr| expr.evaluate(&read)?.into_array(n_rows));
             let given = given.collect::<Result<Vec<_>, DataFusionError>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(n_rows));
@@ -73,21 +84,42 @@ impl Compiled {
     }
 }
 
+impl Compiled {
+    /// Whether these parameters are of the types that the expressions were compiled with.
+    pub(crate) fn takes(&self, parameters: Option<&ParamValues>) -> bool {
+        let Some(ParamValues::List(given)) = parameters else { return true };
+        self.lists.iter().all(|list| {
+            let n_columns = list.reads.fields().len() - list.parameters.len();
+            let mut fields = list.parameters.iter().zip(list.reads.fields().iter().skip(n_columns));
+            fields.all(|(place, field)| {
+                let value = given.get(*place).map(|given| &given.value);
+                value.is_none_or(|value| value.is_null() || value.data_type() == *field.data_type())
+            })
+        })
+    }
+}
+
 impl List {
-    fn read(&self, rows: &RecordBatch, parameters: Option<&ParamValues>) -> Result<RecordBatch, DataFusionError> {
+    fn read(
+        &self,
+        rows: &RecordBatch,
+        parameters: Option<&ParamValues>,
+        own: &[ScalarValue],
+    ) -> Result<RecordBatch, DataFusionError> {
         let n_columns = self.reads.fields().len() - self.parameters.len();
         let mut columns = Vec::with_capacity(self.reads.fields().len());
-        for field in self.reads.fields().iter().take(n_columns) {
-            let column = rows.column(rows.schema_ref().index_of(field.name())?);
-            columns.push(Arc::clone(column));
+        for (place, field) in self.reads.fields().iter().take(n_columns).enumerate() {
+            let place = if self.is_by_name { rows.schema_ref().index_of(field.name())? } else { place };
+            columns.push(Arc::clone(rows.column(place)));
         }
         for place in &self.parameters {
-            let given = match parameters {
-                Some(ParamValues::List(given)) => given.get(*place),
-                _ => None,
+            let given = match (place.checked_sub(OWN_PARAMETERS), parameters) {
+                (Some(place), _) => own.get(place),
+                (None, Some(ParamValues::List(given))) => given.get(*place).map(|given| &given.value),
+                (None, _) => None,
             };
             let given = given.ok_or_else(|| DataFusionError::Internal(format!("${} was not bound", place + 1)))?;
-            columns.push(given.value.to_array_of_size(rows.num_rows())?);
+            columns.push(given.to_array_of_size(rows.num_rows())?);
         }
         as_sql(columns, rows.num_rows(), &self.reads)
     }
@@ -100,16 +132,16 @@ impl Session {
     pub async fn compile(&self, plan: LogicalPlan) -> Result<Compiled> {
         let (state, plan) = self.statement_state(&plan)?;
         self.compute(async move {
-            let optimized = state.optimize(&plan)?;
-            let (mut lists, mut is_same) = (vec![], true);
+            let optimized = optimized(&state, &plan)?;
+            let (mut lists, mut same) = (vec![], true);
             compile_list(&optimized, &state, &mut lists)?;
             optimized.apply(|node| {
                 if let LogicalPlan::Projection(list) = node {
-                    is_same &= traits_of(list).is_same;
+                    same &= is_same(list);
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;
-            Ok(Compiled { lists: lists.into(), is_same })
+            Ok(Compiled { lists: lists.into(), is_same: same })
         })
         .await
     }
@@ -127,7 +159,7 @@ fn compile_list(plan: &LogicalPlan, state: &SessionState, lists: &mut Vec<List>)
             // The columns alone, where all that is asked for is a column.
             let reads = plan.schema();
             let columns: Vec<Expr> = reads.iter().map(Expr::from).collect();
-            lists.push(list_of(&columns, reads, reads, state)?);
+            lists.push(List { is_by_name: true, ..list_of(&columns, reads, reads, state)? });
             Ok(())
         }
         LogicalPlan::EmptyRelation(of) if of.produce_one_row => Ok(()),
@@ -154,6 +186,7 @@ fn list_of(exprs: &[Expr], reads: &DFSchema, gives: &DFSchema, state: &SessionSt
     Ok(List {
         exprs: exprs.collect::<Result<_, _>>()?,
         reads: unnamed(reads.as_arrow()),
+        is_by_name: false,
         parameters: parameters.into_keys().collect(),
         gives: unnamed(gives.as_arrow()),
     })

@@ -58,8 +58,8 @@ use crate::parser::{ParseError, query_of, select_of};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
 
-/// Of more rows what becomes of them is computed on the threads of queries.
-const FEW_ROWS: usize = 256;
+/// Of more rows than these a plan says what becomes of them, and what is asked of them.
+pub const FEW_ROWS: usize = 256;
 
 /// What to do with the source's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::ParamValues;
-use datafusion::common::config::Dialect;
+use datafusion::common::config::{ConfigOptions, Dialect};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -19,6 +19,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -384,6 +385,20 @@ pub struct Session {
     began: Mutex<Option<ExecutionProps>>,
 }
 
+/// While a statement of several steps runs.
+#[must_use = "it ends when this is dropped"]
+pub struct Moment<'a> {
+    session: Option<&'a Session>,
+}
+
+impl Drop for Moment<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session {
+            session.end();
+        }
+    }
+}
+
 impl Session {
     /// A transaction begins: `now()` is this moment for all its statements.
     pub fn begin(&self) {
@@ -405,6 +420,22 @@ impl Session {
             state.execution_props_mut().query_execution_start_time = began.query_execution_start_time;
         }
         (state, statement_us)
+    }
+
+    /// A statement of several steps begins: until the answer is dropped `now()` is this moment, if there is no
+    /// transaction that began before.
+    pub fn begin_statement(&self) -> Moment<'_> {
+        if self.began.lock().is_some() {
+            return Moment { session: None };
+        }
+        self.begin();
+        Moment { session: Some(self) }
+    }
+
+    /// When a statement that begins now, or its transaction, began, and by which clocks.
+    pub(crate) fn moment(&self) -> SimplifyContext {
+        let config = Arc::clone(self.context.state_ref().read().config_options());
+        moment(config, self.began.lock().clone())
     }
 
     /// The DataFusion session, for what registers with it (pg_catalog) and for its settings. A statement run through it
@@ -621,6 +652,19 @@ impl Session {
         let (state, statement_us) = self.state();
         for_statement(state, statement_us, lake, self.reader.as_ref(), plan, Stop::default())
     }
+}
+
+/// By what functions are computed that tell when a statement began: then, or now.
+pub(crate) fn moment(config: Arc<ConfigOptions>, began: Option<ExecutionProps>) -> SimplifyContext {
+    let began = began.unwrap_or_else(|| {
+        let mut now = ExecutionProps::new();
+        now.mark_start_execution(Arc::clone(&config));
+        now
+    });
+    SimplifyContext::builder()
+        .with_config_options(config)
+        .with_query_execution_start_time(began.query_execution_start_time)
+        .build()
 }
 
 /// What `now()` is with a state.

@@ -13,7 +13,7 @@ use datafusion::common::{DFSchema, ParamValues};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection, SubqueryAlias};
 use datafusion::sql::sqlparser::ast::Statement;
-use tarn_types::{Style, Value, data_type_of};
+use tarn_types::{DataType, Style, Value, data_type_of};
 
 use crate::Result;
 use crate::dml::{Dml, DmlKind, beside, deleted, inserted, key_schema, updated};
@@ -100,9 +100,10 @@ impl Dml {
         let Some(OneRow::Changed { finds, .. }) = &self.one_row else { return RowKey::Planned };
         let KeyedPlan::Delete { key } = finds else { return RowKey::Planned };
         let mut values = vec![Value::Null; finds.n_parameters()];
-        for slot in key {
+        for (slot, part) in key.iter().zip(&self.table.key) {
             if let Slot::Parameter(place) = slot {
-                let Some(value) = value_of(parameters, *place) else { return RowKey::Planned };
+                let of = &self.table.columns[part.column_idx].data_type;
+                let Some(value) = value_of(parameters, *place, of) else { return RowKey::Planned };
                 values[*place] = value;
             }
         }
@@ -199,12 +200,18 @@ fn one_row(rows: &LogicalPlan) -> Option<LogicalPlan> {
     }
 }
 
-fn value_of(parameters: Option<&ParamValues>, place: usize) -> Option<Value> {
+/// A parameter that a column of this type is compared with. `None`: it is of a type that the plan compares with it.
+fn value_of(parameters: Option<&ParamValues>, place: usize, column: &DataType) -> Option<Value> {
     let Some(ParamValues::List(given)) = parameters else { return None };
     let scalar = &given.get(place)?.value;
     if scalar.is_null() {
         return Some(Value::Null);
     }
     let data_type = data_type_of(&Field::new("", scalar.data_type(), true)).ok()?;
+    let is_decimal = |of: &DataType| matches!(of, DataType::Decimal { .. });
+    // A number without its digits is another one.
+    if data_type != *column && (is_decimal(&data_type) || is_decimal(column)) {
+        return None;
+    }
     Value::from_arrow(&scalar.to_array().ok()?, 0, &data_type).ok()
 }

@@ -2,27 +2,42 @@
 //! changed, the row that is inserted, the rows that `RETURNING` asks of.
 //!
 //! Planning a query costs a hundred times as much as computing it of one row. So the list is compiled when it is first
-//! asked for, and kept for all parameters. It is compiled anew each time where a function is one statement's
-//! (`now()`), and where a parameter is a function's argument: a type may hang on the value (`round(v, $1)`).
+//! asked for, and kept for all parameters. `now()` and its kin are parameters, too, which each statement gives itself.
+//! It is compiled anew each time where another function answers for one statement (`current_setting('x')`), and where
+//! a parameter is a function's argument: a type may hang on the value (`round(v, $1)`).
 
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, ParamValues};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError, ParamValues, internal_err};
 use datafusion::logical_expr::async_udf::AsyncScalarUDF;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Volatility};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Volatility};
+use datafusion::scalar::ScalarValue;
 
-use crate::Result;
-use crate::compiled::Compiled;
-use crate::engine::Session;
+use crate::compiled::{Compiled, OWN_PARAMETERS};
+use crate::engine::{Session, moment};
+use crate::{Error, Result};
 
 /// The columns of a `SELECT` of one table, or of none, that does nothing else.
 #[derive(Debug, Clone)]
 pub struct RowColumns {
     plan: LogicalPlan,
-    traits: Traits,
+    /// The same for all executions, if there is such a thing.
+    same: Option<Same>,
+    /// Whether it is computed at once: nothing is called, and little is nested.
+    is_short: bool,
     kept: Arc<OnceLock<Kept>>,
+}
+
+/// A list of columns that is the same for all executions.
+#[derive(Debug, Clone)]
+struct Same {
+    plan: LogicalPlan,
+    /// What stands behind its parameters ([`OWN_PARAMETERS`]), as it was written.
+    moments: Vec<Expr>,
 }
 
 /// What became of it when it was first compiled.
@@ -36,37 +51,75 @@ enum Kept {
     Planned,
 }
 
-/// What functions are in a list of columns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Traits {
-    /// None answers another way when the statement runs again but those that are asked for each row.
-    pub is_same: bool,
-    /// Some are asked for each row. Who answers may wait, for the number of a sequence.
-    pub is_volatile: bool,
-}
+/// Expressions of more parts have a thread of queries to themselves, and its deep stack.
+const MAX_SHORT_PARTS: usize = 1_000;
 
 impl RowColumns {
     /// The columns of this plan. `None`: it does more.
     pub fn of(plan: &LogicalPlan) -> Option<RowColumns> {
-        let mut traits = Traits { is_same: true, is_volatile: false };
-        let mut read = plan;
-        loop {
-            read = match read {
-                LogicalPlan::Projection(list) => {
-                    is_of_row(list).then_some(())?;
-                    let of = traits_of(list);
-                    traits.is_same &= of.is_same && !list.expr.iter().any(calls_with_parameter);
-                    traits.is_volatile |= of.is_volatile;
-                    &list.input
-                }
-                LogicalPlan::SubqueryAlias(of) => &of.input,
-                LogicalPlan::TableScan(scan) if scan.filters.is_empty() && scan.fetch.is_none() => break,
-                LogicalPlan::EmptyRelation(of) if of.produce_one_row => break,
-                _ => return None,
-            };
-        }
-        Some(RowColumns { plan: plan.clone(), traits, kept: Arc::default() })
+        each_list(plan, is_of_row)?;
+        let same = Same::of(plan);
+        let (mut n_parts, mut calls) = (0, false);
+        each_list(same.as_ref().map_or(plan, |same| &same.plan), |list| {
+            each(list, |expr| {
+                n_parts += 1;
+                calls |= matches!(expr, Expr::ScalarFunction(_));
+            });
+            true
+        })?;
+        let is_short = !calls && n_parts <= MAX_SHORT_PARTS;
+        Some(RowColumns { plan: plan.clone(), same, is_short, kept: Arc::default() })
     }
+}
+
+impl Same {
+    /// `None`: its functions or its parameters do not let it be one.
+    fn of(plan: &LogicalPlan) -> Option<Same> {
+        let mut moments = vec![];
+        let plan = plan.clone().transform_up(|node| node.map_expressions(|expr| with_moments(expr, &mut moments)));
+        let plan = plan.ok()?.data.transform_up(|node| node.recompute_schema().map(Transformed::yes)).ok()?.data;
+        each_list(&plan, |list| is_same(list) && !list.expr.iter().any(calls_with_parameter))?;
+        Some(Same { plan, moments })
+    }
+
+    /// What the moments are for a statement that begins now.
+    fn values(&self, session: &Session) -> Result<Vec<ScalarValue>> {
+        if self.moments.is_empty() {
+            return Ok(vec![]);
+        }
+        let context = session.moment();
+        let values = self.moments.iter().map(|call| match constant_of(call, &context)? {
+            Some(value) => Ok(value),
+            None => internal_err!("{call} tells no moment"),
+        });
+        Ok(values.collect::<Result<_, DataFusionError>>()?)
+    }
+}
+
+/// Writes a parameter for each function that tells when the statement or its transaction began.
+fn with_moments(expr: Expr, moments: &mut Vec<Expr>) -> Result<Transformed<Expr>, DataFusionError> {
+    let any = moment(Arc::default(), None);
+    expr.transform_up(|expr| {
+        if constant_of(&expr, &any)?.is_none() {
+            return Ok(Transformed::no(expr));
+        }
+        let field = expr.to_field(&DFSchema::empty())?.1;
+        let id = format!("${}", OWN_PARAMETERS + moments.len() + 1);
+        moments.push(expr);
+        Ok(Transformed::yes(Expr::Placeholder(Placeholder::new_with_field(id, Some(field)))))
+    })
+}
+
+/// What a function without arguments is for one statement, if it tells that when it is planned.
+fn constant_of(expr: &Expr, context: &SimplifyContext) -> Result<Option<ScalarValue>, DataFusionError> {
+    let Expr::ScalarFunction(call) = expr else { return Ok(None) };
+    if !call.args.is_empty() || call.func.signature().volatility != Volatility::Stable {
+        return Ok(None);
+    }
+    Ok(match call.func.simplify(vec![], context)? {
+        ExprSimplifyResult::Simplified(Expr::Literal(value, _)) => Some(value),
+        _ => None,
+    })
 }
 
 impl Session {
@@ -74,63 +127,80 @@ impl Session {
     /// values for the parameters, each of the type that it has in the plan.
     ///
     /// `None`: they cannot be compiled, and a plan has to say what is wrong with them. Errors: what the expressions say
-    /// of a row. Cost: that of planning at first, or each time (see above); that of the expressions, on the caller's
-    /// thread if none of them waits.
+    /// of a row. Cost: that of planning at first, or each time (see above); that of the expressions, on the threads of
+    /// queries if they call functions.
     pub async fn row_columns(
         &self,
         of: &RowColumns,
         rows: &RecordBatch,
         parameters: Option<&ParamValues>,
     ) -> Result<Option<RecordBatch>> {
-        let compiled = match of.kept.get() {
-            Some(Kept::Always(compiled)) => compiled.clone(),
-            Some(Kept::Planned) => return Ok(None),
-            Some(Kept::Never) | None => match self.compile_row_columns(of, parameters).await {
-                Some(compiled) => compiled,
-                None => return Ok(None),
+        let kept = match (of.kept.get(), &of.same) {
+            (Some(kept), _) => kept.clone(),
+            (None, None) => Kept::Never,
+            (None, Some(same)) => {
+                let kept = match self.compile(same.plan.clone()).await {
+                    Ok(compiled) if compiled.is_same => Kept::Always(compiled),
+                    Ok(_) => Kept::Never,
+                    // Another time there may be room.
+                    Err(error) if is_full(&error) => return Err(error),
+                    Err(_) => Kept::Planned,
+                };
+                of.kept.get_or_init(|| kept).clone()
+            }
+        };
+        let (compiled, moments) = match (kept, &of.same) {
+            (Kept::Always(compiled), Some(same)) if compiled.takes(parameters) => (compiled, same.values(self)?),
+            (Kept::Planned, _) => return Ok(None),
+            _ => match self.compile_bound(of, parameters).await {
+                Ok(compiled) => (compiled, vec![]),
+                Err(_) => return Ok(None),
             },
         };
-        if !of.traits.is_volatile {
-            return Ok(Some(compiled.evaluate_with(rows, parameters)?));
+        if of.is_short {
+            return Ok(Some(compiled.evaluate_with(rows, parameters, &moments)?));
         }
         let (rows, parameters) = (rows.clone(), parameters.cloned());
-        self.compute(async move { Ok(Some(compiled.evaluate_with(&rows, parameters.as_ref())?)) }).await
+        self.compute(async move { Ok(Some(compiled.evaluate_with(&rows, parameters.as_ref(), &moments)?)) }).await
     }
 
-    async fn compile_row_columns(&self, of: &RowColumns, parameters: Option<&ParamValues>) -> Option<Compiled> {
-        let is_bound = !of.traits.is_same && parameters.is_some();
-        let compiled = match (parameters, is_bound) {
-            (Some(parameters), true) => match of.plan.clone().with_param_values(parameters.clone()) {
-                Ok(plan) => self.compile(plan).await,
-                Err(error) => Err(error.into()),
-            },
-            _ => self.compile(of.plan.clone()).await,
+    async fn compile_bound(&self, of: &RowColumns, parameters: Option<&ParamValues>) -> Result<Compiled> {
+        let plan = match parameters {
+            Some(parameters) => of.plan.clone().with_param_values(parameters.clone())?,
+            None => of.plan.clone(),
         };
-        let kept = match &compiled {
-            Ok(compiled) if of.traits.is_same && compiled.is_same => Kept::Always(compiled.clone()),
-            // With other values it may be possible.
-            Ok(_) => Kept::Never,
-            Err(_) if is_bound => Kept::Never,
-            Err(_) => Kept::Planned,
-        };
-        of.kept.get_or_init(|| kept);
-        compiled.ok()
+        self.compile(plan).await
     }
 }
 
-/// What functions a list calls.
-pub(crate) fn traits_of(list: &Projection) -> Traits {
-    let mut traits = Traits { is_same: true, is_volatile: false };
+fn is_full(error: &Error) -> bool {
+    let Error::Sql { source } = error else { return false };
+    matches!(source.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Walks the lists of columns of a plan that does nothing else. `None`: it does more, or one is refused.
+fn each_list(plan: &LogicalPlan, mut is_taken: impl FnMut(&Projection) -> bool) -> Option<()> {
+    let mut read = plan;
+    loop {
+        read = match read {
+            LogicalPlan::Projection(list) if is_taken(list) => &list.input,
+            LogicalPlan::SubqueryAlias(of) => &of.input,
+            LogicalPlan::TableScan(scan) if scan.filters.is_empty() && scan.fetch.is_none() => return Some(()),
+            LogicalPlan::EmptyRelation(of) if of.produce_one_row => return Some(()),
+            _ => return None,
+        };
+    }
+}
+
+/// Whether a list says the same in another statement, but for what is asked for each row.
+pub(crate) fn is_same(list: &Projection) -> bool {
+    let mut is_same = true;
     each(list, |expr| match expr {
-        Expr::ScalarFunction(call) => match call.func.signature().volatility {
-            Volatility::Immutable => {}
-            Volatility::Stable => traits.is_same = false,
-            Volatility::Volatile => traits.is_volatile = true,
-        },
-        Expr::Placeholder(parameter) => traits.is_same &= parameter.field.is_some(),
+        Expr::ScalarFunction(call) => is_same &= call.func.signature().volatility != Volatility::Stable,
+        Expr::Placeholder(parameter) => is_same &= parameter.field.is_some(),
         _ => {}
     });
-    traits
+    is_same
 }
 
 /// Whether each row is answered by itself, and by whoever has it.

@@ -744,6 +744,11 @@ impl Transaction {
         }
     }
 
+    /// Whether a statement of several parts runs: they read what was there when it began.
+    pub fn is_in_parts(&self) -> bool {
+        matches!(self, Transaction::Open(Open { parts: Some(_), .. }))
+    }
+
     /// What the parts of the statement before the one that runs did to a table.
     pub fn other_parts(&self, table: TableId) -> Option<OtherParts> {
         let Transaction::Open(Open { parts: Some(parts), .. }) = self else { return None };

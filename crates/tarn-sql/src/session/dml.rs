@@ -61,6 +61,8 @@ impl Session {
         returning: Option<&Returning>,
     ) -> Result<(u64, Option<Answers>)> {
         let hold = self.must_hold_for(handle.schema())?;
+        // What is written and what is answered of it.
+        let _moment = self.query.begin_statement();
         Ok(match (dml.kind, returning) {
             (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
             | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {
@@ -185,10 +187,12 @@ impl Session {
         parameters: Option<ParamValues>,
         keeps_rows: bool,
     ) -> Result<Asked<'a>> {
+        let is_planned = self.is_forced() || self.transaction.lock().is_in_parts();
         let row = match dml.row_key(parameters.as_ref()) {
-            RowKey::Of(key) if !self.is_forced() => RowsOf::Key(encode_key(handle.schema(), &key)?),
+            _ if is_planned => RowsOf::Plan,
+            RowKey::Of(key) => RowsOf::Key(encode_key(handle.schema(), &key)?),
             RowKey::Nobody => RowsOf::Nobody,
-            RowKey::Of(_) | RowKey::Planned => RowsOf::Plan,
+            RowKey::Planned => RowsOf::Plan,
         };
         Ok(Asked { dml, handle, parameters, keeps_rows, row })
     }

@@ -265,16 +265,17 @@ pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -
                 return ControlFlow::Continue(());
             };
             self.is_cast = true;
+            let of = expr.clone();
             *expr = match declared {
-                Declared::Value(to) if name_of_cast(to).is_some() => {
-                    name_of_cast(to).map_or_else(|| expr.clone(), |cast| call(cast, vec![expr.clone()]))
-                }
                 // As many digits as there are.
                 Declared::Value(DataType::Decimal { .. }) => {
-                    cast(expr.clone(), ast::DataType::Numeric(ast::ExactNumberInfo::None))
+                    cast(of, ast::DataType::Numeric(ast::ExactNumberInfo::None))
                 }
-                Declared::Value(to) => cast(expr.clone(), sql_type(Some(to))),
-                Declared::Array(item) => cast(expr.clone(), array_type(item)),
+                Declared::Value(to) => match name_of_cast(to) {
+                    Some(cast) => call(cast, vec![of]),
+                    None => cast(of, sql_type(Some(to))),
+                },
+                Declared::Array(item) => cast(of, array_type(item)),
             };
             ControlFlow::Continue(())
         }

@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::catalog::TableHandle;
-use tarn_query::dml::Dml;
+use tarn_query::dml::{Dml, FEW_ROWS};
 use tarn_query::{RowColumns, each_expr, sql_schema};
 use tarn_types::Op;
 
@@ -34,9 +34,6 @@ use crate::statement::{Parsed, parse};
 
 /// Rows that are answered are kept until they are written.
 pub(super) const MAX_BYTES: usize = 64 << 20;
-
-/// Of more rows the plan is asked, which has its threads.
-const FEW_ROWS: usize = 256;
 
 /// What is asked of the rows that are written.
 #[derive(Debug)]
@@ -194,14 +191,17 @@ impl Session {
         rows: Option<&RecordBatch>,
         dml: &Dml,
     ) -> Result<Answers> {
-        let none = RecordBatch::new_empty(dml.table.arrow());
-        let given = rows.unwrap_or(&none);
-        if let Some(columns) = returning.columns.as_ref().filter(|_| given.num_rows() <= FEW_ROWS)
-            && let Some(answered) = self.query.row_columns(columns, given, None).await?
+        // Of no row nothing is computed.
+        let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else {
+            let schema = shown(&Arc::new(returning.plan.schema().as_arrow().clone()));
+            return Ok(Answers { schema, batches: vec![] });
+        };
+        if let Some(columns) = returning.columns.as_ref().filter(|_| rows.num_rows() <= FEW_ROWS)
+            && let Some(answered) = self.query.row_columns(columns, rows, None).await?
         {
             return Ok(Answers { schema: shown(answered.schema_ref()), batches: vec![answered] });
         }
-        let answered = self.query.stream(reading(returning.plan.clone(), rows, dml)?, None).await?;
+        let answered = self.query.stream(reading(returning.plan.clone(), Some(rows), dml)?, None).await?;
         let schema = shown(&answered.schema());
         Ok(Answers { schema, batches: answered.try_collect().await? })
     }

@@ -247,3 +247,55 @@ async fn many_count_in_one_row() {
     join_all(counters).await;
     assert_eq!(cell(&client, "SELECT n FROM t").await, "400");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_compiled_once_is_right_for_every_execution() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.batch_execute("CREATE TABLE t (k int PRIMARY KEY, n int, q int, a int, b int)").await.unwrap();
+    client.batch_execute("INSERT INTO t VALUES (1, 1, 10, 0, 0)").await.unwrap();
+    // Columns of one name of two tables, beside what is computed once for several.
+    let change = "a = (t.n + excluded.n) * 2, b = (t.n + excluded.n) * 3, q = t.q + excluded.q";
+    client
+        .batch_execute(&format!("INSERT INTO t VALUES (1, 2, 5) ON CONFLICT (k) DO UPDATE SET {change}"))
+        .await
+        .unwrap();
+    assert_eq!(rows(&client, "SELECT * FROM t").await, [["1", "1", "15", "6", "9"]]);
+    // A parameter of a wider type than what it is put into.
+    client.batch_execute("CREATE TABLE wide (id bigint PRIMARY KEY, s int)").await.unwrap();
+    let upsert = "INSERT INTO wide VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET s = $1";
+    client.batch_execute(&format!("PREPARE p AS {upsert}")).await.unwrap();
+    assert_eq!(outcome(&client, "EXECUTE p (7)").await, Ok(vec!["1 rows".to_owned()]));
+    assert_eq!(outcome(&client, "EXECUTE p (7)").await, Ok(vec!["1 rows".to_owned()]));
+    assert_eq!(outcome(&client, "EXECUTE p (3000000000)").await, Ok(vec!["1 rows".to_owned()]));
+    let too_much = outcome(&client, "EXECUTE p (3000000000)").await.unwrap_err();
+    assert!(too_much.starts_with("22003"), "{too_much}");
+    // Other parts of a statement read what was there when it began.
+    client.batch_execute("UPDATE t SET a = 1 WHERE k = 1").await.unwrap();
+    let parts = "WITH zero AS (UPDATE t SET a = 0 WHERE k = 1 RETURNING 1) UPDATE t SET b = 10 / a WHERE k = 1";
+    assert_eq!(outcome(&client, parts).await, Ok(vec!["0 rows".to_owned()]));
+    // Of no row nothing is called.
+    client.batch_execute("CREATE SEQUENCE s").await.unwrap();
+    let none = "UPDATE t SET a = a + 1 WHERE k = 9 RETURNING nextval('s')";
+    assert_eq!(outcome(&client, none).await, Ok(vec!["0 rows".to_owned()]));
+    assert_eq!(cell(&client, "SELECT nextval('s')").await, "1");
+    // The settings of the session, and the statement's own time.
+    client.batch_execute("CREATE TABLE at (k int PRIMARY KEY, at timestamptz, t text, d date)").await.unwrap();
+    client.batch_execute("INSERT INTO at (k) VALUES (1)").await.unwrap();
+    let set = "UPDATE at SET at = now(), t = '2026-11-01 12:00'::timestamptz::text, d = current_date WHERE k = $1 AND now() > '2020-01-01' RETURNING t, at = now()";
+    client.batch_execute(&format!("PREPARE at (int) AS {set}")).await.unwrap();
+    let told = |zone: &str| vec![format!("2026-11-01 12:00:00{zone}|t"), "1 rows".to_owned()];
+    assert_eq!(outcome(&client, "EXECUTE at (1)").await, Ok(told("+00")));
+    let first = cell(&client, "SELECT at FROM at").await;
+    client.batch_execute("SET TIME ZONE 'Asia/Tokyo'").await.unwrap();
+    assert_eq!(outcome(&client, "EXECUTE at (1)").await, Ok(told("+09")));
+    client.batch_execute("SET TIME ZONE 'UTC'").await.unwrap();
+    assert_ne!(cell(&client, "SELECT at FROM at").await, first);
+    // In a transaction it is that one's.
+    let begun = ["BEGIN", "EXECUTE at (1)", "SELECT pg_sleep(0.01)"];
+    for statement in begun {
+        client.simple_query(statement).await.unwrap();
+    }
+    assert_eq!(cell(&client, "SELECT at = now() FROM at").await, "t");
+    client.batch_execute("COMMIT").await.unwrap();
+}
