@@ -270,10 +270,19 @@ async fn what_was_compiled_once_is_right_for_every_execution() {
     assert_eq!(outcome(&client, "EXECUTE p (3000000000)").await, Ok(vec!["1 rows".to_owned()]));
     let too_much = outcome(&client, "EXECUTE p (3000000000)").await.unwrap_err();
     assert!(too_much.starts_with("22003"), "{too_much}");
-    // Other parts of a statement read what was there when it began.
-    client.batch_execute("UPDATE t SET a = 1 WHERE k = 1").await.unwrap();
-    let parts = "WITH zero AS (UPDATE t SET a = 0 WHERE k = 1 RETURNING 1) UPDATE t SET b = 10 / a WHERE k = 1";
-    assert_eq!(outcome(&client, parts).await, Ok(vec!["0 rows".to_owned()]));
+    // Other parts of a statement read what was there when it began, and pass over what another one changed.
+    let mut outcomes = vec![];
+    for key in ["k = 1", "k + 0 = 1"] {
+        client.batch_execute("UPDATE t SET a = 1, b = 0 WHERE k = 1").await.unwrap();
+        let parts = format!(
+            "UPDATE t SET a = 0 WHERE {key} RETURNING a) UPDATE t SET b = 10 / t.a WHERE {key} AND EXISTS (SELECT FROM x)"
+        );
+        let first = outcome(&client, &format!("WITH x AS ({parts}")).await;
+        let parts = format!("UPDATE t SET a = a + 1 WHERE {key}) UPDATE t SET b = 10 / a WHERE {key} RETURNING a, b");
+        let second = outcome(&client, &format!("WITH x AS ({parts}")).await;
+        outcomes.push((first, second, rows(&client, "SELECT * FROM t").await));
+    }
+    assert_eq!(outcomes[0], outcomes[1]);
     // Of no row nothing is called.
     client.batch_execute("CREATE SEQUENCE s").await.unwrap();
     let none = "UPDATE t SET a = a + 1 WHERE k = 9 RETURNING nextval('s')";
