@@ -24,9 +24,9 @@ use crate::{Error, Result};
 /// The columns of a `SELECT` of one table, or of none, that does nothing else.
 #[derive(Debug, Clone)]
 pub struct RowColumns {
-    plan: LogicalPlan,
+    plan: Arc<LogicalPlan>,
     /// The same for all executions, if there is such a thing.
-    same: Option<Same>,
+    same: Option<Arc<Same>>,
     /// Whether it is computed at once: nothing is called, and little is nested.
     is_short: bool,
     kept: Arc<OnceLock<Kept>>,
@@ -58,7 +58,7 @@ impl RowColumns {
     /// The columns of this plan. `None`: it does more.
     pub fn of(plan: &LogicalPlan) -> Option<RowColumns> {
         each_list(plan, is_of_row)?;
-        let same = Same::of(plan);
+        let same = Same::of(plan).map(Arc::new);
         let (mut n_parts, mut calls) = (0, false);
         each_list(same.as_ref().map_or(plan, |same| &same.plan), |list| {
             each(list, |expr| {
@@ -68,7 +68,7 @@ impl RowColumns {
             true
         })?;
         let is_short = !calls && n_parts <= MAX_SHORT_PARTS;
-        Some(RowColumns { plan: plan.clone(), same, is_short, kept: Arc::default() })
+        Some(RowColumns { plan: Arc::new(plan.clone()), same, is_short, kept: Arc::default() })
     }
 }
 
@@ -166,8 +166,8 @@ impl Session {
 
     async fn compile_bound(&self, of: &RowColumns, parameters: Option<&ParamValues>) -> Result<Compiled> {
         let plan = match parameters {
-            Some(parameters) => of.plan.clone().with_param_values(parameters.clone())?,
-            None => of.plan.clone(),
+            Some(parameters) => of.plan.as_ref().clone().with_param_values(parameters.clone())?,
+            None => of.plan.as_ref().clone(),
         };
         self.compile(plan).await
     }
