@@ -15,13 +15,12 @@ use datafusion::common::{Column, DFSchema, ParamValues, plan_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Volatility};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::scalar::ScalarValue;
 
 use crate::batch_rows::optimized;
 use crate::engine::Session;
-use crate::row_columns::is_same;
 use crate::values::as_sql;
 use crate::{Error, Result};
 
@@ -217,4 +216,25 @@ fn parameters_of(exprs: &[Expr]) -> Result<BTreeMap<usize, FieldRef>, DataFusion
 fn unnamed(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Whether a list says the same in another statement, but for what is asked for each row.
+pub(crate) fn is_same(list: &Projection) -> bool {
+    let mut is_same = true;
+    each(list, |expr| match expr {
+        Expr::ScalarFunction(call) => is_same &= call.func.signature().volatility != Volatility::Stable,
+        Expr::Placeholder(parameter) => is_same &= parameter.field.is_some(),
+        _ => {}
+    });
+    is_same
+}
+
+/// Walks all expressions of a list.
+pub(crate) fn each(list: &Projection, mut look: impl FnMut(&Expr)) {
+    for expr in &list.expr {
+        let _ = expr.apply(|expr| {
+            look(expr);
+            Ok::<_, DataFusionError>(TreeNodeRecursion::Continue)
+        });
+    }
 }

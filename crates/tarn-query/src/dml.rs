@@ -53,8 +53,8 @@ use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_
 use crate::engine::Session;
 use crate::inserted_query::{check_count, is_by_itself};
 use crate::keyed::{from_of, is_default, object_name, relation};
-use crate::one_row::{OneRow, RowChange};
 use crate::parser::{ParseError, query_of, select_of};
+use crate::row_change::{OneRow, RowChange};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
 

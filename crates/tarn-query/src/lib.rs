@@ -148,6 +148,7 @@ pub mod locking;
 pub mod merge;
 mod one_row;
 pub mod parser;
+mod row_change;
 mod row_columns;
 
 pub use array_text::items as array_items;

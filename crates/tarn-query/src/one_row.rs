@@ -11,7 +11,7 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::{DFSchema, ParamValues};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection, SubqueryAlias};
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan, Projection, SubqueryAlias};
 use datafusion::sql::sqlparser::ast::Statement;
 use tarn_types::{DataType, Style, Value, data_type_of};
 
@@ -19,48 +19,8 @@ use crate::Result;
 use crate::dml::{Dml, DmlKind, beside, deleted, inserted, key_schema, updated};
 use crate::engine::Session;
 use crate::keyed::{Bound, KeyedPlan, Slot, row_key};
+use crate::row_change::{OneRow, RowChange};
 use crate::row_columns::RowColumns;
-
-/// A statement of one row.
-#[derive(Debug, Clone)]
-pub(crate) enum OneRow {
-    /// The row that is inserted.
-    New(RowColumns),
-    /// One that is there is changed.
-    Changed {
-        /// The statement as one that only finds its row.
-        finds: KeyedPlan,
-        change: RowChange,
-    },
-}
-
-/// What becomes of rows that were read.
-#[derive(Debug, Clone)]
-pub(crate) struct RowChange {
-    /// Which of them are changed, as one column.
-    condition: Option<RowColumns>,
-    columns: RowColumns,
-}
-
-impl RowChange {
-    /// That of a query that reads one table; without its condition, if rows meet that anyway.
-    fn of(query: &LogicalPlan, has_condition: bool) -> Option<RowChange> {
-        let LogicalPlan::Projection(list) = query else { return None };
-        let (condition, read) = match list.input.as_ref() {
-            LogicalPlan::Filter(filter) => (Some(&filter.predicate), &filter.input),
-            _ => (None, &list.input),
-        };
-        let of_read = |exprs: Vec<Expr>| {
-            let list = Projection::try_new(exprs, Arc::clone(read)).ok()?;
-            RowColumns::of(&LogicalPlan::Projection(list))
-        };
-        let condition = match condition.filter(|_| has_condition) {
-            Some(condition) => Some(of_read(vec![condition.clone()])?),
-            None => None,
-        };
-        Some(RowChange { condition, columns: of_read(list.expr.clone())? })
-    }
-}
 
 /// Whose row a statement changes.
 #[derive(Debug, Clone, PartialEq)]

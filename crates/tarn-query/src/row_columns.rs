@@ -9,7 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ParamValues, internal_err};
 use datafusion::logical_expr::async_udf::AsyncScalarUDF;
 use datafusion::logical_expr::expr::Placeholder;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Volatility};
 use datafusion::scalar::ScalarValue;
 
-use crate::compiled::{Compiled, OWN_PARAMETERS};
+use crate::compiled::{Compiled, OWN_PARAMETERS, each, is_same};
 use crate::engine::{Session, moment};
 use crate::{Error, Result};
 
@@ -192,17 +192,6 @@ fn each_list(plan: &LogicalPlan, mut is_taken: impl FnMut(&Projection) -> bool) 
     }
 }
 
-/// Whether a list says the same in another statement, but for what is asked for each row.
-pub(crate) fn is_same(list: &Projection) -> bool {
-    let mut is_same = true;
-    each(list, |expr| match expr {
-        Expr::ScalarFunction(call) => is_same &= call.func.signature().volatility != Volatility::Stable,
-        Expr::Placeholder(parameter) => is_same &= parameter.field.is_some(),
-        _ => {}
-    });
-    is_same
-}
-
 /// Whether each row is answered by itself, and by whoever has it.
 fn is_of_row(list: &Projection) -> bool {
     let mut is_of_row = true;
@@ -219,15 +208,6 @@ fn is_of_row(list: &Projection) -> bool {
         _ => {}
     });
     is_of_row
-}
-
-fn each(list: &Projection, mut look: impl FnMut(&Expr)) {
-    for expr in &list.expr {
-        let _ = expr.apply(|expr| {
-            look(expr);
-            Ok::<_, DataFusionError>(TreeNodeRecursion::Continue)
-        });
-    }
 }
 
 /// Whether a parameter is in an argument of a function.
