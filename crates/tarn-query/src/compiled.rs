@@ -81,15 +81,12 @@ impl Compiled {
         }
         Ok(rows)
     }
-}
 
-impl Compiled {
     /// Whether these parameters are of the types that the expressions were compiled with.
     pub(crate) fn takes(&self, parameters: Option<&ParamValues>) -> bool {
         let Some(ParamValues::List(given)) = parameters else { return true };
         self.lists.iter().all(|list| {
-            let n_columns = list.reads.fields().len() - list.parameters.len();
-            let mut fields = list.parameters.iter().zip(list.reads.fields().iter().skip(n_columns));
+            let mut fields = list.parameters.iter().zip(list.reads.fields().iter().skip(list.n_columns()));
             fields.all(|(place, field)| {
                 let value = given.get(*place).map(|given| &given.value);
                 value.is_none_or(|value| value.is_null() || value.data_type() == *field.data_type())
@@ -99,15 +96,19 @@ impl Compiled {
 }
 
 impl List {
+    /// Without the parameters.
+    fn n_columns(&self) -> usize {
+        self.reads.fields().len() - self.parameters.len()
+    }
+
     fn read(
         &self,
         rows: &RecordBatch,
         parameters: Option<&ParamValues>,
         own: &[ScalarValue],
     ) -> Result<RecordBatch, DataFusionError> {
-        let n_columns = self.reads.fields().len() - self.parameters.len();
         let mut columns = Vec::with_capacity(self.reads.fields().len());
-        for (place, field) in self.reads.fields().iter().take(n_columns).enumerate() {
+        for (place, field) in self.reads.fields().iter().take(self.n_columns()).enumerate() {
             let place = if self.is_by_name { rows.schema_ref().index_of(field.name())? } else { place };
             columns.push(Arc::clone(rows.column(place)));
         }

@@ -147,12 +147,11 @@ impl Session {
 
     /// The rows of a planned statement, at the newest position. Columns as in the table above.
     pub async fn dml_rows(&self, dml: &Dml, parameters: Option<ParamValues>) -> Result<SendableRecordBatchStream> {
-        let table = Arc::clone(&dml.table);
         if let Some(row) = self.inserted_row(dml, parameters.as_ref()).await? {
-            let rows = stream::once(std::future::ready(Ok(row)));
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(table.before_generated().arrow(), rows)));
+            return Ok(only(row));
         }
         let rows = self.stream(dml.source.clone(), parameters).await?;
+        let table = Arc::clone(&dml.table);
         match dml.kind {
             DmlKind::Insert { .. } => Ok(inserted_rows(rows, table)),
             DmlKind::Delete if !dml.is_whole => {
@@ -186,8 +185,7 @@ impl Session {
         if let Some(change) = dml.of_pairs.as_ref().filter(|_| there.num_rows() <= FEW_ROWS)
             && let Some(changed) = self.changed_rows(dml, change, &pairs(&columns)?, parameters.as_ref()).await?
         {
-            let (schema, rows) = (changed.schema(), stream::once(std::future::ready(Ok(changed))));
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
+            return Ok(only(changed));
         }
         let rows = self.stream(beside(change.clone(), |_| Ok(columns))?, parameters).await?;
         Ok(stored_rows(rows, Arc::clone(&dml.table)))
@@ -340,6 +338,11 @@ fn of_plain_items(field: &Field) -> Option<ArrowType> {
         }
         _ => None,
     }
+}
+
+fn only(rows: RecordBatch) -> SendableRecordBatchStream {
+    let schema = rows.schema();
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(std::future::ready(Ok(rows)))))
 }
 
 /// The rows of an `INSERT`, and what is planned like one, as the table keeps them but for generated columns, which the

@@ -246,7 +246,7 @@ impl KeyedPlan {
     fn key_columns(&self, table: &TableSchema) -> Vec<usize> {
         match self {
             KeyedPlan::Select { unique: Some(at), .. } => unique_columns(table, *at),
-            _ => table.key.iter().map(|part| part.column_idx).collect(),
+            _ => key_columns(table),
         }
     }
 
@@ -605,23 +605,12 @@ pub(crate) fn row_key(statement: &Statement, table: &TableSchema, style: &Style)
     if name != table.name || table.is_keyless() {
         return None;
     }
-    let scope = Scope { table, alias: alias.as_deref(), style };
-    let columns: Vec<usize> = table.key.iter().map(|part| part.column_idx).collect();
-    let (mut found, mut has_more) = (vec![None; columns.len()], false);
-    conjuncts(selection, &mut |part| has_more |= scope.equalities(part, &columns, &mut found).is_none());
-    Some((found.into_iter().collect::<Option<_>>()?, has_more))
+    Scope { table, alias: alias.as_deref(), style }.named(selection, &key_columns(table))
 }
 
-/// The conditions that are all to be met.
-fn conjuncts<'a>(condition: &'a Expr, each: &mut impl FnMut(&'a Expr)) {
-    match condition {
-        Expr::Nested(inner) => conjuncts(inner, each),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            conjuncts(left, each);
-            conjuncts(right, each);
-        }
-        other => each(other),
-    }
+/// The columns of the primary key, in its order.
+fn key_columns(table: &TableSchema) -> Vec<usize> {
+    table.key.iter().map(|part| part.column_idx).collect()
 }
 
 pub(crate) fn from_of(delete: &Delete) -> &[TableWithJoins] {
@@ -700,8 +689,7 @@ impl Scope<'_> {
         if self.table.is_keyless() {
             return None;
         }
-        let columns: Vec<usize> = self.table.key.iter().map(|part| part.column_idx).collect();
-        self.full(selection, &columns)
+        self.full(selection, &key_columns(self.table))
     }
 
     /// The same of a unique constraint.
@@ -713,18 +701,30 @@ impl Scope<'_> {
     }
 
     fn full(&self, selection: &Expr, columns: &[usize]) -> Option<Vec<Slot>> {
-        let mut found: Vec<Option<Slot>> = vec![None; columns.len()];
-        self.equalities(selection, columns, &mut found)?;
-        found.into_iter().collect()
+        self.named(selection, columns).filter(|(_, has_more)| !has_more).map(|(named, _)| named)
     }
 
-    fn equalities(&self, expr: &Expr, columns: &[usize], found: &mut [Option<Slot>]) -> Option<()> {
+    /// A slot for each of the columns, when the condition has an equality for each, and whether it says more.
+    fn named(&self, selection: &Expr, columns: &[usize]) -> Option<(Vec<Slot>, bool)> {
+        let mut found: Vec<Option<Slot>> = vec![None; columns.len()];
+        let has_more = self.equalities(selection, columns, &mut found);
+        Some((found.into_iter().collect::<Option<_>>()?, has_more))
+    }
+
+    /// Whether something else is among the conditions that are all to be met.
+    fn equalities(&self, expr: &Expr, columns: &[usize], found: &mut [Option<Slot>]) -> bool {
         match expr {
             Expr::Nested(inner) => self.equalities(inner, columns, found),
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-                self.equalities(left, columns, found)?;
-                self.equalities(right, columns, found)
+                let has_more = self.equalities(left, columns, found);
+                self.equalities(right, columns, found) || has_more
             }
+            other => self.equality(other, columns, found).is_none(),
+        }
+    }
+
+    fn equality(&self, expr: &Expr, columns: &[usize], found: &mut [Option<Slot>]) -> Option<()> {
+        match expr {
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
                 let (column, value) = match (self.column(left), self.column(right)) {
                     (Some(column), None) => (column, right),

@@ -18,7 +18,7 @@ use tarn_types::{DataType, Style, Value, data_type_of};
 use crate::Result;
 use crate::dml::{Dml, DmlKind, beside, deleted, inserted, key_schema, updated};
 use crate::engine::Session;
-use crate::keyed::{Bound, KeyedPlan, Slot, row_key};
+use crate::keyed::{Bound, KeyedPlan, row_key};
 use crate::row_change::{OneRow, RowChange};
 use crate::row_columns::RowColumns;
 
@@ -58,15 +58,12 @@ impl Dml {
     /// The row that an `UPDATE` or `DELETE` changes.
     pub fn row_key(&self, parameters: Option<&ParamValues>) -> RowKey {
         let Some(OneRow::Changed { finds, .. }) = &self.one_row else { return RowKey::Planned };
-        let KeyedPlan::Delete { key } = finds else { return RowKey::Planned };
-        let mut values = vec![Value::Null; finds.n_parameters()];
-        for (slot, part) in key.iter().zip(&self.table.key) {
-            if let Slot::Parameter(place) = slot {
-                let of = &self.table.columns[part.column_idx].data_type;
-                let Some(value) = value_of(parameters, *place, of) else { return RowKey::Planned };
-                values[*place] = value;
-            }
-        }
+        let columns = finds.parameter_columns(&self.table).into_iter().enumerate();
+        let values = columns.map(|(place, column)| match column {
+            Some(column) => value_of(parameters, place, &self.table.columns[column].data_type),
+            None => Some(Value::Null),
+        });
+        let Some(values) = values.collect::<Option<Vec<_>>>() else { return RowKey::Planned };
         match finds.bind(&self.table, &values) {
             Ok(Bound::Delete { key }) => RowKey::Of(key),
             Ok(_) => RowKey::Nobody,

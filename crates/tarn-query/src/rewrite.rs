@@ -42,7 +42,7 @@ fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
 /// expression may name.
 pub fn each_expression(
     plan: LogicalPlan,
-    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+    mut rewrite: impl FnMut(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {
     // What is above an expression of another type has other columns.
     let mut is_changed = false;

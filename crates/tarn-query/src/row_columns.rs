@@ -6,6 +6,7 @@
 //! It is compiled anew each time where another function answers for one statement (`current_setting('x')`), and where
 //! a parameter is a function's argument: a type may hang on the value (`round(v, $1)`).
 
+use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
@@ -19,6 +20,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::compiled::{Compiled, OWN_PARAMETERS, each, is_same};
 use crate::engine::{Session, moment};
+use crate::rewrite::each_expression;
 use crate::{Error, Result};
 
 /// The columns of a `SELECT` of one table, or of none, that does nothing else.
@@ -76,8 +78,7 @@ impl Same {
     /// `None`: its functions or its parameters do not let it be one.
     fn of(plan: &LogicalPlan) -> Option<Same> {
         let mut moments = vec![];
-        let plan = plan.clone().transform_up(|node| node.map_expressions(|expr| with_moments(expr, &mut moments)));
-        let plan = plan.ok()?.data.transform_up(|node| node.recompute_schema().map(Transformed::yes)).ok()?.data;
+        let plan = each_expression(plan.clone(), |expr, _| as_moment(expr, &mut moments)).ok()?;
         each_list(&plan, |list| is_same(list) && !list.expr.iter().any(calls_with_parameter))?;
         Some(Same { plan, moments })
     }
@@ -88,7 +89,7 @@ impl Same {
             return Ok(vec![]);
         }
         let context = session.moment();
-        let values = self.moments.iter().map(|call| match constant_of(call, &context)? {
+        let values = self.moments.iter().map(|call| match moment_of(call, || &context)? {
             Some(value) => Ok(value),
             None => internal_err!("{call} tells no moment"),
         });
@@ -96,27 +97,27 @@ impl Same {
     }
 }
 
-/// Writes a parameter for each function that tells when the statement or its transaction began.
-fn with_moments(expr: Expr, moments: &mut Vec<Expr>) -> Result<Transformed<Expr>, DataFusionError> {
-    let any = moment(Arc::default(), None);
-    expr.transform_up(|expr| {
-        if constant_of(&expr, &any)?.is_none() {
-            return Ok(Transformed::no(expr));
-        }
-        let field = expr.to_field(&DFSchema::empty())?.1;
-        let id = format!("${}", OWN_PARAMETERS + moments.len() + 1);
-        moments.push(expr);
-        Ok(Transformed::yes(Expr::Placeholder(Placeholder::new_with_field(id, Some(field)))))
-    })
+/// Writes a parameter for a function that tells when the statement or its transaction began.
+fn as_moment(expr: Expr, moments: &mut Vec<Expr>) -> Result<Transformed<Expr>, DataFusionError> {
+    if moment_of(&expr, || moment(Arc::default(), None))?.is_none() {
+        return Ok(Transformed::no(expr));
+    }
+    let field = expr.to_field(&DFSchema::empty())?.1;
+    let id = format!("${}", OWN_PARAMETERS + moments.len() + 1);
+    moments.push(expr);
+    Ok(Transformed::yes(Expr::Placeholder(Placeholder::new_with_field(id, Some(field)))))
 }
 
 /// What a function without arguments is for one statement, if it tells that when it is planned.
-fn constant_of(expr: &Expr, context: &SimplifyContext) -> Result<Option<ScalarValue>, DataFusionError> {
+fn moment_of<C: Borrow<SimplifyContext>>(
+    expr: &Expr,
+    context: impl FnOnce() -> C,
+) -> Result<Option<ScalarValue>, DataFusionError> {
     let Expr::ScalarFunction(call) = expr else { return Ok(None) };
     if !call.args.is_empty() || call.func.signature().volatility != Volatility::Stable {
         return Ok(None);
     }
-    Ok(match call.func.simplify(vec![], context)? {
+    Ok(match call.func.simplify(vec![], context().borrow())? {
         ExprSimplifyResult::Simplified(Expr::Literal(value, _)) => Some(value),
         _ => None,
     })

@@ -188,8 +188,8 @@ impl Session {
         keeps_rows: bool,
     ) -> Result<Asked<'a>> {
         let is_planned = self.is_forced() || self.transaction.lock().is_in_parts();
-        let row = match dml.row_key(parameters.as_ref()) {
-            _ if is_planned => RowsOf::Plan,
+        let key = if is_planned { RowKey::Planned } else { dml.row_key(parameters.as_ref()) };
+        let row = match key {
             RowKey::Of(key) => RowsOf::Key(encode_key(handle.schema(), &key)?),
             RowKey::Nobody => RowsOf::Nobody,
             RowKey::Planned => RowsOf::Plan,

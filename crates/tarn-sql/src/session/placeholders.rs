@@ -224,66 +224,48 @@ impl Visitor for Told {
 /// Casts parameters to what the client says they are, where the planner's types have no name for it: `uuid`, `json`,
 /// `jsonb`.
 pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) -> Option<DataType>) {
-    struct Cast<F>(F);
-    impl<F: Fn(usize) -> Option<DataType>> VisitorMut for Cast<F> {
-        type Break = ();
-        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let declared = match expr {
-                Expr::Value(value) => match &value.value {
-                    ast::Value::Placeholder(name) => place(name).and_then(&self.0),
-                    _ => None,
-                },
-                _ => None,
-            };
-            if let Some(cast) = declared.and_then(name_of_cast) {
-                *expr = call(cast, vec![expr.clone()]);
-            }
-            ControlFlow::Continue(())
+    each_parameter(statement, |place, expr| {
+        if let Some(cast) = declared(place).and_then(name_of_cast) {
+            *expr = call(cast, vec![expr.clone()]);
         }
-    }
-    let _ = walk_mut(statement, &mut Cast(declared));
+    });
 }
 
 /// The statement with a cast of each parameter to the type that the client says it has. `None`: it says it of none that
 /// is there.
 pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -> Option<Statement> {
-    struct Casts<'a> {
-        declared: &'a [Option<Declared>],
-        is_cast: bool,
-    }
-    impl VisitorMut for Casts<'_> {
+    let (mut statement, mut is_cast) = (statement.clone(), false);
+    each_parameter(&mut statement, |place, expr| {
+        let Some(declared) = declared.get(place).copied().flatten() else { return };
+        is_cast = true;
+        let of = expr.clone();
+        *expr = match declared {
+            // As many digits as there are.
+            Declared::Value(DataType::Decimal { .. }) => cast(of, ast::DataType::Numeric(ast::ExactNumberInfo::None)),
+            Declared::Value(to) => match name_of_cast(to) {
+                Some(cast) => call(cast, vec![of]),
+                None => cast(of, sql_type(Some(to))),
+            },
+            Declared::Array(item) => cast(of, array_type(item)),
+        };
+    });
+    is_cast.then_some(statement)
+}
+
+/// Gives each parameter, by its place, to who may write something else there.
+fn each_parameter(statement: &mut Statement, change: impl FnMut(usize, &mut Expr)) {
+    struct Parameters<F>(F);
+    impl<F: FnMut(usize, &mut Expr)> VisitorMut for Parameters<F> {
         type Break = ();
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let place = match expr {
-                Expr::Value(value) => match &value.value {
-                    ast::Value::Placeholder(name) => place(name),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let Some(declared) = place.and_then(|place| *self.declared.get(place)?) else {
-                return ControlFlow::Continue(());
-            };
-            self.is_cast = true;
-            let of = expr.clone();
-            *expr = match declared {
-                // As many digits as there are.
-                Declared::Value(DataType::Decimal { .. }) => {
-                    cast(of, ast::DataType::Numeric(ast::ExactNumberInfo::None))
-                }
-                Declared::Value(to) => match name_of_cast(to) {
-                    Some(cast) => call(cast, vec![of]),
-                    None => cast(of, sql_type(Some(to))),
-                },
-                Declared::Array(item) => cast(of, array_type(item)),
-            };
+            let is_value = matches!(expr, Expr::Value(_));
+            if let Some(place) = parameter(expr).filter(|_| is_value).and_then(place) {
+                (self.0)(place, expr);
+            }
             ControlFlow::Continue(())
         }
     }
-    let mut statement = statement.clone();
-    let mut casts = Casts { declared, is_cast: false };
-    let _ = walk_mut(&mut statement, &mut casts);
-    casts.is_cast.then_some(statement)
+    let _ = walk_mut(statement, &mut Parameters(change));
 }
 
 fn cast(expr: Expr, data_type: ast::DataType) -> Expr {

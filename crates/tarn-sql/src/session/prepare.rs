@@ -454,7 +454,7 @@ impl Session {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
                 };
-                let columns = returning.as_ref().map(|of| shown(&Arc::new(of.plan.schema().as_arrow().clone())));
+                let columns = returning.as_ref().map(|returning| returning.schema());
                 self.enable_for_views(statement)?;
                 let planned = self.query.dml(marked.as_ref().unwrap_or(&written), table.schema()).await;
                 let mut dml = match planned {

@@ -44,6 +44,13 @@ pub(super) struct Returning {
     columns: Option<RowColumns>,
 }
 
+impl Returning {
+    /// The columns that are answered.
+    pub(super) fn schema(&self) -> SchemaRef {
+        shown(&Arc::new(self.plan.schema().as_arrow().clone()))
+    }
+}
+
 /// What is answered of rows.
 pub(super) struct Answers {
     pub(super) schema: SchemaRef,
@@ -193,8 +200,7 @@ impl Session {
     ) -> Result<Answers> {
         // Of no row nothing is computed.
         let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else {
-            let schema = shown(&Arc::new(returning.plan.schema().as_arrow().clone()));
-            return Ok(Answers { schema, batches: vec![] });
+            return Ok(Answers { schema: returning.schema(), batches: vec![] });
         };
         if let Some(columns) = returning.columns.as_ref().filter(|_| rows.num_rows() <= FEW_ROWS)
             && let Some(answered) = self.query.row_columns(columns, rows, None).await?
