@@ -536,11 +536,11 @@ impl Session {
 
     /// Runs what may take its time on the engine's threads. Dropping the future gives it up: nobody waits for what it
     /// still does.
-    pub async fn compute<T: Send + 'static>(
+    pub fn compute<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        self.threads.run(work).await
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.threads.run(work)
     }
 
     /// Runs a plan at the newest position (or the session's `AS OF`), all its tables at one snapshot each. A plan may

@@ -14,7 +14,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
@@ -52,13 +52,17 @@ impl Threads {
     }
 
     /// Runs on the threads. Dropping the future cancels at the next wait.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        match self.spawn(work).join().await {
-            Ok(done) => done,
-            Err(error) => Err(ended(error).into()),
+    ) -> impl Future<Output = Result<T>> + Send {
+        // What plans is large (46 KiB), and would be a part, twice, of every future in which something may be planned.
+        let work = work.boxed();
+        async move {
+            match self.spawn(work).join().await {
+                Ok(done) => done,
+                Err(error) => Err(ended(error).into()),
+            }
         }
     }
 

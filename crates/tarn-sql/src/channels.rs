@@ -93,6 +93,13 @@ struct Outgoing {
     savepoints: Vec<usize>,
 }
 
+impl Outgoing {
+    /// Is it as it was at first?
+    fn is_empty(&self) -> bool {
+        self.actions.is_empty() && self.n_bytes == 0 && self.said.is_empty() && self.savepoints.is_empty()
+    }
+}
+
 impl Channels {
     fn listen(&self, channel: String, inbox: &Arc<Inbox>) {
         let mut listeners = self.listeners.lock();
@@ -189,10 +196,14 @@ impl Mail {
 
     /// When the transaction, or the statement that is none's, has committed.
     pub fn commit(&self) {
-        let Outgoing { actions, .. } = std::mem::take(&mut *self.outgoing.lock());
-        if actions.is_empty() {
-            return;
-        }
+        let Outgoing { actions, .. } = {
+            let mut outgoing = self.outgoing.lock();
+            // As behind nearly every statement.
+            if outgoing.is_empty() {
+                return;
+            }
+            std::mem::take(&mut *outgoing)
+        };
         let mut said = HashSet::new();
         let (sent, heard): (Vec<Action>, Vec<Action>) =
             actions.into_iter().partition(|action| matches!(action, Action::Notify(_)));

@@ -19,7 +19,7 @@ use std::pin::pin;
 
 use datafusion::sql::sqlparser::ast::{Statement, TruncateIdentityOption};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 
 use super::Session;
 use super::set_back::Settable;
@@ -162,17 +162,15 @@ impl Session {
     ///
     /// Errors: as of COMMIT; nothing is written then.
     pub fn end_implicit(&self) -> BoxFuture<'_, Result<()>> {
-        let ending = async {
-            if !self.is_implicit() {
-                // The last one committed by itself: what LOCAL changed before it ends with it.
-                if !self.transaction.lock().is_open() {
-                    self.settings_end(Settable::commit);
-                }
-                return Ok(());
-            }
-            self.interrupt.run(pin!(self.commit())).await.map(drop)
-        };
-        ending.boxed()
+        if self.is_implicit() {
+            return async { self.interrupt.run(pin!(self.commit())).await.map(drop) }.boxed();
+        }
+        // The last one committed by itself: what LOCAL changed before it ends with it. No future of a commit is made
+        // for that: it is large, and this comes behind each statement.
+        if !self.transaction.lock().is_open() {
+            self.settings_end(Settable::commit);
+        }
+        ready(Ok(())).boxed()
     }
 
     /// Of a transaction that is begun without a word about them.

@@ -282,7 +282,7 @@ impl Session {
         self.temporary.altered_committed();
         self.temporary.commit(&self.node)?;
         for ddl in drops {
-            let dropped = self.run_ddl(ddl).await;
+            let dropped = Box::pin(self.run_ddl(ddl)).await;
             dropped.map_err(|error| match has_written {
                 true => error.with_detail("what the transaction wrote is committed"),
                 false => error,
