@@ -2,6 +2,7 @@
 //!
 //! A test of an engine calls [`run`] with a way to make an empty one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tarn_types::Direction;
@@ -18,6 +19,7 @@ pub fn run(make: &mut dyn FnMut() -> Arc<dyn Engine>) {
     a_snapshot_does_not_move(&*make());
     a_scan_is_ordered_half_open_and_bounded(&*make());
     multi_get_answers_in_the_order_asked(&*make());
+    multi_get_of_many_keys_is_what_each_of_them_is(&*make());
     ingested_files_cover_older_writes(&*make());
     a_staged_file_is_invisible_and_can_be_dropped(&*make());
     a_range_is_deleted_and_can_be_written_again(&*make());
@@ -159,6 +161,55 @@ fn multi_get_answers_in_the_order_asked(engine: &dyn Engine) {
     check(&[b"a", b"b", b"c"], &[Some(b"1"), None, Some(b"3")]);
     check(&[b"c", b"a", b"c", b"b"], &[Some(b"3"), Some(b"1"), Some(b"3"), None]);
     check(&[], &[]);
+}
+
+/// Keys that are near each other, overwritten and deleted, in memory and in files, asked for in order, twice, or in no
+/// order.
+fn multi_get_of_many_keys_is_what_each_of_them_is(engine: &dyn Engine) {
+    let mut noise = 7_u32;
+    let mut random = |n: u32| {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (noise >> 8) % n
+    };
+    let mut now: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut before = None;
+    for round in 0..12_u32 {
+        let mut batch = WriteBatch::default();
+        for _ in 0..300 {
+            let key = random(1000).to_be_bytes().to_vec();
+            if random(4) == 0 {
+                batch.delete(Space::Rows, &key);
+                now.remove(&key);
+            } else {
+                let value = round.to_le_bytes().to_vec();
+                batch.put(Space::Rows, &key, &value);
+                now.insert(key, value);
+            }
+        }
+        engine.write(&batch).expect("write");
+        if round == 6 {
+            before = Some((engine.snapshot(), now.clone()));
+        }
+        if round % 5 == 4 {
+            engine.flush().expect("flush");
+        }
+        let (snapshot, then) = before.clone().unwrap_or_else(|| (engine.snapshot(), now.clone()));
+        for n_asked in [2, 31, 33, 400] {
+            let mut asked: Vec<Vec<u8>> = (0..n_asked).map(|_| random(1100).to_be_bytes().to_vec()).collect();
+            for is_sorted in [false, true] {
+                if is_sorted {
+                    asked.sort();
+                }
+                let keys: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
+                let found = engine.multi_get(Space::Rows, &keys).expect("multi_get");
+                let want = keys.iter().map(|key| now.get(*key).map(Vec::as_slice));
+                assert!(found.iter().map(Option::as_deref).eq(want), "round {round}, {n_asked} keys");
+                let found = snapshot.multi_get(Space::Rows, &keys).expect("multi_get");
+                let want = keys.iter().map(|key| then.get(*key).map(Vec::as_slice));
+                assert!(found.iter().map(Option::as_deref).eq(want), "round {round}, {n_asked} keys, before");
+            }
+        }
+    }
 }
 
 fn ingested_files_cover_older_writes(engine: &dyn Engine) {

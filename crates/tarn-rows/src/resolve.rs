@@ -139,9 +139,16 @@ impl Table {
         }
         let mut effects = EffectsBuilder::new(&self.base.schema());
         let (mut affected, mut had_effect) = (0, Vec::with_capacity(batch.len()));
+        let mut next = 0;
         for mutation in batch.iter() {
-            let at = states.binary_search_by_key(&mutation.key, |(key, _)| *key);
-            let state = &mut states[at.expect("all keys of the batch are there")].1;
+            // Bulk data come in the order of their keys, or in long runs of it.
+            let at = match states.get(next) {
+                Some((key, _)) if *key == mutation.key => Ok(next),
+                _ => states.binary_search_by_key(&mutation.key, |(key, _)| *key),
+            };
+            let at = at.expect("all keys of the batch are there");
+            next = at + 1;
+            let state = &mut states[at].1;
             if mutation.guard.is_some() && mutation.guard != state.seqno() {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));
             }
