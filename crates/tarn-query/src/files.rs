@@ -235,9 +235,27 @@ fn piece(mut bounds: Option<Bounds<'_>>, file: &File, dead: &Dead<'_>, run: &[Ke
     }
     let mut piece = partitioned(file)?.with_extension(access).with_extension(OfFile(file.id));
     if let Some(bounds) = bounds {
-        piece = piece.with_statistics(Arc::new(bounds.finish(&Known::new())));
+        let schema = bounds.cut.schema;
+        let mut statistics = bounds.finish(&Known::new());
+        keep_columns_with_metadata(&mut statistics, schema);
+        piece = piece.with_statistics(Arc::new(statistics));
     }
     Ok(piece)
+}
+
+/// When the statistics of a piece say that all values of a column are equal, or all NULL, DataFusion puts a literal in
+/// the column's place. That literal lacks the metadata of the column's field, so functions would take a `jsonb` for a
+/// text. DataFusion does it only if the number of NULLs is exact, so here that number becomes inexact. The bounds stay
+/// exact: DataFusion skips pieces by exact bounds alone.
+fn keep_columns_with_metadata(statistics: &mut Statistics, schema: &Schema) {
+    let n_rows = statistics.num_rows;
+    for (column, field) in statistics.column_statistics.iter_mut().zip(schema.fields()) {
+        let all_equal = column.min_value.get_value().is_some() && column.min_value == column.max_value;
+        let all_null = column.null_count == n_rows;
+        if !field.metadata().is_empty() && (all_equal || all_null) {
+            column.null_count = column.null_count.to_inexact();
+        }
+    }
 }
 
 fn partitioned(file: &File) -> Result<PartitionedFile> {
@@ -346,7 +364,42 @@ impl<'a> Bounds<'a> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{DataType, Field};
+    use datafusion::scalar::ScalarValue;
+
     use super::*;
+
+    #[test]
+    fn of_a_constant_column_with_metadata_the_number_of_nulls_is_not_exact() {
+        let text = |text: &str| Precision::Exact(ScalarValue::from(text));
+        let unknown = ColumnStatistics::new_unknown;
+        let bounds = |min, max, nulls| {
+            let (min_value, max_value) = (text(min), text(max));
+            ColumnStatistics { min_value, max_value, null_count: Precision::Exact(nulls), ..unknown() }
+        };
+        let columns = [
+            bounds("a", "a", 0),
+            bounds("a", "b", 0),
+            ColumnStatistics { null_count: Precision::Exact(3), ..unknown() },
+            ColumnStatistics { null_count: Precision::Exact(0), ..unknown() },
+        ];
+        let null_counts = |field: &Field| {
+            let schema = Schema::new(vec![field.clone(); columns.len()]);
+            let (num_rows, total_byte_size) = (Precision::Exact(3), Precision::Absent);
+            let column_statistics = columns.to_vec();
+            let mut statistics = Statistics { num_rows, total_byte_size, column_statistics };
+            keep_columns_with_metadata(&mut statistics, &schema);
+            for (kept, column) in statistics.column_statistics.iter().zip(&columns) {
+                assert_eq!((&kept.min_value, &kept.max_value), (&column.min_value, &column.max_value));
+            }
+            statistics.column_statistics.iter().map(|column| column.null_count).collect::<Vec<_>>()
+        };
+        let exact = Precision::<usize>::Exact;
+        let plain = Field::new("c", DataType::Utf8, true);
+        assert_eq!(null_counts(&plain), [exact(0), exact(0), exact(3), exact(0)]);
+        let told = plain.with_metadata([("tarn.type".to_owned(), "jsonb".to_owned())].into());
+        assert_eq!(null_counts(&told), [Precision::Inexact(0), exact(0), Precision::Inexact(3), exact(0)]);
+    }
 
     #[test]
     fn selections_leave_out_the_dead_and_cover_every_row() {
