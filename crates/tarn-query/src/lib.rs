@@ -73,6 +73,7 @@ mod plan_size;
 mod quantified;
 mod running;
 mod seal;
+mod stars;
 mod stop;
 mod style;
 mod while_waited;

@@ -37,7 +37,7 @@ use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
 use crate::user_functions::{Chosen, UserFunctions};
 use crate::view_table::{ViewTable, mark};
-use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, style, whole_rows, zones};
+use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, stars, style, whole_rows, zones};
 
 /// The rule of the front end that gives literals their types.
 const OF_LITERALS: &str = "integer_literals";
@@ -70,6 +70,7 @@ async fn as_written(
 ) -> Result<(LogicalPlan, bool)> {
     zones::name_functions(&mut statement);
     called::by_own_names(&mut statement, state);
+    stars::with_schemas(&mut statement);
     group_keys::write_out(&mut statement, state).await?;
     let calls = match &views.functions {
         Some(functions) => function_calls::prepare(&mut statement, state, functions, views.texts)?,

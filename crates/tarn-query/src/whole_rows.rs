@@ -113,7 +113,7 @@ fn whole(expr: &Expr) -> Option<&Ident> {
 }
 
 /// Shows each table of a FROM: what it is called, itself, and whether it is on a side that may have no row.
-fn each_table<'a>(from: &'a TableWithJoins, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
+pub(crate) fn each_table<'a>(from: &'a TableWithJoins, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
     within(from, false, see);
 }
 
