@@ -338,17 +338,23 @@ impl TableService {
         .await
     }
 
-    /// The rows that refer to keys that are gone, by what somebody wrote and what is committed now. `max_rows` at most,
-    /// or `ProgramLimit`.
-    pub async fn orphans(&self, edges: Arc<Edges>, wrote: Wrote, max_rows: usize) -> Result<Vec<Orphans>> {
+    /// The rows that refer to keys that are gone, by the foreign key at one place of [`Edges::all`]: by what somebody
+    /// wrote and what is committed now. `max_rows` at most, or `ProgramLimit`.
+    pub async fn orphans(
+        &self,
+        edges: Arc<Edges>,
+        edge_idx: usize,
+        wrote: Wrote,
+        max_rows: usize,
+    ) -> Result<Vec<Orphans>> {
         let catalog = Arc::clone(&self.parts.catalog);
         blocking(move || {
             let (mut all, mut n_rows) = (vec![], 0);
             for (at, key, values) in Owed::of(&catalog, &edges, &wrote)?.gone {
-                let edge = &edges.all[at];
-                if !edge.key.on_delete.acts() && !edge.key.on_update.acts() {
+                if at != edge_idx {
                     continue;
                 }
+                let edge = &edges.all[at];
                 let rows = orphans_of(&catalog, edge, &values, &wrote, max_rows + 1)?;
                 n_rows += rows.len();
                 if n_rows > max_rows {

@@ -600,7 +600,12 @@ impl Transaction {
         if let Transaction::Open(open) = self { open.n_followed } else { 0 }
     }
 
-    /// All batches were.
+    /// How many batches are held.
+    pub fn n_writes(&self) -> usize {
+        if let Transaction::Open(open) = self { open.writes.len() } else { 0 }
+    }
+
+    /// All batches were looked at.
     pub fn followed(&mut self) {
         if let Transaction::Open(open) = self {
             open.n_followed = open.writes.len();

@@ -184,7 +184,8 @@ pub enum OnParent {
     /// There may be none when the statement, or the transaction, is done.
     #[default]
     NoAction,
-    /// There may be none when the statement is done.
+    /// There may be none when the foreign keys act on the rows that the statement wrote: those that a foreign key
+    /// before this one took along are no hindrance.
     Restrict,
     /// They go with it, or get the same values.
     Cascade,

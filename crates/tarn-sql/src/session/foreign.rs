@@ -42,8 +42,18 @@ use crate::foreign_rules;
 use crate::names::{quote, table_name};
 use crate::transaction::{Does, Transaction};
 
-/// Rows that one statement may change, or delete, because their parents go: they are held in memory.
+/// Rows that one foreign key may change, or delete, because their parents go: they are held in memory.
 const MAX_ORPHANS: usize = 100_000;
+
+/// Keys of parents that one write took away, or gave other values.
+struct Went {
+    /// How many batches the transaction had written before.
+    from: usize,
+    /// By the table of [`tarn_types::Referenced::keys`].
+    keys: HashMap<TableId, BTreeSet<Vec<u8>>>,
+    /// Those whose rows were deleted.
+    deleted: HashSet<(TableId, Vec<u8>)>,
+}
 
 impl Session {
     /// All foreign keys, as the session sees tables.
@@ -88,22 +98,15 @@ impl Session {
                 return Ok(());
             }
             let before = self.transaction.lock().n_followed();
-            self.follow_parents().await?;
-            let (wrote, deleted, defers) = {
+            self.follow_parents(&edges).await?;
+            let (wrote, defers) = {
                 let transaction = self.transaction.lock();
-                (transaction.wrote_since(before, &edges), transaction.deleted_since(before), transaction.deferral())
+                (transaction.wrote_since(before, &edges), transaction.deferral())
             };
             if wrote.keys.as_ref().is_none_or(HashMap::is_empty) {
                 return Ok(());
             }
             let is_late = |edge: &Edge| defers.defers(&edge.child.name, &edge.key);
-            // RESTRICT is not put off.
-            let restricts = |edge: &Edge, on: OnParent| is_late(edge) && on == OnParent::Restrict;
-            if edges.all.iter().any(|edge| restricts(edge, edge.key.on_delete) || restricts(edge, edge.key.on_update)) {
-                let (went, changed) = parted(&wrote, &deleted);
-                self.check(&edges, went, |_| false, |edge| restricts(edge, edge.key.on_delete)).await?;
-                self.check(&edges, changed, |_| false, |edge| restricts(edge, edge.key.on_update)).await?;
-            }
             self.check(&edges, wrote, |edge| !is_late(edge), |edge| !is_late(edge)).await
         }
         .boxed()
@@ -146,38 +149,82 @@ impl Session {
         }
     }
 
-    /// Children of parents that went since the last time go with them, or are changed; and theirs.
-    async fn follow_parents(&self) -> Result<()> {
-        let edges = self.edges();
-        if edges.is_empty() {
+    /// Children of parents that went since the last time go with them, or are changed; and theirs. Foreign keys act one
+    /// after the other, in the order of their tables' creation and of their definition, each with all that follows from
+    /// it: RESTRICT refuses rows that are still there by then, and lets those be that went by one before it.
+    ///
+    /// Errors: `23503` by RESTRICT, which is not put off.
+    async fn follow_parents(&self, edges: &Arc<Edges>) -> Result<()> {
+        let from = self.transaction.lock().n_followed();
+        let mut waiting = self.to_follow(edges, from);
+        while let Some((at, went)) = waiting.pop() {
+            let n_before = self.transaction.lock().n_writes();
+            self.follow(edges, at, &went).await?;
+            // What follows from it comes before the other foreign keys.
+            waiting.extend(self.to_follow(edges, n_before));
+        }
+        self.transaction.lock().followed();
+        Ok(())
+    }
+
+    /// Places of the foreign keys whose parents went behind the first `from` batches; what acts first is the last.
+    fn to_follow(&self, edges: &Edges, from: usize) -> Vec<(usize, Arc<Went>)> {
+        let (wrote, deleted) = {
+            let transaction = self.transaction.lock();
+            (transaction.wrote_since(from, edges), transaction.deleted_since(from))
+        };
+        let referenced: HashSet<TableId> = edges.all.iter().map(|edge| edge.referenced.keys).collect();
+        let mut by_table = wrote.keys.unwrap_or_default();
+        by_table.retain(|table, keys| match wrote.own.get(table) {
+            Some(own) if referenced.contains(table) => {
+                keys.retain(|key| own.get(key) == Some(None));
+                !keys.is_empty()
+            }
+            _ => false,
+        });
+        let is_asked = |edge: &Edge| by_table.contains_key(&edge.referenced.keys);
+        let mut asked: Vec<usize> = (0..edges.all.len()).filter(|at| is_asked(&edges.all[*at])).collect();
+        asked.sort_by_key(|at| (edges.all[*at].child.id, *at));
+        let went = Arc::new(Went { from, keys: by_table, deleted });
+        asked.into_iter().rev().map(|at| (at, Arc::clone(&went))).collect()
+    }
+
+    /// What one foreign key says of children whose parents went.
+    ///
+    /// Errors: `23503` by RESTRICT.
+    async fn follow(&self, edges: &Arc<Edges>, at: usize, went: &Went) -> Result<()> {
+        let edge = &edges.all[at];
+        let table = edge.referenced.keys;
+        let is_deleted = |key: &Vec<u8>| went.deleted.contains(&(table, key.clone()));
+        let on = |is_deleted: bool| if is_deleted { edge.key.on_delete } else { edge.key.on_update };
+        let (mut restricted, mut acting) = (BTreeSet::new(), BTreeSet::new());
+        for key in went.keys.get(&table).into_iter().flatten() {
+            match on(is_deleted(key)) {
+                OnParent::NoAction => {}
+                OnParent::Restrict => _ = restricted.insert(key.clone()),
+                OnParent::Cascade | OnParent::SetNull | OnParent::SetDefault => _ = acting.insert(key.clone()),
+            }
+        }
+        let own = self.transaction.lock().own_writes();
+        let wrote = |keys| Wrote { own: own.clone(), keys: Some(HashMap::from([(table, keys)])) };
+        if !restricted.is_empty() {
+            self.check(edges, wrote(restricted), |_| false, |other| std::ptr::eq(other, edge)).await?;
+        }
+        if acting.is_empty() {
             return Ok(());
         }
-        loop {
-            let (wrote, deleted, from) = {
-                let mut transaction = self.transaction.lock();
-                let from = transaction.n_followed();
-                let (wrote, deleted) = (transaction.wrote_since(from, &edges), transaction.deleted_since(from));
-                transaction.followed();
-                (wrote, deleted, from)
+        for orphans in self.node.tables().orphans(Arc::clone(edges), at, wrote(acting), MAX_ORPHANS).await? {
+            let is_deleted = is_deleted(&orphans.parent);
+            let values = match on(is_deleted) {
+                OnParent::NoAction | OnParent::Restrict => continue,
+                OnParent::Cascade if is_deleted => None,
+                OnParent::Cascade => Some(self.new_values(&orphans, &own, went.from).await?),
+                OnParent::SetNull => Some(vec![Value::Null; edge.key.columns.len()]),
+                OnParent::SetDefault => Some(defaults(edge)),
             };
-            if wrote.keys.as_ref().is_none_or(HashMap::is_empty) {
-                return Ok(());
-            }
-            let own = wrote.own.clone();
-            for orphans in self.node.tables().orphans(Arc::clone(&edges), wrote, MAX_ORPHANS).await? {
-                let is_deleted = deleted.contains(&(orphans.edge.referenced.keys, orphans.parent.clone()));
-                let key = &orphans.edge.key;
-                let on = if is_deleted { key.on_delete } else { key.on_update };
-                let values = match on {
-                    OnParent::NoAction | OnParent::Restrict => continue,
-                    OnParent::Cascade if is_deleted => None,
-                    OnParent::Cascade => Some(self.new_values(&orphans, &own, from).await?),
-                    OnParent::SetNull => Some(vec![Value::Null; key.columns.len()]),
-                    OnParent::SetDefault => Some(defaults(&orphans.edge)),
-                };
-                self.change_orphans(&orphans, values).await?;
-            }
+            self.change_orphans(&orphans, values).await?;
         }
+        Ok(())
     }
 
     /// Deletes children, or gives their columns these values.
@@ -553,18 +600,6 @@ impl Session {
         }
         .boxed()
     }
-}
-
-/// What was written, by the keys that were deleted and by the others.
-fn parted(wrote: &Wrote, deleted: &HashSet<(TableId, Vec<u8>)>) -> (Wrote, Wrote) {
-    let some = |is_deleted: bool| {
-        let of_table = |(id, keys): (&TableId, &BTreeSet<Vec<u8>>)| {
-            let keys = keys.iter().filter(|key| deleted.contains(&(*id, (*key).clone())) == is_deleted);
-            (*id, keys.cloned().collect())
-        };
-        Wrote { own: wrote.own.clone(), keys: wrote.keys.as_ref().map(|keys| keys.iter().map(of_table).collect()) }
-    };
-    (some(true), some(false))
 }
 
 /// The table whose rows a statement writes.
