@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
+use std::collections::HashMap;
 use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Style, TableSchema, Value, full_name};
 
 use crate::conflict::{OnKey, on_key};
@@ -181,6 +182,22 @@ impl KeyedPlan {
             }
         }
         columns
+    }
+
+    /// The places of the parameters that are compared with columns of the key, and whether they are stored nowhere.
+    pub fn key_parameters(&self) -> HashMap<usize, bool> {
+        let slots = self.slots();
+        let of = |(place, slot): &(SlotUse, &Slot)| match slot {
+            Slot::Parameter(idx) => Some((*idx, matches!(place, SlotUse::Key(_)))),
+            Slot::Literal(_) => None,
+        };
+        let mut compared: HashMap<usize, bool> = slots.iter().filter_map(of).filter(|(_, is_key)| *is_key).collect();
+        for (idx, is_key) in slots.iter().filter_map(of) {
+            if let Some(is_alone) = compared.get_mut(&idx) {
+                *is_alone &= is_key;
+            }
+        }
+        compared
     }
 
     /// The plan with its parameters, coerced to their columns' types.

@@ -165,10 +165,10 @@ fn value_of(parameters: Option<&ParamValues>, place: usize, column: &DataType) -
         return Some(Value::Null);
     }
     let data_type = data_type_of(&Field::new("", scalar.data_type(), true)).ok()?;
-    let is_decimal = |of: &DataType| matches!(of, DataType::Decimal { .. });
-    // A number without its digits is another one.
-    if data_type != *column && (is_decimal(&data_type) || is_decimal(column)) {
-        return None;
+    let value = Value::from_arrow(&scalar.to_array().ok()?, 0, &data_type).ok()?;
+    match data_type {
+        // A key that it is not exactly is not there.
+        DataType::Decimal { scale, .. } => Some(value.rescale(scale, column).unwrap_or(Value::Null)),
+        _ => Some(value),
     }
-    Value::from_arrow(&scalar.to_array().ok()?, 0, &data_type).ok()
 }

@@ -143,7 +143,7 @@ impl Session {
     fn allow_kind(&self, asking: &Asking, kind: &Kind) -> Result<()> {
         match kind {
             Kind::With(with) => with.steps.iter().try_for_each(|step| self.allow_kind(asking, &step.kind)),
-            Kind::Keyed { plan, table } => {
+            Kind::Keyed { plan, table, .. } => {
                 // The one that has the name now: it is the one that is read.
                 let table = self.definition(&table.name)?;
                 let reads = match plan {

@@ -170,14 +170,18 @@ impl Session {
 
     pub(super) async fn run_by_kind(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
-            Kind::Keyed { plan, table } => {
+            Kind::Keyed { plan, table, exact } => {
                 self.transaction.lock().check_usable()?;
                 if prepared.columns.is_some() && self.is_forced() {
                     return Box::pin(self.forced(prepared, parameters)).await;
                 }
                 self.node.metrics().keyed_statements.inc();
                 let handle = self.table(&table.name)?;
-                let values = parameters.into_iter().map(Parameter::into_value).collect::<Result<Vec<_>>>()?;
+                let value = |(place, parameter): (usize, Parameter)| match exact.iter().find(|(at, _)| *at == place) {
+                    Some((_, column)) => parameter.into_exactly(column),
+                    None => parameter.into_value(),
+                };
+                let values = parameters.into_iter().enumerate().map(value).collect::<Result<Vec<_>>>()?;
                 self.keyed(plan, &handle, prepared.columns.as_ref(), &values).await
             }
             // The future of a statement about a key is small: it is moved for each of them.

@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     Visitor, VisitorMut,
 };
 use tarn_query::{inet, walk, walk_mut};
-use tarn_types::{DataType, arrow_field, data_type_of};
+use tarn_types::{BARE_NUMERIC, DataType, arrow_field, data_type_of};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
@@ -231,6 +231,143 @@ pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) 
     });
 }
 
+/// The types that parameters have to be cast to, since what the planner took for theirs is another. It takes the type
+/// of the column beside them, `numeric(10,2)` or `date`, and a value would be made such a one before it is compared.
+/// In PostgreSQL a parameter is of the type that the client says, and beside a number a number of any digits.
+pub(super) fn meant(
+    statement: &Statement,
+    found: &[Option<FieldRef>],
+    declared: &[Option<Declared>],
+) -> Vec<Option<Declared>> {
+    let is_other = |place: usize| {
+        let declared = declared.get(place).copied().flatten();
+        let known = |field: &&FieldRef| !field.data_type().is_null();
+        let Some(found) = found.get(place).and_then(Option::as_ref).filter(known) else { return declared };
+        let any_digits = Declared::Value(BARE_NUMERIC);
+        let is_cut = |of: DataType| matches!(of, DataType::Decimal { .. }) && of != BARE_NUMERIC;
+        match (data_type_of(found), item_type(found), declared) {
+            (Ok(found), _, Some(Declared::Value(declared))) if is_cut(found) && is_number(declared) => {
+                Some(Declared::Value(declared))
+            }
+            (Ok(found), _, None) if is_cut(found) => Some(any_digits),
+            (Ok(found), _, Some(Declared::Value(declared))) if differs(found, declared) => {
+                Some(Declared::Value(declared))
+            }
+            (_, Some(item), None | Some(Declared::Array(_))) if is_cut(item) => Some(Declared::Array(BARE_NUMERIC)),
+            _ => None,
+        }
+    };
+    let n_places = found.len().max(declared.len());
+    let mut meant: Vec<_> = (0..n_places).map(is_other).collect();
+    if meant.iter().any(Option::is_some) {
+        let is_stored = Stored::of(statement);
+        for (place, declared) in meant.iter_mut().enumerate() {
+            let found = found.get(place).and_then(Option::as_ref).map(|field| data_type_of(field));
+            let keeps = match (&found, &declared) {
+                // By the session's time zone.
+                (_, Some(Declared::Value(of))) if is_time(*of) => true,
+                // Rounded.
+                (Some(Ok(found)), Some(Declared::Value(of))) => is_integer(*found) && !is_integer(*of),
+                (None, _) => true,
+                _ => false,
+            };
+            // Otherwise it becomes what its column is all the same.
+            if !keeps && is_stored.is_all(place) {
+                *declared = None;
+            }
+        }
+    }
+    meant
+}
+
+pub(super) fn is_number(of: DataType) -> bool {
+    is_integer(of) || matches!(of, DataType::Float32 | DataType::Float64 | DataType::Decimal { .. })
+}
+
+fn is_integer(of: DataType) -> bool {
+    matches!(of, DataType::Int16 | DataType::Int32 | DataType::Int64)
+}
+
+fn is_time(of: DataType) -> bool {
+    matches!(of, DataType::Date | DataType::Time | DataType::Timestamp | DataType::TimestampTz | DataType::Interval)
+}
+
+/// Whether a value of the one type is not the same when it is made one of the other.
+fn differs(found: DataType, declared: DataType) -> bool {
+    let width = |of| match of {
+        DataType::Int16 => 2,
+        DataType::Int32 => 4,
+        _ => 8,
+    };
+    match (found, declared) {
+        (found, declared) if found == declared => false,
+        (found, declared) if is_integer(found) && is_integer(declared) => width(found) < width(declared),
+        (DataType::Float32 | DataType::Float64, declared) if is_integer(declared) => false,
+        // A number of any digits takes all of them but the largest.
+        (DataType::Decimal { .. }, declared) if is_integer(declared) => false,
+        (found, declared) if is_number(found) && is_number(declared) => true,
+        (found, declared) => {
+            (is_time(found) && (is_time(declared) || is_number(declared))) || (is_number(found) && is_time(declared))
+        }
+    }
+}
+
+/// How often parameters are in a statement, and how often of it as the whole value of a column.
+#[derive(Default)]
+struct Stored {
+    n_times: HashMap<usize, usize>,
+    n_stored: HashMap<usize, usize>,
+}
+
+impl Stored {
+    fn of(statement: &Statement) -> Stored {
+        let mut stored = Stored::default();
+        let _ = walk(statement, &mut stored);
+        let assigned: Vec<&ast::Assignment> = match statement {
+            Statement::Update(update) => update.assignments.iter().collect(),
+            Statement::Insert(insert) => match &insert.on {
+                Some(ast::OnInsert::OnConflict(ast::OnConflict {
+                    action: ast::OnConflictAction::DoUpdate(change),
+                    ..
+                })) => change.assignments.iter().collect(),
+                _ => vec![],
+            },
+            _ => vec![],
+        };
+        let rows = match statement {
+            Statement::Insert(insert) => insert.source.as_deref().and_then(|source| match source.body.as_ref() {
+                ast::SetExpr::Values(values) => Some(&values.rows),
+                _ => None,
+            }),
+            _ => None,
+        };
+        let cells = rows.into_iter().flatten().flat_map(|row| &row.content);
+        for value in assigned.iter().map(|assignment| &assignment.value).chain(cells) {
+            if let Some(place) = parameter(value).and_then(place) {
+                *stored.n_stored.entry(place).or_default() += 1;
+            }
+        }
+        stored
+    }
+
+    fn is_all(&self, place: usize) -> bool {
+        self.n_stored.get(&place).is_some_and(|n_stored| self.n_times.get(&place) == Some(n_stored))
+    }
+}
+
+impl Visitor for Stored {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        if let Expr::Value(_) = expr
+            && let Some(place) = parameter(expr).and_then(place)
+        {
+            *self.n_times.entry(place).or_default() += 1;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// The statement with a cast of each parameter to the type that the client says it has. `None`: it says it of none that
 /// is there.
 pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -> Option<Statement> {
@@ -249,23 +386,49 @@ pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -
             Declared::Array(item) => cast(of, array_type(item)),
         };
     });
+    if declared.iter().any(|declared| matches!(declared, Some(Declared::Array(DataType::Decimal { .. })))) {
+        each_expr_mut(&mut statement, |expr| {
+            let (Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. }) = expr else { return };
+            let Expr::Cast { expr: of, data_type: ast::DataType::Array(_), .. } = without_parens(right) else { return };
+            let declared = parameter(of).and_then(place).and_then(|place| declared.get(place).copied().flatten());
+            // What is looked for in an array is of the type of its items.
+            if let Some(Declared::Array(item @ DataType::Decimal { .. })) = declared {
+                let of = std::mem::replace(left.as_mut(), Expr::Value(ast::Value::Null.with_empty_span()));
+                **left = cast(of, sql_type(Some(item)));
+            }
+        });
+    }
     is_cast.then_some(statement)
 }
 
+fn without_parens(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => without_parens(inner),
+        expr => expr,
+    }
+}
+
 /// Gives each parameter, by its place, to who may write something else there.
-fn each_parameter(statement: &mut Statement, change: impl FnMut(usize, &mut Expr)) {
-    struct Parameters<F>(F);
-    impl<F: FnMut(usize, &mut Expr)> VisitorMut for Parameters<F> {
+fn each_parameter(statement: &mut Statement, mut change: impl FnMut(usize, &mut Expr)) {
+    each_expr_mut(statement, |expr| {
+        let is_value = matches!(expr, Expr::Value(_));
+        if let Some(place) = parameter(expr).filter(|_| is_value).and_then(place) {
+            change(place, expr);
+        }
+    });
+}
+
+/// Gives each expression, those within it before it.
+fn each_expr_mut(statement: &mut Statement, change: impl FnMut(&mut Expr)) {
+    struct All<F>(F);
+    impl<F: FnMut(&mut Expr)> VisitorMut for All<F> {
         type Break = ();
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let is_value = matches!(expr, Expr::Value(_));
-            if let Some(place) = parameter(expr).filter(|_| is_value).and_then(place) {
-                (self.0)(place, expr);
-            }
+            (self.0)(expr);
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Parameters(change));
+    let _ = walk_mut(statement, &mut All(change));
 }
 
 fn cast(expr: Expr, data_type: ast::DataType) -> Expr {

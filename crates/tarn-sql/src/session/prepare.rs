@@ -23,7 +23,7 @@ use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_query::merge::Merge;
 use tarn_query::{Keyed, OnKey, each_expr, each_relation};
-use tarn_types::{DataType, Opaque, Style, TableSchema, Value, data_type_of};
+use tarn_types::{DataType, Opaque, Style, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
@@ -33,8 +33,8 @@ use super::locking::{LockPlan, answered};
 use super::moves;
 use super::named::Path;
 use super::placeholders::{
-    Declared, Told, array_type, cast_declared, described, item_type, parameter_fields, sql_type, typed_by_casts,
-    with_arrays, with_casts,
+    Declared, Told, array_type, cast_declared, described, is_number, item_type, meant, parameter_fields, sql_type,
+    typed_by_casts, with_arrays, with_casts,
 };
 use super::returning::Returning;
 use crate::activity::Way;
@@ -91,6 +91,8 @@ pub(super) enum Kind {
     Keyed {
         plan: KeyedPlan,
         table: Arc<TableSchema>,
+        /// Parameters that are of another type than the column of the key with which they are compared, and that type.
+        exact: Vec<(usize, DataType)>,
     },
     Query {
         plan: Box<LogicalPlan>,
@@ -246,6 +248,20 @@ fn is_same_column(told: &Field, now: &Field) -> bool {
 }
 
 impl Parameter {
+    /// The value as one of a column that it is compared with; NULL, which is nobody's, if none is equal to it.
+    pub(super) fn into_exactly(self, column: &DataType) -> Result<Value> {
+        let from = match &self {
+            Parameter::Value(_, from) => *from,
+            Parameter::Scalar(_) => *column,
+        };
+        let value = self.into_value()?;
+        let exactly = match from {
+            DataType::Decimal { scale, .. } => value.rescale(scale, column),
+            _ => value.coerce(column),
+        };
+        Ok(exactly.unwrap_or(Value::Null))
+    }
+
     pub(super) fn into_value(self) -> Result<Value> {
         match self {
             Parameter::Value(value, _) => Ok(value),
@@ -347,7 +363,7 @@ impl Session {
                 let locked = cursor.lock.as_deref().map(|lock| self.locked(lock)).transpose()?.flatten();
                 let (query, locked) = locked.map_or((None, None), |(query, table)| (Some(query), Some(table)));
                 let query = query.as_ref().unwrap_or(&cursor.query);
-                let plan = Box::pin(self.plan(query, declared)).await?;
+                let plan = self.plan_meant(query, declared).boxed().await?;
                 let parameters = described(parameter_fields(&plan)?, query, &plan)?;
                 (Kind::Declare { declared: cursor.clone(), locked, plan: Box::new(plan) }, parameters, None)
             }
@@ -369,7 +385,7 @@ impl Session {
         let Some((statement, table)) = self.locked(asked)? else {
             return self.prepare_sql(&Statement::Query(asked.query.clone()), declared).await;
         };
-        let plan = self.plan(&statement, declared).await?;
+        let plan = self.plan_meant(&statement, declared).await?;
         let parameters = described(parameter_fields(&plan)?, &statement, &plan)?;
         let columns = answered(&plan, &table);
         let lock = LockPlan { table, plan, columns: SchemaRef::clone(&columns) };
@@ -391,10 +407,25 @@ impl Session {
         if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
             if let Some(plan) = self.keyed_plan(statement, table).await? {
-                let parameters =
-                    plan.parameter_columns(table).into_iter().map(|at| at.map(|at| field_of(table, at))).collect();
-                let columns = keyed_columns(&plan, table);
-                return Ok((Kind::Keyed { plan, table: Arc::clone(table) }, parameters, columns));
+                let places = plan.parameter_columns(table);
+                let mut parameters: Vec<_> = places.iter().map(|at| at.map(|at| field_of(table, at))).collect();
+                let compared = plan.key_parameters();
+                let (mut exact, mut is_keyed) = (vec![], true);
+                for (place, of) in meant(statement, &parameters, declared).into_iter().enumerate() {
+                    match (of, compared.get(&place), places.get(place).copied().flatten()) {
+                        // It is compared as what it is: a key that it is not exactly there is not.
+                        (Some(Declared::Value(of)), Some(true), Some(column)) if is_number(of) => {
+                            parameters[place] = Some(Arc::new(arrow_field("", &of, true)));
+                            exact.push((place, table.columns[column].data_type));
+                        }
+                        (Some(_), Some(_), _) => is_keyed = false,
+                        _ => {}
+                    }
+                }
+                if is_keyed {
+                    let columns = keyed_columns(&plan, table);
+                    return Ok((Kind::Keyed { plan, table: Arc::clone(table), exact }, parameters, columns));
+                }
             }
         }
         Box::pin(self.prepare_planned(statement, declared)).await
@@ -408,24 +439,22 @@ impl Session {
 
     /// What is not about keys.
     async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
-        let planned = self.prepare_written(statement, declared, Types::Inferred).await;
-        let is_change = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_));
-        let is_told = |planned: &Planned| {
-            let mut both = planned.1.iter().zip(declared);
-            both.all(|(found, declared)| found.is_some() || declared.is_none())
+        let planned = self.prepare_written(statement, statement, declared, Types::Inferred).await;
+        let meant = match &planned {
+            Ok((_, parameters, _)) => meant(statement, parameters, declared),
+            // What the planner does not find out the client may have said.
+            Err(_) => declared.to_vec(),
         };
-        if !is_change || planned.as_ref().is_ok_and(is_told) {
-            return planned;
-        }
-        // What the planner does not find out the client may have said, as it may say what a column's type is not.
-        let Some(typed) = with_casts(statement, declared) else { return planned };
-        let typed = Box::pin(self.prepare_written(&typed, declared, Types::Cast)).await;
+        let Some(typed) = with_casts(statement, &meant) else { return planned };
+        let typed = Box::pin(self.prepare_written(&typed, statement, declared, Types::Cast)).await;
         if typed.is_ok() { typed } else { planned }
     }
 
+    /// `asked` is the statement without the casts of its parameters.
     async fn prepare_written(
         &self,
         statement: &Statement,
+        asked: &Statement,
         declared: &[Option<Declared>],
         types: Types,
     ) -> Result<Planned> {
@@ -476,7 +505,7 @@ impl Session {
                 if inserted_query(statement).is_some() {
                     check_rows(&dml.source, table.schema())?;
                 }
-                let dml = self.with_defaults(dml, statement).await?.of_one_row(statement, &self.style());
+                let dml = self.with_defaults(dml, statement).await?.of_one_row(asked, &self.style());
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
                     Statement::Update(_) => "UPDATE",
@@ -491,14 +520,14 @@ impl Session {
             }
             Statement::Merge(merge) => self.prepare_merge(statement, merge, declared).await,
             Statement::Explain { format: Some(_), statement: query, analyze, verbose, options, .. } => {
-                let plan = self.plan(query, declared).await?;
+                let plan = self.plan_typed(query, declared, types).await?;
                 let parameters = described(parameter_fields(&plan)?, query, &plan)?;
                 let shown = explain::shown(options.as_deref().unwrap_or_default(), *verbose);
                 let explained = Explained { plan, analyze: *analyze, shown };
                 Ok((Kind::Explain(Box::new(explained)), parameters, Some(explain::columns())))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
-                let plan = self.plan(statement, declared).await?;
+                let plan = self.plan_typed(statement, declared, types).await?;
                 let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
                 let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
                 let parameters = described(parameter_fields(&plan)?, statement, &plan)?;
@@ -539,8 +568,29 @@ impl Session {
         Ok(Box::pin(analysing).await?)
     }
 
+    /// As [`Session::plan`], with parameters of the types that they have in PostgreSQL ([`meant`]).
+    async fn plan_meant(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
+        let planned = self.plan(statement, declared).await;
+        let meant = match &planned {
+            Ok(plan) => meant(statement, &parameter_fields(plan)?, declared),
+            Err(_) => declared.to_vec(),
+        };
+        let Some(typed) = with_casts(statement, &meant) else { return planned };
+        let typed = self.plan_typed(&typed, declared, Types::Cast).await;
+        if typed.is_ok() { typed } else { planned }
+    }
+
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
     pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
+        self.plan_typed(statement, declared, Types::Inferred).await
+    }
+
+    async fn plan_typed(
+        &self,
+        statement: &Statement,
+        declared: &[Option<Declared>],
+        types: Types,
+    ) -> Result<LogicalPlan> {
         self.enable_pg_catalog(statement)?;
         self.enable_for_views(statement)?;
         self.enable_for_functions(statement)?;
@@ -549,7 +599,10 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let plan = with_arrays(plan)?;
+        let mut plan = with_arrays(plan)?;
+        if types == Types::Cast {
+            plan = typed_by_casts(plan)?;
+        }
         parameters = parameter_fields(&plan)?;
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);

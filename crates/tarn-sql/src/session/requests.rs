@@ -121,7 +121,7 @@ impl Session {
             return Err(refused("RETURNING", "read the rows by their key behind the statement"));
         }
         match &*prepared.kind {
-            Kind::Keyed { plan, table } => match plan {
+            Kind::Keyed { plan, table, .. } => match plan {
                 KeyedPlan::Select { .. } => Ok(Part::Other),
                 KeyedPlan::Insert { .. } => writes(&table.name, "INSERT"),
                 KeyedPlan::Update { .. } => writes(&table.name, "UPDATE"),
