@@ -10,13 +10,14 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, CopySource, CreateTable, DataType, Expr, GroupByExpr, Ident, OrderBy,
-    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor,
-    TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator, Value, VisitorMut,
+    OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias,
+    TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator, Value, Visitor, VisitorMut,
 };
-use tarn_query::walk_mut;
+use tarn_query::{walk, walk_mut};
 
 use crate::compat::{is_catalog_name, is_variable};
 use crate::names::{column_of, fold};
+use crate::postgres::in_from::query_of;
 
 /// Behind the name of a column that the planner needs by another name: a character that is nobody's.
 pub(crate) const OTHER_NAME: char = '\u{F8FE}';
@@ -77,6 +78,7 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     }
     struct Names {
         n_queries: usize,
+        has_answer: bool,
     }
     impl VisitorMut for Names {
         type Break = ();
@@ -84,8 +86,11 @@ pub(crate) fn name_columns(statement: &mut Statement) {
             self.n_queries += 1;
             ControlFlow::Continue(())
         }
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
             self.n_queries -= 1;
+            if self.n_queries > 0 || !self.has_answer {
+                tell_apart_inside(query);
+            }
             ControlFlow::Continue(())
         }
         fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
@@ -94,7 +99,11 @@ pub(crate) fn name_columns(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Names { n_queries: 0 });
+    let has_answer = matches!(
+        statement,
+        Statement::Query(_) | Statement::Copy { source: CopySource::Query(_), .. } | Statement::CreateTable(_)
+    );
+    let _ = walk_mut(statement, &mut Names { n_queries: 0, has_answer });
     let query = match statement {
         Statement::Query(query)
         | Statement::Copy { source: CopySource::Query(query), .. }
@@ -111,6 +120,82 @@ pub(crate) fn name_columns(statement: &mut Statement) {
                 order.expr = Expr::Identifier(alias.clone());
             }
         }
+    }
+    tell_apart(query);
+}
+
+/// `SELECT -x AS x FROM t ORDER BY x + 0`: a key that is a name is the column of the answer, a name within a key is the
+/// table's. The planner takes the answer's for both, so that gets another name.
+fn tell_apart(query: &mut Query) -> bool {
+    let mut has_renamed = false;
+    struct Within(HashSet<String>);
+    impl Visitor for Within {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            self.0.extend(column_of(expr).map(fold));
+            ControlFlow::Continue(())
+        }
+    }
+    let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by else { return false };
+    let SetExpr::Select(select) = query.body.as_mut() else { return false };
+    let mut within = Within(HashSet::new());
+    for key in keys.iter().filter(|key| bare_name(&key.expr).is_none()) {
+        let _ = walk(&key.expr, &mut within);
+    }
+    for (idx, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::ExprWithAlias { expr, alias } = item else { continue };
+        let name = fold(alias);
+        if !within.0.contains(&name) || column_of(expr).map(fold).as_ref() == Some(&name) {
+            continue;
+        }
+        *alias = numbered_name(&name, idx);
+        for key in keys.iter_mut().filter(|key| bare_name(&key.expr).map(fold).as_ref() == Some(&name)) {
+            key.expr = Expr::Identifier(alias.clone());
+        }
+        has_renamed = true;
+    }
+    has_renamed
+}
+
+/// The same of a query inside, whose columns others name: what is around it calls them so again. Without a limit its
+/// order is nobody's.
+fn tell_apart_inside(query: &mut Query) {
+    if query.limit_clause.is_none() && query.fetch.is_none() {
+        return;
+    }
+    let called = |select: &Select| -> Option<Vec<Ident>> {
+        let name = |item: &SelectItem| match item {
+            SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
+            SelectItem::UnnamedExpr(expr) => column_of(expr).cloned(),
+            _ => None,
+        };
+        select.projection.iter().map(name).collect()
+    };
+    let SetExpr::Select(select) = query.body.as_ref() else { return };
+    let Some(names) = called(select) else { return };
+    if !tell_apart(query) {
+        return;
+    }
+    let SetExpr::Select(select) = query.body.as_ref() else { return };
+    let Some(inside) = called(select) else { return };
+    let items = inside.into_iter().zip(names);
+    let items = items.map(|(of, alias)| SelectItem::ExprWithAlias { expr: Expr::Identifier(of), alias });
+    let Some(mut around) = query_of(items.collect()) else { return };
+    std::mem::swap(query, &mut around);
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let alias = TableAlias { explicit: true, name: Ident::new(TOLD_APART), columns: vec![], at: None };
+    let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
+    select.from = vec![TableWithJoins { relation, joins: vec![] }];
+}
+
+/// The name of such a query.
+const TOLD_APART: &str = "tarn_told_apart";
+
+fn bare_name(key: &Expr) -> Option<&Ident> {
+    match key {
+        Expr::Identifier(name) => Some(name),
+        Expr::Nested(key) => bare_name(key),
+        _ => None,
     }
 }
 

@@ -36,9 +36,8 @@ impl ExprPlanner for Subscripts {
         access: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
-        // That of an `array_agg` is planned as an aggregate.
-        let is_array = !matches!(access.expr, Expr::AggregateFunction(_))
-            && matches!(access.expr.get_type(schema), Ok(DataType::List(_) | DataType::LargeList(_)));
+        // Of `array_agg(x ORDER BY y)`, too, of whose items the engine would make an aggregate of its own.
+        let is_array = matches!(access.expr.get_type(schema), Ok(DataType::List(_) | DataType::LargeList(_)));
         let before = before(&access.expr);
         let RawFieldAccessExpr { expr, field_access } = access;
         let is_one = |step: &Expr| matches!(step, Expr::Literal(ScalarValue::Int64(Some(1)), _));
