@@ -2,8 +2,8 @@
 go wrong.
 
 A value is the text that PostgreSQL reads as that type. Numbers are within 38 digits: what is beyond is
-refused by name in Tarn (docs/sql.md), and would only be counted. No letter has an upper case beyond ASCII, which PostgreSQL leaves alone in
-the C locale.
+refused by name in Tarn (docs/sql.md), and would only be counted. No letter has an upper case beyond ASCII: in PostgreSQL
+that is its locale's.
 """
 
 import random

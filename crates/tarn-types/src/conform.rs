@@ -175,6 +175,8 @@ enum Way {
     Check,
     /// Cast: values out of range become NULL in the kernel, which we then find.
     Cast,
+    /// Cast, and no number may become infinite or zero by it.
+    CastInRange,
     /// Cast, and the cast back must give the source.
     CastExactly,
     /// Read as text.
@@ -209,6 +211,11 @@ fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<Ar
             check_exact(array, &out, column)?;
             Ok(out)
         }
+        Way::CastInRange => {
+            let out = cast_safely(array, &storage, column)?;
+            check_range(array, &out, column)?;
+            Ok(out)
+        }
         Way::Parse => parse_column(array, column),
     }
 }
@@ -229,12 +236,29 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
         // Somebody else's.
         (Inet, Bytes) => Way::Cast,
         (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
+        (Float64 | Decimal { .. }, Float32) => Way::CastInRange,
         (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
         (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,
         (Date | Timestamp | TimestampTz, Timestamp | TimestampTz) => Way::Cast,
         (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) | (Interval, Interval) => Way::Cast,
         _ => return Err(refused()),
     })
+}
+
+/// A number that is too large, or too near to zero, for a `REAL`.
+fn check_range(array: &ArrayRef, out: &ArrayRef, column: &Column) -> Result<()> {
+    let wide = cast(array, &ArrowType::Float64).map_err(Error::arrow("read numbers"))?;
+    let narrow = out.as_primitive::<Float32Type>().iter();
+    let is_lost = |(wide, narrow): (Option<f64>, Option<f32>)| match (wide, narrow) {
+        (Some(wide), Some(narrow)) => {
+            (narrow.is_infinite() && wide.is_finite()) || (narrow == 0.0 && wide != 0.0 && !wide.is_nan())
+        }
+        _ => false,
+    };
+    match wide.as_primitive::<Float64Type>().iter().zip(narrow).position(is_lost) {
+        Some(row) => Err(does_not_fit(array, row, column)),
+        None => Ok(()),
+    }
 }
 
 fn cast_safely(array: &ArrayRef, storage: &ArrowType, column: &Column) -> Result<ArrayRef> {

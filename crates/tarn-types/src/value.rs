@@ -468,7 +468,11 @@ fn from_integer(n: i128, data_type: &DataType) -> Option<Value> {
 
 fn from_float(f: f64, shortest: String, data_type: &DataType) -> Option<Value> {
     match *data_type {
-        DataType::Float32 => Some(Value::Float32(f as f32)),
+        DataType::Float32 => {
+            let narrow = f as f32;
+            let is_lost = (narrow.is_infinite() && f.is_finite()) || (narrow == 0.0 && f != 0.0);
+            (!is_lost).then_some(Value::Float32(narrow))
+        }
         DataType::Float64 => Some(Value::Float64(f)),
         DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             let whole = f.fract() == 0.0 && f.abs() < 9.3e18;

@@ -172,7 +172,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int16 => !matches!(from, Int32 | Int64 | Float32 | Float64 | Decimal128(..)),
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
-        Float32 => !(matches!(from, Float64) || from.is_string()),
+        Float32 => !(matches!(from, Float64 | Decimal128(..)) || from.is_string()),
         // Arrow reads no exponents.
         Decimal128(..) => !(matches!(from, Float32 | Float64) || from.is_string()),
         // Where clocks are put forward, a time is left out, which Arrow refuses; and it has no infinite times.
@@ -212,9 +212,17 @@ fn is_same_item(from: &DataType, to: &DataType) -> bool {
 fn float(of: &Expr, to: &DataType) -> Option<Expr> {
     let Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) = of else { return None };
     let Ok(ScalarValue::Utf8(Some(digits))) = value.cast_to(&DataType::Utf8) else { return None };
+    let wide: f64 = digits.parse().ok()?;
     let float = match to {
-        DataType::Float64 => ScalarValue::Float64(Some(digits.parse().ok()?)),
-        DataType::Float32 => ScalarValue::Float32(Some(digits.parse().ok()?)),
+        DataType::Float64 => ScalarValue::Float64(Some(wide)),
+        DataType::Float32 => {
+            let narrow: f32 = digits.parse().ok()?;
+            // That it is out of range is told when it is computed.
+            if narrow.is_infinite() || (narrow == 0.0 && wide != 0.0) {
+                return Some(Converted::call(to, Expr::Literal(ScalarValue::Float64(Some(wide)), None)));
+            }
+            ScalarValue::Float32(Some(narrow))
+        }
         _ => return None,
     };
     Some(Expr::Literal(float, None))
@@ -225,7 +233,8 @@ pub(super) fn as_text(of: Expr, to: &DataType) -> Expr {
     Converted::call(to, of)
 }
 
-/// A cast, as a function of one value. What instants are as text is the session's to say.
+/// A cast, as a function of one value. What instants are as text is the session's to say, what numbers are is not: so a
+/// list of columns with such a cast (`nextval('s')` of an integer) is compiled once.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Converted {
     to: DataType,
@@ -234,7 +243,8 @@ struct Converted {
 
 impl Converted {
     fn call(to: &DataType, of: Expr) -> Expr {
-        Converted::volatile(to, of, Volatility::Stable)
+        let volatility = if to.is_numeric() { Volatility::Immutable } else { Volatility::Stable };
+        Converted::volatile(to, of, volatility)
     }
 
     /// From one type of times to another, whatever the session says.
@@ -341,7 +351,9 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         DataType::Int16 => integers::<Int16Type>(values, "smallint")?,
         DataType::Int32 => integers::<Int32Type>(values, "integer")?,
         DataType::Int64 => integers::<Int64Type>(values, "bigint")?,
-        DataType::Float32 if *values.data_type() == DataType::Float64 => reals(values.as_primitive())?,
+        DataType::Float32 if !values.data_type().is_string() => {
+            reals(cast(values, &DataType::Float64)?.as_primitive())?
+        }
         DataType::Decimal128(..) => numbers(values, to)?,
         to if to.is_floating() => floats_of_text(values, to)?,
         DataType::LargeBinary => inets_of_texts(values)?,

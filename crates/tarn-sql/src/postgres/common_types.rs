@@ -273,11 +273,19 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictne
         if to.data_type().is_list() && to.data_type() == other.data_type() {
             continue;
         }
-        let (Some(left), Some(right)) = (Kind::of(to), Kind::of(other)) else { return Ok(None) };
+        let (left, right) = (Kind::of(to), Kind::of(other));
+        // An array has no type together with what is none.
+        let is_one_array =
+            (left.is_some() && other.data_type().is_list()) || (right.is_some() && to.data_type().is_list());
+        if (left.is_none() || right.is_none()) && !is_one_array {
+            return Ok(None);
+        }
         if left != right {
             // The functions of JSON give what their rules say.
-            let is_marked =
-                matches!((left, right), (Kind::KeptAsText(_), Kind::Text) | (Kind::Text, Kind::KeptAsText(_)));
+            let is_marked = matches!(
+                (left, right),
+                (Some(Kind::KeptAsText(_)), Some(Kind::Text)) | (Some(Kind::Text), Some(Kind::KeptAsText(_)))
+            );
             if strictness == Strictness::Lenient || is_marked {
                 return Ok(None);
             }
@@ -285,7 +293,7 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictne
             let message = format!("{what} types {} and {} cannot be matched", name(to)?, name(other)?);
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("cast one of them").into());
         }
-        if left == Kind::Number && rank(other.data_type()) > rank(to.data_type()) {
+        if left == Some(Kind::Number) && rank(other.data_type()) > rank(to.data_type()) {
             to = other;
         }
     }

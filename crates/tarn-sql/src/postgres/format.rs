@@ -138,13 +138,14 @@ fn similar_parts(pattern: &str, escape: Option<char>, is_short: bool) -> Result<
                     }
                 }
                 '-' if !is_escaped => written.push('-'),
+                letter if is_escaped => escaped(letter, &mut written),
                 letter => literally(letter, &mut written),
             }
             *n_read += 1;
             continue;
         }
         match letter {
-            letter if is_escaped => literally(letter, &mut written),
+            letter if is_escaped => escaped(letter, &mut written),
             '%' => written.extend([".*", short]),
             '_' => written.push('.'),
             '(' => written.push_str("(?:"),
@@ -176,6 +177,14 @@ fn literally(letter: char, written: &mut String) {
         written.push('\\');
     }
     written.push(letter);
+}
+
+/// A letter behind the escape. It is one of a regular expression's, too: `'7' SIMILAR TO '\d'`.
+fn escaped(letter: char, written: &mut String) {
+    if letter.is_ascii_alphanumeric() {
+        written.push('\\');
+    }
+    literally(letter, written);
 }
 
 /// The text of one row's values.

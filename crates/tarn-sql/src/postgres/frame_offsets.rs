@@ -327,11 +327,12 @@ fn none(column: &DataType, of: Written) -> SqlError {
     SqlError::new(state::FEATURE_NOT_SUPPORTED, message).with_hint("cast the offset value to an appropriate type")
 }
 
-/// An interval as `interval_types` writes it: `12 months 0 days 0 nanoseconds`.
+/// An interval as `interval_types` writes it: `12 months 0 days 0 microseconds`.
 fn read(text: &str) -> Option<IntervalMonthDayNano> {
     let mut words = text.split(' ').step_by(2);
-    let (months, days, nanoseconds) = (words.next()?, words.next()?, words.next()?);
-    Some(IntervalMonthDayNano::new(months.parse().ok()?, days.parse().ok()?, nanoseconds.parse().ok()?))
+    let (months, days, us) = (words.next()?, words.next()?, words.next()?);
+    let nanoseconds = us.parse::<i64>().ok()?.checked_mul(1_000)?;
+    Some(IntervalMonthDayNano::new(months.parse().ok()?, days.parse().ok()?, nanoseconds))
 }
 
 /// Of months of 30 days.
@@ -357,7 +358,7 @@ mod tests {
             ("numeric 1.5", &DataType::Float64),
             ("double precision 1.1", &DataType::Float32),
             ("numeric 1.10", &DataType::Decimal128(10, 1)),
-            ("interval 12 months 0 days 0 nanoseconds", &DataType::Date32),
+            ("interval 12 months 0 days 0 microseconds", &DataType::Date32),
             ("unknown 70 min", &at),
             ("unknown 70 min", &instant),
         ] {

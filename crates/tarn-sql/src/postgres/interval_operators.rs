@@ -31,6 +31,7 @@ use tarn_types::{Span, is_infinite_day, is_infinite_us, midnight_us};
 use super::calendar::DAY_US;
 use super::calendar::DAYS;
 use super::extract::intervals;
+use super::times::at_midnight;
 use super::times_of_text::{arrow_of, out_of_range, span_of};
 use crate::error::{SqlError, state};
 
@@ -52,6 +53,13 @@ impl ExprPlanner for TimeOperators {
             in_days(&mut expr.left, &left);
             in_days(&mut expr.right, &right);
         }
+        // The rule of `times` does so, too, where a type is known later. But what casts a value to the type of its
+        // column asks for its type here, and DataFusion would say that it is a date.
+        match (&expr.op, Side::of(&left), Side::of(&right)) {
+            (BinaryOperator::Plus | BinaryOperator::Minus, Side::Date, Side::Interval) => at_midnight(&mut expr.left),
+            (BinaryOperator::Plus, Side::Interval, Side::Date) => at_midnight(&mut expr.right),
+            _ => false,
+        };
         if let (BinaryOperator::Plus, Side::Time, Side::Time) = (&expr.op, Side::of(&left), Side::of(&right)) {
             let message = "operator is not unique: time without time zone + time without time zone";
             let hint = "one of them is an interval: cast it to one";

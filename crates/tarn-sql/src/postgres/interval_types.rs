@@ -1,6 +1,7 @@
 //! How long is `INTERVAL '1 2:03' DAY TO SECOND`? An interval that is written out is read here, by its fields, and
-//! written as the planner reads it: `INTERVAL '1 days 7380000000000 nanoseconds'`. What is cast to a type with fields
-//! or digits is a call of [`LIMITED`].
+//! written as the planner reads it: `INTERVAL '0 months 1 days 7380000000 microseconds'`. PostgreSQL reads that as the
+//! same interval: parts of a statement (RETURNING) are written as text and read once more. What is cast to a type with
+//! fields or digits is a call of [`LIMITED`].
 
 use std::sync::Arc;
 
@@ -155,7 +156,7 @@ fn not_text(found: &dyn std::fmt::Display) -> SqlError {
 /// As the planner reads it.
 fn literal(text: &str, fields: Option<SpanFields>, digits: Option<u8>) -> Result<Expr, SqlError> {
     let read = interval_of(text, fields, digits)?;
-    let text = format!("{} months {} days {} nanoseconds", read.months, read.days, read.nanoseconds);
+    let text = format!("{} months {} days {} microseconds", read.months, read.days, read.nanoseconds / 1_000);
     Ok(Expr::Interval(Interval {
         value: Box::new(Expr::Value(ast::Value::SingleQuotedString(text).with_empty_span())),
         leading_field: None,

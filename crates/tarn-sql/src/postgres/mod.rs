@@ -27,6 +27,7 @@
 //! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
 //! | `SELECT 1 UNION SELECT '2'`, `SELECT 1.5::float8 UNION SELECT 2.5` | integers, floats | texts, numerics | `unions` |
 //! | `coalesce(1, '2')`, `CASE WHEN a THEN 1 ELSE '2' END`, `coalesce(2.5, 1.5::float8)` | numbers, a float | texts, a numeric | `common_types` |
+//! | `coalesce(d, '2024-01-01')`, `nullif(tags, '{}')` of a `date`, of an array | a date, an array | errors | `texts_beside` |
 //! | `VALUES (1.5::float8), (2.5)` | floats | numerics | `value_columns` |
 //! | `SELECT x * '-1'` of a number | a number | not known | `unknown_operands` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
@@ -222,6 +223,7 @@ mod sorted_sets;
 mod subscripts;
 mod sums;
 mod text_sets;
+mod texts_beside;
 mod times;
 mod times_of_text;
 mod to_char;
@@ -280,6 +282,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             vec![
                 Arc::new(frame_offsets::FrameOffsets),
                 Arc::new(overlaps::Ends),
+                Arc::new(texts_beside::ComparedTexts),
                 Arc::new(interval_equality::ComparedIntervals),
                 Arc::new(times::Times::new()),
                 Arc::new(interval_aggregates::IntervalAggregates::new()),
@@ -330,7 +333,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             guards::guarded(),
             intervals::functions(),
             kept_as_text::functions(),
-            inets::functions(),
+            texts_beside::told(inets::functions()),
             enums::functions(),
             composites::functions(),
             fitted::functions(),
@@ -347,7 +350,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             bytes::functions(),
             byte_strings::functions(),
             extract::functions(),
-            extremes::functions(),
+            texts_beside::told(extremes::functions()),
             nulls::functions(),
             rounding::functions(),
             array_shapes::functions(),
@@ -365,6 +368,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
                 Arc::new(with_ties::mark()),
                 Arc::new(collations::collated()),
                 Arc::new(blank_padded::blank_padded()),
+                Arc::new(texts_beside::nullif()),
             ],
         ]
         .concat(),

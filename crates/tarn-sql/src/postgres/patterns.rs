@@ -263,7 +263,7 @@ fn character(letter: char, after: &str) -> Result<(char, &str), SqlError> {
             'x' => return hex(8),
             'u' => return hex(4),
             'U' => return hex(8),
-            letter if letter.is_alphanumeric() => return Err(invalid("invalid escape \\ sequence")),
+            letter if letter.is_ascii_alphanumeric() => return Err(invalid("invalid escape \\ sequence")),
             letter => letter,
         },
         after,

@@ -186,8 +186,8 @@ pub(super) fn holds_intervals(of: &DataType) -> bool {
 
 const MIDNIGHT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
-/// Makes a date the time at which it begins.
-fn at_midnight(date: &mut Expr) -> bool {
+/// Makes a date the time at which it begins. It always does.
+pub(super) fn at_midnight(date: &mut Expr) -> bool {
     let of = std::mem::replace(date, Expr::Literal(ScalarValue::Null, None));
     *date = Expr::Cast(Cast::new(Box::new(of), MIDNIGHT));
     true

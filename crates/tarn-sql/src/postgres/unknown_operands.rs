@@ -1,6 +1,6 @@
 //! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number,
-//! or an interval. DataFusion takes it for a text, and knows no product with one. Beside a `char(n)` it is one, too,
-//! and so is compared without the blanks at its end.
+//! an interval, or a date or time that another is taken from (`d - '2024-01-01'`). DataFusion takes it for a text, and
+//! knows no product with one. Beside a `char(n)` it is one, too, and so is compared without the blanks at its end.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -32,6 +32,13 @@ impl ExprPlanner for UnknownOperands {
                 (left, right)
             }
             Plus if is_written(&left) && beside_time(false, &right, schema).is_some() => (cast(left, INTERVAL), right),
+            Minus if is_written(&left) => {
+                let left = match beside_time(true, &right, schema) {
+                    Some(to) => cast(left, to),
+                    None => as_type_of(&right, left, schema),
+                };
+                (left, right)
+            }
             Plus | Minus | Multiply | Divide | Modulo => match (is_written(&left), is_written(&right)) {
                 (true, false) => (as_type_of(&right, left, schema), right),
                 (false, true) => {
@@ -55,11 +62,13 @@ fn is_written(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 
-/// What a text is that is added to an interval or to a moment, or taken from one.
+/// What a text is that is added to an interval or to a moment, or taken from one, or that one is taken from.
 fn beside_time(is_taken: bool, other: &Expr, schema: &DFSchema) -> Option<DataType> {
     match other.get_type(schema).ok()? {
         DataType::Interval(_) | DataType::Duration(_) => Some(INTERVAL),
         moment @ DataType::Timestamp(..) => Some(if is_taken { moment } else { INTERVAL }),
+        // What is added to a date may be days, an interval or a time of day: only where one is taken, it is clear.
+        DataType::Date32 if is_taken => Some(DataType::Date32),
         _ => None,
     }
 }

@@ -402,7 +402,9 @@ fn contains_null(table: &TableSchema, column: &str) -> SqlError {
 
 fn violates(table: &TableSchema, check: &Check) -> Look {
     let message = format!("check constraint \"{}\" of relation \"{}\" is violated by some row", check.name, table.name);
-    let error = SqlError::new(state::CHECK_VIOLATION, message).with_hint("UPDATE these rows, or DELETE them, first");
+    let error = SqlError::new(state::CHECK_VIOLATION, message)
+        .with_constraint(&table.name, &check.name)
+        .with_hint("UPDATE these rows, or DELETE them, first");
     Look { condition: format!("NOT ({})", check.expr), error, is_check: true }
 }
 

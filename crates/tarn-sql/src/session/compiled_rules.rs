@@ -85,6 +85,7 @@ impl RowRules {
         let table = &self.table.name;
         let message = format!("new row for relation \"{table}\" violates check constraint \"{check}\"");
         Err(SqlError::new(state::CHECK_VIOLATION, message)
+            .with_constraint(table, check)
             .with_detail(format!("Failing row contains ({}).", self.shown(rows, row)?)))
     }
 

@@ -266,14 +266,13 @@ impl OfInets {
                 with(left, left.number() | right.number(), left.mask_bits().max(right.mask_bits()))
             }),
             What::Plus => inets(&|row| moved(inet(0, row)?, long(row).into())),
-            What::Minus => inets(&|row| moved(inet(0, row)?, -i128::from(long(row)))),
+            What::Minus => inets(&|row| moved(inet(0, row)?, long(row).wrapping_neg().into())),
             What::Between => {
                 let of = |row: usize| {
                     let (left, right) = same_family(inet(0, row)?, inet(1, row)?, "subtract")?;
-                    let (left, right) = (left.number(), right.number());
-                    let way = i128::try_from(left.abs_diff(right)).ok();
-                    let way = way.map(|way| if left < right { -way } else { way });
-                    way.and_then(|way| i64::try_from(way).ok()).ok_or_else(beyond)
+                    // Around the end of all addresses, as PostgreSQL counts.
+                    let way = left.number().wrapping_sub(right.number()).cast_signed();
+                    i64::try_from(way).map_err(|_| beyond())
                 };
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Ok(Arc::new(all.collect::<Done<Int64Array>>()?))
