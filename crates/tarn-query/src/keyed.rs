@@ -17,13 +17,14 @@
 //! assert!(Keyed::analyse(&parse("SELECT v FROM t WHERE k > $1"), &schema).is_none());
 //! ```
 
+use std::collections::HashMap;
+
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, Assignment, AssignmentTarget, BinaryOperator, DataType as Named, Delete, Expr, FromTable,
     GroupByExpr, Insert, ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement, TableAlias,
     TableFactor, TableObject, TableWithJoins, TimezoneInfo, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use std::collections::HashMap;
 use tarn_types::{ColumnId, ColumnRules, DataType, Identity, Style, TableSchema, Value, full_name};
 
 use crate::conflict::{OnKey, on_key};

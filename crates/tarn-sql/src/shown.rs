@@ -17,7 +17,7 @@ use tarn_query::{walk, walk_mut};
 
 use crate::compat::{is_catalog_name, is_variable};
 use crate::names::{column_of, fold};
-use crate::postgres::in_from::query_of;
+use crate::postgres::in_from::over;
 
 /// Behind the name of a column that the planner needs by another name: a character that is nobody's.
 pub(crate) const OTHER_NAME: char = '\u{F8FE}';
@@ -99,18 +99,9 @@ pub(crate) fn name_columns(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let has_answer = matches!(
-        statement,
-        Statement::Query(_) | Statement::Copy { source: CopySource::Query(_), .. } | Statement::CreateTable(_)
-    );
+    let has_answer = answer(statement).is_some();
     let _ = walk_mut(statement, &mut Names { n_queries: 0, has_answer });
-    let query = match statement {
-        Statement::Query(query)
-        | Statement::Copy { source: CopySource::Query(query), .. }
-        | Statement::CreateTable(CreateTable { query: Some(query), .. }) => Some(query),
-        _ => None,
-    };
-    let Some(query) = query else { return };
+    let Some(query) = answer(statement) else { return };
     let named = first_select(&mut query.body).map(|select| name_unnamed(&mut select.projection)).unwrap_or_default();
     // What orders the rows is said by the same words, and is the column by now. A number is none of a column's words,
     // but its place.
@@ -122,6 +113,16 @@ pub(crate) fn name_columns(statement: &mut Statement) {
         }
     }
     tell_apart(query);
+}
+
+/// The query whose columns a client is shown, or a table gets.
+fn answer(statement: &mut Statement) -> Option<&mut Query> {
+    match statement {
+        Statement::Query(query)
+        | Statement::Copy { source: CopySource::Query(query), .. }
+        | Statement::CreateTable(CreateTable { query: Some(query), .. }) => Some(query),
+        _ => None,
+    }
 }
 
 /// `SELECT -x AS x FROM t ORDER BY x + 0`: a key that is a name is the column of the answer, a name within a key is the
@@ -180,12 +181,8 @@ fn tell_apart_inside(query: &mut Query) {
     let Some(inside) = called(select) else { return };
     let items = inside.into_iter().zip(names);
     let items = items.map(|(of, alias)| SelectItem::ExprWithAlias { expr: Expr::Identifier(of), alias });
-    let Some(mut around) = query_of(items.collect()) else { return };
-    std::mem::swap(query, &mut around);
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
     let alias = TableAlias { explicit: true, name: Ident::new(TOLD_APART), columns: vec![], at: None };
-    let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
-    select.from = vec![TableWithJoins { relation, joins: vec![] }];
+    over(query, items.collect(), alias);
 }
 
 /// The name of such a query.

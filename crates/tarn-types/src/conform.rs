@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::infinity::midnight_us;
 use crate::rules::{ColumnRules, Length};
 use crate::schema::{Column, ROW_COLUMN, TableSchema};
-use crate::value::Value;
+use crate::value::{Value, is_lost_as_real};
 use crate::{json, text};
 
 /// The batch with all columns of the table, in its order and storage types ([`TableSchema::arrow`]).
@@ -249,13 +249,8 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
 fn check_range(array: &ArrayRef, out: &ArrayRef, column: &Column) -> Result<()> {
     let wide = cast(array, &ArrowType::Float64).map_err(Error::arrow("read numbers"))?;
     let narrow = out.as_primitive::<Float32Type>().iter();
-    let is_lost = |(wide, narrow): (Option<f64>, Option<f32>)| match (wide, narrow) {
-        (Some(wide), Some(narrow)) => {
-            (narrow.is_infinite() && wide.is_finite()) || (narrow == 0.0 && wide != 0.0 && !wide.is_nan())
-        }
-        _ => false,
-    };
-    match wide.as_primitive::<Float64Type>().iter().zip(narrow).position(is_lost) {
+    let mut both = wide.as_primitive::<Float64Type>().iter().zip(narrow);
+    match both.position(|(wide, narrow)| wide.zip(narrow).is_some_and(|(wide, narrow)| is_lost_as_real(wide, narrow))) {
         Some(row) => Err(does_not_fit(array, row, column)),
         None => Ok(()),
     }

@@ -139,5 +139,5 @@ pub use style::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Style};
 pub use tablet::TabletMap;
 pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
 pub use unique::{MARK_OF_NULL, entry_cells, entry_key, index_table, place_in_index, row_of_entry, stand_in};
-pub use value::Value;
+pub use value::{Value, is_lost_as_real};
 pub use zone::Zone;

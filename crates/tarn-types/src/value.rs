@@ -466,12 +466,17 @@ fn from_integer(n: i128, data_type: &DataType) -> Option<Value> {
     }
 }
 
+/// Whether a number is another one as a `REAL`: too large for it, or so near to zero that it is zero.
+#[must_use]
+pub fn is_lost_as_real(wide: f64, narrow: f32) -> bool {
+    (narrow.is_infinite() && wide.is_finite()) || (narrow == 0.0 && wide != 0.0)
+}
+
 fn from_float(f: f64, shortest: String, data_type: &DataType) -> Option<Value> {
     match *data_type {
         DataType::Float32 => {
             let narrow = f as f32;
-            let is_lost = (narrow.is_infinite() && f.is_finite()) || (narrow == 0.0 && f != 0.0);
-            (!is_lost).then_some(Value::Float32(narrow))
+            (!is_lost_as_real(f, narrow)).then_some(Value::Float32(narrow))
         }
         DataType::Float64 => Some(Value::Float64(f)),
         DataType::Int16 | DataType::Int32 | DataType::Int64 => {

@@ -32,7 +32,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, style_of, zone_of};
 use tarn_types::{
     DataType as Stored, Enumerated, INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, Value, Zone,
-    data_type_of, is_infinite_us, midnight_us,
+    data_type_of, is_infinite_us, is_lost_as_real, midnight_us,
 };
 
 use super::calendar::{DAY_US, DAYS};
@@ -218,7 +218,7 @@ fn float(of: &Expr, to: &DataType) -> Option<Expr> {
         DataType::Float32 => {
             let narrow: f32 = digits.parse().ok()?;
             // That it is out of range is told when it is computed.
-            if narrow.is_infinite() || (narrow == 0.0 && wide != 0.0) {
+            if is_lost_as_real(wide, narrow) {
                 return Some(Converted::call(to, Expr::Literal(ScalarValue::Float64(Some(wide)), None)));
             }
             ScalarValue::Float32(Some(narrow))
@@ -507,11 +507,10 @@ fn beyond_times() -> SqlError {
 fn reals(values: &Float64Array) -> Result<ArrayRef, SqlError> {
     let real = |wide: f64| {
         let real = wide as f32;
-        let lost = match () {
-            () if real.is_infinite() && wide.is_finite() => "overflow",
-            () if real == 0.0 && wide != 0.0 => "underflow",
-            () => return Ok(real),
-        };
+        if !is_lost_as_real(wide, real) {
+            return Ok(real);
+        }
+        let lost = if real.is_infinite() { "overflow" } else { "underflow" };
         Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, format!("value out of range: {lost}")))
     };
     Ok(Arc::new(values.try_unary::<_, Float32Type, _>(real)?))

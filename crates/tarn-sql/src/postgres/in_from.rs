@@ -86,9 +86,9 @@ pub(crate) fn query_of(items: Vec<SelectItem>) -> Option<Box<Query>> {
 }
 
 /// Makes of a query one that reads it: `SELECT items FROM (query) AS alias`.
-pub(super) fn over(query: &mut Box<Query>, items: Vec<SelectItem>, alias: TableAlias) {
+pub(crate) fn over(query: &mut Query, items: Vec<SelectItem>, alias: TableAlias) {
     let Some(mut around) = query_of(items) else { return };
-    std::mem::swap(query, &mut around);
+    std::mem::swap(query, &mut *around);
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let relation = TableFactor::Derived { lateral: false, subquery: around, alias: Some(alias), sample: None };
     select.from = vec![TableWithJoins { relation, joins: vec![] }];

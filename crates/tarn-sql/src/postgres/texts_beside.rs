@@ -25,17 +25,16 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
 use super::common_types::{Strictness, is_written};
+use super::inets::INET;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
 
-/// Those whose arguments have one type together.
-const CHOOSING: [&str; 3] = ["coalesce", "greatest", "least"];
-
+const COALESCE: &str = "coalesce";
 const NULLIF: &str = "nullif";
 
-/// These functions. Those that choose among their arguments tell the type of texts beside others.
+/// These functions. `greatest` and `least` tell the type of texts beside others.
 pub(super) fn told(functions: Vec<Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
-    let told = |function: Arc<ScalarUDF>| match CHOOSING.contains(&function.name()) {
+    let told = |function: Arc<ScalarUDF>| match matches!(function.name(), "greatest" | "least") {
         true => Arc::new(Told::function(function)),
         false => function,
     };
@@ -43,8 +42,8 @@ pub(super) fn told(functions: Vec<Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
 }
 
 /// To be registered over DataFusion's.
-pub(super) fn nullif() -> ScalarUDF {
-    Told::function(core::nullif())
+pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
+    [core::coalesce(), core::nullif()].map(|function| Arc::new(Told::function(function))).to_vec()
 }
 
 /// Whether a text beside a value of this type is read as one by these functions. Beside numbers and addresses
@@ -90,6 +89,10 @@ impl ScalarUDFImpl for Told {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        // DataFusion knows no type of an address and another together; values of others are refused by `common_types`.
+        if self.name() == COALESCE && types.contains(&INET) {
+            return Ok(vec![INET; types.len()]);
+        }
         let others: Vec<DataType> = types.iter().filter(|of| !of.is_string() && !of.is_null()).cloned().collect();
         let [first, rest @ ..] = &others[..] else { return self.by_inner(types) };
         if !types.iter().any(DataType::is_string) || !others.iter().all(is_read) {

@@ -4,11 +4,9 @@
 //!
 //! - `function`: `host`, `family`, `masklen` and their kin, and what operators are
 //! - `operators`: `<<`, `>>=`, `&&`, `~`, `+`, and what no operator is of
-//! - `chosen`: of which type `coalesce` and an array are
 //! - `checked`: what other functions, casts and comparisons make of addresses: nothing, but for a few
 
 mod checked;
-mod chosen;
 mod function;
 mod operators;
 
@@ -34,7 +32,7 @@ pub(super) const INET: DataType = DataType::LargeBinary;
 
 /// The functions that statements name.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [function::functions(), vec![Arc::new(chosen::coalesce())]].concat()
+    function::functions()
 }
 
 /// Plans the operators; before those of other types are asked.
