@@ -103,7 +103,7 @@
 //! | `SELECT a FROM t ORDER BY (SELECT count(*) FROM u WHERE u.k = t.k)` | in that order | not known | `sorted_by_queries` |
 //! | `a JOIN b ON EXISTS (SELECT … WHERE x = a.x)` | what holds | not known | `joined_by_queries` |
 //! | `(a, b) IN (SELECT c, d FROM t)`, `(a + 1, b) = (1, 2)` | of rows | not known | `row_queries` |
-//! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)` | rows | errors | `series` |
+//! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)`, `FROM generate_series(1, 2)` | rows, of integers | errors, bigints | `series` |
 //! | `SELECT array_agg(DISTINCT x)` | sorted | in any order | `distinct_order` |
 //! | `SELECT localtimestamp, localtime` | times | not known | `local_times` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
@@ -294,7 +294,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             ],
         ]
         .concat(),
-        relations: vec![Arc::new(few_names::FewNames)],
+        relations: vec![Arc::new(few_names::FewNames), Arc::new(series::Integers)],
         operators: vec![
             composites::planner(),
             inets::planner(),

@@ -4,7 +4,7 @@
 //!
 //! So it is a function that gives a list, of which DataFusion's is left the whole numbers. In FROM a list is unnested,
 //! `FROM t, unnest(generate_series(1, t.n))`, but for whole numbers that are written out: these are counted as they are
-//! read, however many there are.
+//! read, however many there are. Those of DataFusion are long ones; `generate_series(1, 3)` is of integers.
 
 use std::sync::Arc;
 
@@ -13,10 +13,13 @@ use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, TimeUnit,
     TimestampMicrosecondType,
 };
+use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::functions_nested::range::gen_series_udf;
+use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Documentation, LogicalPlanBuilder, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use tarn_query::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, TableFactor, TableFunctionArgs, UnaryOperator, Value,
@@ -59,7 +62,7 @@ pub(super) fn in_from(factor: &mut TableFactor) {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return };
         plain.push(arg);
     }
-    if !(2..=3).contains(&plain.len()) || plain.iter().all(|arg| is_whole(arg)) {
+    if !(2..=3).contains(&plain.len()) || plain.iter().all(|arg| is_long(arg).is_some()) {
         return;
     }
     let list = call(SERIES, plain.into_iter().map(take).collect());
@@ -72,25 +75,68 @@ pub(super) fn in_from(factor: &mut TableFactor) {
     };
 }
 
-/// A whole number that is written out, or computed of such; a parameter, which is one.
-fn is_whole(expr: &Expr) -> bool {
+/// Whether a whole number that is written out, or computed of such, is a `bigint`. `None` for anything else: what a
+/// parameter is, is not known before there are rows.
+fn is_long(expr: &Expr) -> Option<bool> {
+    use ast::DataType::{BigInt, Int, Int2, Int4, Int8, Integer, SmallInt};
     match expr {
         Expr::Value(value) => match &value.value {
-            Value::Number(digits, _) => digits.bytes().all(|digit| digit.is_ascii_digit()),
-            Value::Placeholder(_) | Value::Null => true,
-            _ => false,
+            Value::Number(digits, _) => {
+                digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse::<i32>().is_err())
+            }
+            Value::Null => Some(false),
+            _ => None,
         },
-        Expr::Nested(expr) | Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_whole(expr),
-        Expr::BinaryOp { left, right, .. } => is_whole(left) && is_whole(right),
-        Expr::Cast { expr, data_type, .. } => {
-            use ast::DataType::{BigInt, Int, Int2, Int4, Int8, Integer, SmallInt};
-            let to_whole = matches!(
-                data_type,
-                BigInt(None) | Int(None) | Int2(None) | Int4(None) | Int8(None) | Integer(None) | SmallInt(None)
-            );
-            to_whole && is_whole(expr)
+        Expr::Nested(expr) | Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_long(expr),
+        Expr::BinaryOp { left, right, .. } => Some(is_long(left)? | is_long(right)?),
+        Expr::Cast { expr, data_type: BigInt(None) | Int8(None), .. } => is_long(expr).map(|_| true),
+        Expr::Cast {
+            expr, data_type: Int(None) | Int2(None) | Int4(None) | Integer(None) | SmallInt(None), ..
+        } => is_long(expr).map(|_| false),
+        _ => None,
+    }
+}
+
+/// A series of integers that are written out, in FROM.
+#[derive(Debug)]
+pub(super) struct Integers;
+
+impl RelationPlanner for Integers {
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<RelationPlanning> {
+        let (TableFactor::Table {
+            name,
+            args: Some(TableFunctionArgs { args, .. }),
+            with_ordinality: false,
+            alias,
+            ..
         }
-        _ => false,
+        | TableFactor::Function { name, args, with_ordinality: false, alias, .. }) = &relation
+        else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let integers = args.iter().map(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) if is_long(arg) == Some(false) => Some(arg.clone()),
+            _ => None,
+        });
+        let Some(integers) = integers.collect::<Option<Vec<Expr>>>().filter(|_| is_named(name, SERIES)) else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let no_columns = DFSchema::empty();
+        let integers = integers.into_iter().map(|arg| context.sql_expr_to_logical_expr(arg, &no_columns));
+        let integers = integers.collect::<Result<Vec<_>>>()?;
+        let long = context.context_provider().get_table_function_source(SERIES, integers)?;
+        let long = LogicalPlanBuilder::scan(SERIES, long, None)?;
+        let number = long.schema().columns().into_iter().map(|number| {
+            let name = number.name.clone();
+            datafusion::logical_expr::cast(datafusion::logical_expr::Expr::Column(number), DataType::Int32).alias(name)
+        });
+        let number: Vec<_> = number.collect();
+        let plan = long.project(number)?.build()?;
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
 
