@@ -20,13 +20,36 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::in_windows::{give, is_small};
+use crate::moving_frames::moving;
 
 const COLLECT: [&str; 7] = ["string_agg", "array_agg", "min", "max", "first_value", "last_value", "nth_value"];
 
-/// Puts the count around those functions of a session whose values may be large.
+/// Off which nothing can be taken when it leaves a frame; see `moving_frames.rs`.
+const ANEW: [&str; 17] = [
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "covar_pop",
+    "covar_samp",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+];
+
+/// Puts the count around those functions of a session whose values may be large, and frames that move around those that
+/// have none.
 pub(crate) fn counted(context: &SessionContext) {
     let functions = context.state().aggregate_functions().clone();
-    for name in COLLECT {
+    for name in COLLECT.into_iter().chain(ANEW) {
         let Some(inner) = functions.get(name) else { continue };
         context.register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(Collecting(Arc::clone(inner.inner())))));
     }
@@ -63,7 +86,7 @@ impl AggregateUDFImpl for Collecting {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(around(self.0.create_sliding_accumulator(args.clone())?, &args))
+        Ok(around(moving(&self.0, args.clone())?, &args))
     }
 
     fn with_beneficial_ordering(self: Arc<Self>, is_beneficial: bool) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {

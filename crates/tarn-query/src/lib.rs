@@ -63,6 +63,7 @@ mod in_windows;
 mod join_keys;
 mod lists;
 mod long_constants;
+mod moving_frames;
 mod nans;
 mod null_keys;
 mod operator_function;

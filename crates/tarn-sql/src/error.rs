@@ -47,6 +47,7 @@ pub mod state {
     pub const CARDINALITY: &str = "21000";
     pub const ARRAY_SUBSCRIPT: &str = "2202E";
     pub const NULL_NOT_ALLOWED: &str = "22004";
+    pub const INVALID_NTILE: &str = "22014";
     pub const INVALID_NTH_VALUE: &str = "22016";
     pub const INVALID_FRAME_OFFSET: &str = "22013";
     pub const INVALID_BINARY: &str = "22P03";

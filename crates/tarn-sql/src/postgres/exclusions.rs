@@ -6,8 +6,8 @@
 //! begins anew for each, as PostgreSQL's does where rows are left out, and `first_value`, `last_value` and `nth_value`
 //! are the items of the rows that stay. Ranks, and all that look at no frame, are as they were.
 //!
-//! So are `nth_value(x, n)`, `lag(x, n)` and `lead(x, n)` whose `n` is another for each row: DataFusion's take one that
-//! is written out.
+//! So are `nth_value(x, n)`, `lag(x, n)` and `lead(x, n)` whose `n` is another for each row, and those whose default
+//! is, `lag(x, 1, y)`: DataFusion's take what is written out.
 //!
 //! Bound: frames of one partition that hold more than [`MAX_ROWS`] rows together are refused, `54000`.
 
@@ -98,6 +98,7 @@ impl ExprPlanner for Exclusions {
         let marker = raw.partition_by.iter().position(|key| excluded(key).is_some());
         let excluded = marker.and_then(|at| excluded(&raw.partition_by.remove(at)));
         let is_by_row = raw.args.get(1).is_some_and(|n| !is_written_out(n));
+        let has_own_default = raw.args.get(2).is_some_and(Expr::any_column_refs);
         let inner = match &raw.func_def {
             WindowFunctionDefinition::AggregateUDF(aggregate) if excluded.is_some() => {
                 Inner::Aggregate(Arc::clone(aggregate))
@@ -107,8 +108,8 @@ impl ExprPlanner for Exclusions {
                 "first_value" if excluded.is_some() => Inner::Item(Item::First),
                 "last_value" if excluded.is_some() => Inner::Item(Item::Last),
                 "nth_value" if excluded.is_some() || is_by_row => Inner::Item(Item::Nth),
-                "lag" if is_by_row => Inner::Item(Item::Lag),
-                "lead" if is_by_row => Inner::Item(Item::Lead),
+                "lag" if is_by_row || has_own_default => Inner::Item(Item::Lag),
+                "lead" if is_by_row || has_own_default => Inner::Item(Item::Lead),
                 _ => return Ok(PlannerResult::Original(raw)),
             },
         };

@@ -23,6 +23,9 @@
 //! | `SELECT avg(x) * avg(x)` | its digits | not known | `products` |
 //! | `SELECT avg(x) FROM (VALUES (2), (3)) v(x)` | 2.5000000000000000 | 2.5 | `averages` |
 //! | `SELECT var_pop('inf'::float8)`, `variance(x)` of integers | NaN, a numeric | 0, a float | `variances` |
+//! | `SELECT corr(y, x)` of pairs with NaN or infinity | NaN | NULL, 0 | `regressions` |
+//! | `SELECT string_agg(s, t)`, `string_agg(b, '\x00'::bytea)` | with `t` of each row, bytes | not known, a text | `string_delimiters` |
+//! | `SELECT lag(x, NULL) OVER w`, `ntile(0) OVER w` | NULL, 22014 | `x`, 22023 | `window_offsets` |
 //! | `SELECT sum(x) OVER (ORDER BY y ROWS 1 PRECEDING)` of floats | added up anew | what leaves is taken off | `frames` |
 //! | `SELECT exp(32.999)`, `2.0 ^ 0.5`, `exp(1000::float8)` | 214429043492155.053, 1.4142135623730950, 22003 | floats | `exact_functions` |
 //! | `SELECT 1 UNION SELECT '2'`, `SELECT 1.5::float8 UNION SELECT 2.5` | integers, floats | texts, numerics | `unions` |
@@ -206,6 +209,7 @@ mod products;
 mod ranks;
 mod recursion;
 mod refused;
+mod regressions;
 mod regular_expressions;
 mod rounding;
 mod row_access;
@@ -220,6 +224,7 @@ mod shown_digits;
 mod single;
 mod sorted_by_queries;
 mod sorted_sets;
+mod string_delimiters;
 mod subscripts;
 mod sums;
 mod text_sets;
@@ -240,6 +245,7 @@ mod using;
 mod value_columns;
 mod variadic;
 mod variances;
+mod window_offsets;
 mod windows_copied;
 mod with_ties;
 
@@ -360,6 +366,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             assignments::functions(),
             exclusions::functions(),
             overlaps::functions(),
+            string_delimiters::functions(),
             recursion::functions(),
             float_bytes::functions(),
             vec![
@@ -372,9 +379,13 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             ],
         ]
         .concat(),
-        aggregates: [vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()], variances::variances()]
-            .concat(),
-        windows: ranks::ranks(),
+        aggregates: [
+            vec![Arc::new(sums::sum()), Arc::new(averages::avg()), single::single()],
+            variances::variances(),
+            regressions::regressions(),
+        ]
+        .concat(),
+        windows: [ranks::ranks(), window_offsets::windows()].concat(),
         types: Some(Arc::new(shown_digits::WrittenScales(enums::names(types)))),
         ..Meaning::default()
     }

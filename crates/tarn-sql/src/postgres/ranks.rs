@@ -18,11 +18,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
+use super::window_offsets;
+
 /// Functions to be registered over those of the same name.
 pub(super) fn ranks() -> Vec<Arc<WindowUDF>> {
     let bigint = [row_number::row_number_udwf(), rank::rank_udwf(), rank::dense_rank_udwf()];
     let bigint = bigint.map(|inner| (inner, DataType::Int64));
-    let all = bigint.into_iter().chain([(ntile::ntile_udwf(), DataType::Int32)]);
+    let all = bigint.into_iter().chain([(window_offsets::checked(ntile::ntile_udwf()), DataType::Int32)]);
     all.map(|(inner, gives)| Arc::new(WindowUDF::from(Signed { inner, gives }))).collect()
 }
 

@@ -42,7 +42,8 @@ use super::{
     any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, distinct_order,
     few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias,
     lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, recursion, refused, row_access,
-    row_queries, series, single, sorted_sets, text_sets, type_names, using, value_columns, variadic, windows_copied,
+    row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names, using, value_columns, variadic,
+    window_offsets, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -145,6 +146,7 @@ impl VisitorMut for Rewrite {
         }
         for item in &mut select.projection {
             hypothetical_sets::name(item);
+            string_delimiters::name(item);
             local_times::name(item);
             overlaps::name(item);
             row_access::name(item);
@@ -228,6 +230,8 @@ impl VisitorMut for Rewrite {
         }
         operator(expr);
         function(expr);
+        window_offsets::rewrite(expr);
+        string_delimiters::rewrite(expr);
         ordered_sets::rewrite(expr);
         distinct_order::rewrite(expr);
         local_times::rewrite(expr);
