@@ -96,7 +96,7 @@ use crate::while_waited::WhileWaited;
 use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
 use crate::zones::{self, SessionZone, TimeZone};
-use crate::{Error, Result, whole_rows};
+use crate::{Error, Result, named_casts, whole_rows};
 
 /// The rule of DataFusion that computes constants, and makes lists of comparisons.
 const SIMPLIFIES: &str = "simplify_expressions";
@@ -317,6 +317,7 @@ impl Engine {
         counted(&context);
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(whole_rows::function());
+        context.register_udf(named_casts::function());
         context.register_udf(TimeZone::new(self.config.options()).into());
         let registered = catalog
             .register_schema(PUBLIC, Arc::clone(&public) as _)

@@ -64,6 +64,7 @@ mod join_keys;
 mod lists;
 mod long_constants;
 mod moving_frames;
+mod named_casts;
 mod nans;
 mod null_keys;
 mod operator_function;
@@ -165,6 +166,7 @@ pub use hot::{
 pub use inserted_query::check_count;
 pub use keyed::Keyed;
 pub use meaning::{Meaning, Rule, ViewTexts};
+pub use named_casts::NAMED_CAST;
 pub use one_row::RowKey;
 pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{Read, reads};

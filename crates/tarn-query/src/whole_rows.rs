@@ -24,7 +24,6 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     ColumnarValue, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Cte, DataType as SqlType, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query,
@@ -35,7 +34,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::meaning::ViewTexts;
 use crate::parser::{call, fold, statements};
 use crate::walk::{each_expr, walk, walk_mut};
-use crate::{Error, Result};
+use crate::{Error, Result, named_casts};
 
 /// The name of the function that makes a row of values.
 pub(crate) const WHOLE_ROW: &str = "tarn_whole_row";
@@ -65,7 +64,7 @@ pub(crate) async fn planned(state: &SessionState, texts: ViewTexts, statement: S
 }
 
 async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
-    Ok(state.statement_to_plan(Parsed::Statement(Box::new(statement))).await?)
+    Ok(named_casts::planned(state, statement).await?)
 }
 
 /// Whether something in it has a name that a table has, too.

@@ -3,10 +3,12 @@
 //! `CUBE`. `GROUP BY ()` is of one set without keys.
 //!
 //! So the inner levels, which the parser writes as calls, are written out as sets.
+//!
+//! And a number in `CUBE (1, 2)` is the place of a column in the list, as outside of sets.
 
 use tarn_query::parser::{GROUPING_SETS, MAX_GROUPINGS, NO_KEYS};
 use tarn_query::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Select,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Select, SelectItem, Value,
 };
 
 use super::calls::is_named;
@@ -14,10 +16,13 @@ use crate::error::{Result, SqlError, state};
 
 /// Writes out the sets of one SELECT.
 ///
-/// Errors: `54000` for too many.
+/// Errors: `54000` for too many; `42P10` for a place that the list does not have.
 pub(super) fn write_out(select: &mut Select) -> Result<()> {
-    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return Ok(()) };
+    let Select { group_by: GroupByExpr::Expressions(groups, _), projection, .. } = select else { return Ok(()) };
     for group in groups {
+        if let Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets) = group {
+            sets.iter_mut().flatten().try_for_each(|key| by_place(key, projection))?;
+        }
         // A part that is one key needs no sets.
         let has_tuples = |parts: &[Vec<Expr>]| {
             parts.iter().any(|part| part.len() != 1 || matches!(part[..], [Expr::Tuple(_) | Expr::Nested(_)]))
@@ -34,6 +39,37 @@ pub(super) fn write_out(select: &mut Select) -> Result<()> {
         *group = Expr::GroupingSets(sets);
     }
     Ok(())
+}
+
+/// Writes a key of sets that is a place as what stands there. Which place is behind a `*` is not known here.
+fn by_place(key: &mut Expr, list: &[SelectItem]) -> Result<()> {
+    let is_set = call_of(key).is_some();
+    match key {
+        Expr::Tuple(keys) => keys.iter_mut().try_for_each(|key| by_place(key, list)),
+        Expr::Nested(key) => by_place(key, list),
+        Expr::Function(Function { args: FunctionArguments::List(args), .. }) if is_set => {
+            args.args.iter_mut().try_for_each(|arg| match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(key)) => by_place(key, list),
+                _ => Ok(()),
+            })
+        }
+        Expr::Value(value) => {
+            let Value::Number(number, _) = &value.value else { return Ok(()) };
+            let exprs = list.iter().map(|item| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+                _ => None,
+            });
+            let Some(exprs) = exprs.collect::<Option<Vec<_>>>() else { return Ok(()) };
+            let place = number.to_string().parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+            let Some(expr) = place.and_then(|place| exprs.get(place)) else {
+                let message = format!("GROUP BY position {number} is not in select list");
+                return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+            };
+            *key = (*expr).clone();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a set is more than keys.

@@ -25,7 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::{ArrayElemTypeDef, DataType as Named, ExactNumberInfo};
-use tarn_query::{datafusion, each_node, visible};
+use tarn_query::{NAMED_CAST, datafusion, each_node, visible};
 use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, arrow_field, arrow_type};
 
 use super::numeric::{NUMERIC, is_without_digits};
@@ -291,8 +291,9 @@ const MARKING: [&str; 11] =
 
 /// Functions of whose arguments it is told, which need no marks for it.
 fn is_transparent(function: &str) -> bool {
-    const ALL: [&str; 11] = [
+    const ALL: [&str; 12] = [
         MARK,
+        NAMED_CAST,
         "abs",
         "array_item",
         "array_slice",
@@ -412,9 +413,10 @@ fn digits(expr: &Expr, schema: &DFSchema) -> Option<Digits> {
             ("*", [left, right]) => computed(side(left, schema), side(right, schema), i8::saturating_add),
             ("coalesce" | "greatest" | "least" | "make_array", all) => of_all(all),
             (SERIES, all) if all.iter().any(|arg| digits(arg, schema).is_some()) => of_all(all),
-            ("abs" | "nullif" | "array_item" | "array_slice" | "tarn_mode" | "tarn_percentile_disc", [of, ..]) => {
-                digits(of, schema)
-            }
+            (
+                "abs" | "nullif" | "array_item" | "array_slice" | "tarn_mode" | "tarn_percentile_disc" | NAMED_CAST,
+                [of, ..],
+            ) => digits(of, schema),
             (name, _) if MARKING.contains(&name) => Digits::of(&expr.to_field(schema).ok()?.1),
             _ => None,
         },
