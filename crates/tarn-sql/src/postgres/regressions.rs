@@ -20,12 +20,14 @@ use tarn_query::datafusion;
 use super::averages::{averaged_as, undefined};
 use crate::error::{SqlError, state};
 
+const COVAR_SAMP: &str = "covar_samp";
+
 /// The functions, to be registered over DataFusion's. `tarn-query` computes them anew where a frame moves.
 pub(super) fn regressions() -> Vec<Arc<AggregateUDF>> {
     let all = [
         ("corr", What::Correlation),
         ("covar_pop", What::CovariancePopulation),
-        ("covar_samp", What::CovarianceSample),
+        (COVAR_SAMP, What::CovarianceSample),
         ("regr_avgx", What::AverageX),
         ("regr_avgy", What::AverageY),
         ("regr_count", What::Count),
@@ -36,8 +38,12 @@ pub(super) fn regressions() -> Vec<Arc<AggregateUDF>> {
         ("regr_sxy", What::Sxy),
         ("regr_syy", What::Syy),
     ];
-    let signature = || Signature::user_defined(Volatility::Immutable);
-    let function = |(name, what)| Arc::new(AggregateUDF::from(Regression { name, what, signature: signature() }));
+    let function = |(name, what): (&'static str, What)| {
+        // DataFusion's other name of it, by which its own must not be found.
+        let aliases = if name == COVAR_SAMP { vec!["covar".to_owned()] } else { vec![] };
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Arc::new(AggregateUDF::from(Regression { name, aliases, what, signature }))
+    };
     all.into_iter().map(function).collect()
 }
 
@@ -60,6 +66,7 @@ enum What {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Regression {
     name: &'static str,
+    aliases: Vec<String>,
     what: What,
     signature: Signature,
 }
@@ -67,6 +74,10 @@ struct Regression {
 impl AggregateUDFImpl for Regression {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
     }
 
     fn signature(&self) -> &Signature {
