@@ -58,6 +58,7 @@ use crate::functions;
 use crate::hot::{HotCatalog, HotReader};
 use crate::in_windows::InWindows;
 use crate::join_keys::JoinKeys;
+use crate::key_claims::without_claims;
 use crate::lake::{Lake, lake_url};
 use crate::late_materialization::Shape;
 use crate::lists::Lists;
@@ -279,6 +280,7 @@ impl Engine {
         logical.push(Arc::new(Zeros::Optimized));
         logical.push(Arc::new(JoinKeys));
         logical.push(Arc::new(FilteredWindows));
+        let logical = without_claims(logical);
         let mut physical = sealed_rules();
         physical.insert(0, Arc::new(Forgets));
         insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));

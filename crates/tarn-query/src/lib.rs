@@ -121,6 +121,7 @@ mod totals;
 mod backwards;
 mod forgets;
 mod fragments;
+mod key_claims;
 
 mod literal_coercion;
 mod snapshot;
