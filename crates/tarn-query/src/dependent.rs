@@ -29,15 +29,18 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, Subquery, when,
+    Aggregate, Distinct, EmptyRelation, Expr, JoinType, LogicalPlan, LogicalPlanBuilder, Projection, Subquery, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use self::free::{Free, free, is_of_equality};
 use self::push::{Domain, at_most_one_row, default_of};
 
-pub(crate) use self::free::{asked_again, each_subquery, subquery_of};
+pub(crate) use self::free::{asked_again, each_subquery, is_asked_through, subquery_of};
 pub(crate) use self::lateral::Laterals;
+
+/// Select lists over one another that are written out as one: what one computes may stand in the next several times.
+const MAX_LISTS: usize = 4;
 
 /// The rule, at two places; both when types are known, and before what the planner cannot do is refused.
 #[derive(Debug)]
@@ -49,24 +52,30 @@ pub(crate) enum Dependent {
 }
 
 impl AnalyzerRule for Dependent {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    fn analyze(&self, mut plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // Most statements have none.
         if !has_values(&plan)? {
             return Ok(plan);
         }
         // Names that no other analysis of a part of this statement, a view for one, has given already.
         let mut n_given = last_given(&plan)?;
-        let plan = plan.transform_up_with_subqueries(|node| {
-            let Some((asked, input)) = self.asked(&node)? else { return Ok(Transformed::no(node)) };
-            let mut joined = Joined { input: input.clone(), values: vec![] };
-            for subquery in asked {
-                n_given += 1;
-                let Some(with) = joined.with(subquery, n_given)? else { return Ok(Transformed::no(node)) };
-                joined = with;
+        // A subquery in one that became a join asks for a column that is beside it then, and may become one, too.
+        loop {
+            let round = plan.transform_up_with_subqueries(|node| {
+                let Some((asked, input)) = self.asked(&node)? else { return Ok(Transformed::no(node)) };
+                let mut joined = Joined { input: input.clone(), values: vec![] };
+                for subquery in asked {
+                    n_given += 1;
+                    let Some(with) = joined.with(subquery, n_given)? else { return Ok(Transformed::no(node)) };
+                    joined = with;
+                }
+                joined.node(node).map(Transformed::yes)
+            })?;
+            plan = round.data;
+            if !round.transformed {
+                return Ok(plan);
             }
-            joined.node(node).map(Transformed::yes)
-        })?;
-        Ok(plan.data)
+        }
     }
 
     fn name(&self) -> &str {
@@ -141,7 +150,11 @@ struct Joined {
 
 impl Joined {
     /// With one more. `None` if it cannot be computed for many rows together.
-    fn with(self, subquery: Subquery, number: usize) -> Result<Option<Joined>> {
+    fn with(mut self, subquery: Subquery, number: usize) -> Result<Option<Joined>> {
+        if let Some(value) = of_the_row(&subquery.subquery, &self.input)? {
+            self.values.push((subquery, value));
+            return Ok(Some(self));
+        }
         let keys = free(&subquery.subquery)?;
         let keys: Vec<Free> = keys.into_iter().filter(|free| self.input.schema().has_column(&free.column)).collect();
         let Some(domain) = Domain::of(&self.input, keys, number)? else { return Ok(None) };
@@ -183,29 +196,13 @@ impl Joined {
 /// A subquery's values by the keys of the domain, under the names of [`Domain::again`], and what its value is beside a
 /// row that they are joined to.
 fn computed(subquery: &LogicalPlan, domain: &Domain) -> Result<Option<(LogicalPlan, Expr)>> {
-    let mut value = Expr::Column(Column::from(subquery.schema().qualified_field(0)));
-    let mut plan = subquery;
     // What is computed of an aggregate's only row is computed beside the row around it, which also knows what it is of
     // no rows.
-    loop {
-        match plan {
-            LogicalPlan::Projection(projection) => {
-                value = in_terms_of(value, projection)?;
-                plan = &projection.input;
-            }
-            LogicalPlan::SubqueryAlias(alias) => {
-                let (outside, inside) = (alias.schema.columns(), alias.input.schema().columns());
-                value = replaced(value, |column| {
-                    let place = outside.iter().position(|outside| outside == column)?;
-                    Some(Expr::Column(inside[place].clone()))
-                })?;
-                plan = &alias.input;
-            }
-            LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
-                return aggregated(aggregate, value, domain);
-            }
-            _ => break,
-        }
+    let (value, below, _) = below_lists(subquery)?;
+    if let LogicalPlan::Aggregate(aggregate) = below
+        && aggregate.group_expr.is_empty()
+    {
+        return aggregated(aggregate, value, domain);
     }
     if !at_most_one_row(subquery) {
         return Ok(None);
@@ -217,6 +214,47 @@ fn computed(subquery: &LogicalPlan, domain: &Domain) -> Result<Option<(LogicalPl
     columns.push(Expr::Column(of_subquery).alias(&name));
     let plan = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(pushed))?);
     Ok(Some((plan, Expr::Column(Column::new_unqualified(name)))))
+}
+
+/// A subquery's value in terms of what is below its select lists, that, and how many there are.
+fn below_lists(subquery: &LogicalPlan) -> Result<(Expr, &LogicalPlan, usize)> {
+    let mut value = Expr::Column(Column::from(subquery.schema().qualified_field(0)));
+    let (mut plan, mut n_lists) = (subquery, 0);
+    loop {
+        match plan {
+            LogicalPlan::Projection(projection) => {
+                value = in_terms_of(value, projection)?;
+                plan = &projection.input;
+                n_lists += 1;
+            }
+            LogicalPlan::SubqueryAlias(alias) => {
+                let (outside, inside) = (alias.schema.columns(), alias.input.schema().columns());
+                value = replaced(value, |column| {
+                    let place = outside.iter().position(|outside| outside == column)?;
+                    Some(Expr::Column(inside[place].clone()))
+                })?;
+                plan = &alias.input;
+            }
+            _ => return Ok((value, plan, n_lists)),
+        }
+    }
+}
+
+/// What a subquery that reads nothing, `(SELECT a.x + 1)`, is beside a row around it. `None`: it reads something, or
+/// would be written out too often.
+fn of_the_row(subquery: &LogicalPlan, input: &LogicalPlan) -> Result<Option<Expr>> {
+    let (value, below, n_lists) = below_lists(subquery)?;
+    let LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: true, .. }) = below else { return Ok(None) };
+    if n_lists > MAX_LISTS || value.is_volatile() {
+        return Ok(None);
+    }
+    let value = value.transform_down(|expr| match expr {
+        Expr::OuterReferenceColumn(_, column) if input.schema().has_column(&column) => {
+            Ok(Transformed::yes(Expr::Column(column)))
+        }
+        expr => Ok(Transformed::no(expr)),
+    })?;
+    Ok(Some(value.data))
 }
 
 fn aggregated(aggregate: &Aggregate, value: Expr, domain: &Domain) -> Result<Option<(LogicalPlan, Expr)>> {

@@ -320,6 +320,9 @@ impl Engine {
         functions::all().into_iter().for_each(|function| context.register_udf(function));
         context.register_udf(whole_rows::function());
         context.register_udf(named_casts::function());
+        let of_row = whole_rows::written_row();
+        context.deregister_udf(of_row.name());
+        context.register_udf(of_row);
         context.register_udf(TimeZone::new(self.config.options()).into());
         let registered = catalog
             .register_schema(PUBLIC, Arc::clone(&public) as _)

@@ -59,6 +59,7 @@ mod distinct_sums;
 mod expanded;
 mod extrema;
 mod filtered_windows;
+mod from_tables;
 mod in_windows;
 mod join_keys;
 mod lists;
@@ -68,6 +69,7 @@ mod named_casts;
 mod nans;
 mod null_keys;
 mod operator_function;
+mod outer_names;
 mod own_calls;
 mod owned;
 mod pause;
@@ -161,6 +163,7 @@ pub use compiled::Compiled;
 pub use conflict::{Arbiter, OnKey};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
+pub use from_tables::name_in_from;
 pub use hot::{
     FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, RowBatches,
 };
@@ -182,7 +185,7 @@ pub use values::sql_schema;
 pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
 pub use walk::{Walked, each_expr, each_relation, has_query, walk, walk_mut};
 pub use warm::{Warm, Warmed};
-pub use whole_rows::{ALL as ALL_COLUMNS, PLACE, name_in_from};
+pub use whole_rows::{ALL as ALL_COLUMNS, PLACE};
 pub use written_types::{inet, is_inet};
 pub use zones::of_config as zone_of;
 

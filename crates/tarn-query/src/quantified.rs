@@ -15,7 +15,7 @@
 //!
 //! A correlated subquery that always has one row, an aggregate without groups, is a value: `x NOT IN (S)` is `x <>
 //! (S)`. Where the planner makes no joins, in a select list for one, and where it would pull conditions out of a
-//! subquery although that changes its rows, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for
+//! subquery although that changes its rows, or would have to from two queries below, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for
 //! `dependent.rs` to compute. What is left of the latter is refused.
 
 use std::sync::Arc;
@@ -34,6 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
+use crate::dependent::is_asked_through;
 use crate::truth::{Unknown, each_condition, is_logic, map_operands};
 
 /// The column of a subquery's values.
@@ -49,7 +50,7 @@ pub(crate) struct Quantified;
 impl AnalyzerRule for Quantified {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_condition(plan, is_subquery, |expr, unknown, node, schema| match node {
-            LogicalPlan::Filter(_) => counted(rewrite(expr, unknown, true, true, schema)?, rows_would_change),
+            LogicalPlan::Filter(_) => counted(rewrite(expr, unknown, true, true, schema)?, is_no_join),
             LogicalPlan::Join(join) if join.join_type == JoinType::Inner => rewrite(expr, unknown, true, true, schema),
             // The planner has no joins for them, and says so.
             LogicalPlan::Join(_) => rewrite(expr, unknown, false, false, schema),
@@ -91,8 +92,9 @@ impl AnalyzerRule for Refused {
     }
 }
 
-fn rows_would_change(subquery: &Subquery) -> bool {
-    refuse_changed_rows(subquery, true).is_err()
+/// Whether the planner would make a join of other rows of it, or none: what it pulls out is one query above, and not two.
+fn is_no_join(subquery: &Subquery) -> bool {
+    refuse_changed_rows(subquery, true).is_err() || is_asked_through(&subquery.subquery).unwrap_or(false)
 }
 
 /// The `EXISTS` of subqueries that are `wanted`, as comparisons of values.
@@ -175,7 +177,7 @@ fn in_subquery(
         Unknown::AsTrue => alone && !correlated && expr.any_column_refs() && !expr.contains_outer(),
         Unknown::Kept => false,
     };
-    if !filter || (as_it_is && !rows_would_change(&subquery)) {
+    if !filter || (as_it_is && !is_no_join(&subquery)) {
         return Ok(Expr::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated }));
     }
     let outer = outer(expr.clone(), schema)?;
@@ -283,14 +285,8 @@ pub(crate) fn exists_in(rows: LogicalPlan, spans: &Spans, condition: Option<Expr
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
-/// The expression as a subquery below names it.
+/// The expression as a subquery below names it. What is further around has the same name there.
 pub(crate) fn outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    if expr.contains_outer() {
-        return Err(unsupported(
-            "a subquery's NOT IN, ANY or ALL that asks of a column two queries above it",
-            "join the tables, or select the column in the subquery's FROM",
-        ));
-    }
     let named = expr.transform_up(|expr| match expr {
         Expr::Column(column) => {
             let field = Arc::clone(schema.field_from_column(&column)?);

@@ -9,9 +9,9 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, ObjectNamePart, Select, SelectItem, SelectItemQualifiedWildcardKind, Statement, TableFactor, VisitorMut,
 };
 
+use crate::from_tables::each_table;
 use crate::parser::fold;
 use crate::walk::walk_mut;
-use crate::whole_rows::each_table;
 
 /// Writes the schemas of tables before the names of their stars.
 ///

@@ -7,7 +7,8 @@
 //!
 //! A name is a column first, wherever one of that name is, and a row only then: so rows are looked for when the planner
 //! knew no such column. Which columns a row has, the FROM is asked that it stands in: it is planned alone, with the
-//! WITHs around it. Selects are looked at from the inside out.
+//! WITHs around it, or, if it asks for columns of the queries around it, with their tables before it. Selects are looked
+//! at from the inside out.
 //!
 //! A row on the side of an outer join that may have none is NULL where it has none, which is told by a column of it
 //! that is never NULL otherwise.
@@ -31,7 +32,9 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut, With,
 };
 
+use crate::from_tables::{each_table, name_in_from};
 use crate::meaning::ViewTexts;
+use crate::outer_names;
 use crate::parser::{call, fold, statements};
 use crate::walk::{each_expr, walk, walk_mut};
 use crate::{Error, Result, named_casts};
@@ -64,7 +67,16 @@ pub(crate) async fn planned(state: &SessionState, texts: ViewTexts, statement: S
 }
 
 async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
-    Ok(named_casts::planned(state, statement).await?)
+    let apart = outer_names::told_apart(&statement);
+    let as_written = named_casts::planned(state, statement).await;
+    match (as_written, apart) {
+        // What is wrong about it may be another thing: it is told as it was, then.
+        (Err(error), Some(apart)) => match named_casts::planned(state, apart).await {
+            Ok(planned) => Ok(planned),
+            Err(_) => Err(error.into()),
+        },
+        (as_written, _) => Ok(as_written?),
+    }
 }
 
 /// Whether something in it has a name that a table has, too.
@@ -111,48 +123,6 @@ fn whole(expr: &Expr) -> Option<&Ident> {
     }
 }
 
-/// Shows each table of a FROM: what it is called, itself, and whether it is on a side that may have no row.
-pub(crate) fn each_table<'a>(from: &'a TableWithJoins, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
-    within(from, false, see);
-}
-
-fn within<'a>(from: &'a TableWithJoins, is_open: bool, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
-    // A join further on may leave out rows of all that are before it.
-    let opens_left = |join: &JoinOperator| {
-        matches!(join, JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_))
-    };
-    let opens_right = |join: &JoinOperator| {
-        matches!(join, JoinOperator::Left(_) | JoinOperator::LeftOuter(_) | JoinOperator::FullOuter(_))
-    };
-    let behind = |at: usize| from.joins[at..].iter().any(|join| opens_left(&join.join_operator));
-    one(&from.relation, is_open || behind(0), see);
-    for (at, join) in from.joins.iter().enumerate() {
-        one(&join.relation, is_open || opens_right(&join.join_operator) || behind(at + 1), see);
-    }
-}
-
-fn one<'a>(factor: &'a TableFactor, is_open: bool, see: &mut impl FnMut(String, &'a TableFactor, bool)) {
-    if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
-        return within(table_with_joins, is_open, see);
-    }
-    if let Some(name) = name_in_from(factor) {
-        see(name, factor, is_open);
-    }
-}
-
-/// What something in FROM is called in its query: the alias, or the name of the table without its schema.
-pub fn name_in_from(factor: &TableFactor) -> Option<String> {
-    let (alias, own) = match factor {
-        TableFactor::Table { name, alias, .. } => (alias, name.0.last().and_then(|part| part.as_ident())),
-        TableFactor::Derived { alias, .. }
-        | TableFactor::Function { alias, .. }
-        | TableFactor::UNNEST { alias, .. }
-        | TableFactor::NestedJoin { alias, .. } => (alias, None),
-        _ => return None,
-    };
-    alias.as_ref().map(|alias| &alias.name).or(own).map(fold)
-}
-
 /// The statement with rows in the places of their tables' names. `None`: there are none.
 ///
 /// Errors: a row that may be NULL and has no column that tells; one beside what is shown otherwise than it is kept.
@@ -160,7 +130,7 @@ async fn written_out(state: &SessionState, texts: ViewTexts, mut statement: Stat
     let (mut looked_at, mut has_rows) = (0, false);
     // Each select once, and those inside before it: what is around one is planned with all that is in it.
     while looked_at < MAX_SELECTS {
-        let mut next = Next { wanted: looked_at, n_seen: 0, withs: vec![], found: None };
+        let mut next = Next { wanted: looked_at, ..Next::default() };
         let _ = walk(&statement, &mut next);
         let Some(From { asked, tables }) = next.found else { break };
         if let Some(asked) = asked
@@ -218,12 +188,29 @@ struct From {
 }
 
 struct Asked {
-    all: Statement,
+    all: Alone,
     /// A query of all columns of one table, for those that may be NULL.
-    each: Vec<Option<Statement>>,
+    each: Vec<Option<Alone>>,
     /// A query of all columns of one table by their own names, for those whose alias names columns: its row has the
     /// fields of the table.
     own: Vec<Option<Statement>>,
+}
+
+/// A query of all columns.
+struct Alone {
+    alone: Statement,
+    /// The same with tables before that it may ask for columns. `None`: there are none.
+    behind: Option<Statement>,
+}
+
+impl Alone {
+    async fn planned(&self, state: &SessionState) -> Option<LogicalPlan> {
+        match (plan(state, self.alone.clone()).await, &self.behind) {
+            (Ok(planned), _) => Some(planned),
+            (Err(_), Some(behind)) => plan(state, behind.clone()).await.ok(),
+            (Err(_), None) => None,
+        }
+    }
 }
 
 struct Table {
@@ -233,47 +220,103 @@ struct Table {
 }
 
 /// Finds the select of a number, which are counted as they end.
+#[derive(Default)]
 struct Next {
     wanted: usize,
     n_seen: usize,
-    /// Those around, the outermost first.
-    withs: Vec<Option<With>>,
+    /// The queries around, the outermost first.
+    queries: Vec<Around>,
+    /// The selects around, the outermost first.
+    selects: Vec<Tables>,
     found: Option<From>,
+}
+
+/// A query that has not ended.
+struct Around {
+    with: Option<With>,
+    /// Queries right in it that have begun: first those of its WITH, each of which knows the ones before it.
+    n_begun: usize,
+}
+
+/// The tables of a select that has not ended.
+#[derive(Default)]
+struct Tables {
+    all: Vec<TableFactor>,
+    passed: Vec<TableFactor>,
+    /// Of its FROM, those in which the walk is.
+    n_open: usize,
+}
+
+impl Tables {
+    /// Those whose columns may be asked for where the walk is.
+    fn seen(&self) -> &[TableFactor] {
+        if self.n_open > 0 { &self.passed } else { &self.all }
+    }
 }
 
 impl Visitor for Next {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        self.withs.push(query.with.clone());
+        if let Some(around) = self.queries.last_mut() {
+            around.n_begun += 1;
+        }
+        self.queries.push(Around { with: query.with.clone(), n_begun: 0 });
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.withs.pop();
+        self.queries.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, _: &TableFactor) -> ControlFlow<()> {
+        if let Some(tables) = self.selects.last_mut() {
+            tables.n_open += 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        if let Some(tables) = self.selects.last_mut() {
+            tables.n_open = tables.n_open.saturating_sub(1);
+            tables.passed.push(factor.clone());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let mut tables = Tables::default();
+        for from in &select.from {
+            each_table(from, &mut |_, factor, _| tables.all.push(factor.clone()));
+        }
+        self.selects.push(tables);
         ControlFlow::Continue(())
     }
 
     fn post_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let own = self.selects.pop().unwrap_or_default().all;
         self.n_seen += 1;
         if self.n_seen <= self.wanted {
             return ControlFlow::Continue(());
         }
         let mut found = Found::default();
         let _ = walk(select, &mut found);
-        let (mut tables, mut each, mut own) = (vec![], vec![], vec![]);
+        let (mut tables, mut each, mut by_own_names) = (vec![], vec![], vec![]);
         for from in &select.from {
             each_table(from, &mut |name, factor, is_open| {
                 let relation = TableWithJoins { relation: factor.clone(), joins: vec![] };
-                each.push(is_open.then(|| self.asking(vec![relation])).flatten());
-                own.push(self.by_own_names(factor));
+                // A LATERAL one asks those before it.
+                let before = &own[..tables.len().min(own.len())];
+                each.push(is_open.then(|| self.asking(vec![relation], before)).flatten());
+                by_own_names.push(self.by_own_names(factor));
                 let is_unnamed = self.is_unnamed(factor);
                 tables.push(Table { name, is_open, is_unnamed });
             });
         }
         let is_named = found.is_whole || tables.iter().any(|table| found.names.contains(&table.name));
-        let all = is_named.then(|| self.asking(select.from.clone())).flatten();
-        self.found = Some(From { asked: all.map(|all| Asked { all, each, own }), tables });
+        let all = is_named.then(|| self.asking(select.from.clone(), &[])).flatten();
+        self.found = Some(From { asked: all.map(|all| Asked { all, each, own: by_own_names }), tables });
         ControlFlow::Break(())
     }
 }
@@ -291,12 +334,21 @@ impl Next {
         }
     }
 
+    /// Each WITH around, the outermost first, and what of it may be named here.
+    fn withs(&self) -> impl DoubleEndedIterator<Item = (&With, &[Cte])> {
+        self.queries.iter().enumerate().filter_map(move |(at, around)| {
+            let with = around.with.as_ref()?;
+            let is_body = at + 1 == self.queries.len();
+            let n_known = if is_body || with.recursive { usize::MAX } else { around.n_begun.saturating_sub(1) };
+            Some((with, &with.cte_tables[..n_known.min(with.cte_tables.len())]))
+        })
+    }
+
     /// The query of a WITH that a name in FROM means, the nearest of those around.
     fn with(&self, name: &ObjectName) -> Option<&Cte> {
         let [name] = name.0.as_slice() else { return None };
         let name = fold(name.as_ident()?);
-        let mut ctes = self.withs.iter().rev().flatten().flat_map(|with| &with.cte_tables);
-        ctes.find(|cte| fold(&cte.alias.name) == name)
+        self.withs().rev().flat_map(|(_, ctes)| ctes).find(|cte| fold(&cte.alias.name) == name)
     }
 
     /// `SELECT *` from a table or view without the names that its alias gives to columns. `None`: it gives none, or
@@ -308,26 +360,62 @@ impl Next {
             return None;
         }
         alias.columns.clear();
-        self.asking(vec![TableWithJoins { relation, joins: vec![] }])
+        self.all_of(vec![TableWithJoins { relation, joins: vec![] }])
+    }
+
+    /// `SELECT *` from something, alone, and behind these tables and those of the queries around.
+    fn asking(&self, from: Vec<TableWithJoins>, before: &[TableFactor]) -> Option<Alone> {
+        let mut names = HashSet::new();
+        from.iter().for_each(|from| each_table(from, &mut |name, _, _| _ = names.insert(name)));
+        let mut behind = vec![];
+        // What is nearer hides what is called like it.
+        for tables in std::iter::once(before).chain(self.selects.iter().rev().map(Tables::seen)) {
+            let seen = tables.iter().filter(|factor| name_in_from(factor).is_some_and(|name| names.insert(name)));
+            let mut seen: Vec<TableFactor> = seen.cloned().collect();
+            seen.append(&mut behind);
+            behind = seen;
+        }
+        let behind = match behind.is_empty() {
+            true => None,
+            false => {
+                let behind = behind.into_iter().map(|relation| TableWithJoins { relation, joins: vec![] });
+                let mut all: Vec<TableWithJoins> = behind.chain(from.iter().cloned()).collect();
+                all.iter_mut().skip(1).for_each(as_lateral);
+                self.all_of(all)
+            }
+        };
+        Some(Alone { alone: self.all_of(from)?, behind })
     }
 
     /// `SELECT *` from something, with the WITHs around.
-    fn asking(&self, from: Vec<TableWithJoins>) -> Option<Statement> {
+    fn all_of(&self, from: Vec<TableWithJoins>) -> Option<Statement> {
         let Statement::Query(mut query) = statements("SELECT *").ok()?.pop()? else { return None };
         let SetExpr::Select(select) = query.body.as_mut() else { return None };
         select.from = from;
         // Conditions change no column, and may name rows themselves.
         select.from.iter_mut().for_each(without_conditions);
-        for with in self.withs.iter().flatten() {
+        for (with, ctes) in self.withs() {
             let known = query.with.get_or_insert_with(|| With { cte_tables: vec![], ..with.clone() });
             known.recursive |= with.recursive;
             // What is nearer hides what is called like it.
-            known
-                .cte_tables
-                .retain(|cte| with.cte_tables.iter().all(|near| fold(&near.alias.name) != fold(&cte.alias.name)));
-            known.cte_tables.extend(with.cte_tables.iter().cloned());
+            known.cte_tables.retain(|cte| ctes.iter().all(|near| fold(&near.alias.name) != fold(&cte.alias.name)));
+            known.cte_tables.extend(ctes.iter().cloned());
+        }
+        if query.with.as_ref().is_some_and(|with| with.cte_tables.is_empty()) {
+            query.with = None;
         }
         Some(Statement::Query(query))
+    }
+}
+
+/// Subqueries in FROM that may ask for what is before them.
+fn as_lateral(from: &mut TableWithJoins) {
+    for relation in std::iter::once(&mut from.relation).chain(from.joins.iter_mut().map(|join| &mut join.relation)) {
+        match relation {
+            TableFactor::Derived { lateral, .. } => *lateral = true,
+            TableFactor::NestedJoin { table_with_joins, .. } => as_lateral(table_with_joins),
+            _ => {}
+        }
     }
 }
 
@@ -368,15 +456,14 @@ struct RowColumn {
     shown: String,
 }
 
-/// The rows of a FROM that no column has the name of. `None`: it cannot be planned alone, as it asks what is around it.
+/// The rows of a FROM that no column has the name of. `None`: it cannot be planned, and what is wrong about it is told.
 async fn rows_of(
     state: &SessionState,
     texts: ViewTexts,
     asked: &Asked,
     tables: Vec<Table>,
 ) -> Result<Option<Vec<Row>>> {
-    let Ok(of_all) = plan(state, asked.all.clone()).await else { return Ok(None) };
-    let LogicalPlan::Projection(all) = of_all else { return Ok(None) };
+    let Some(LogicalPlan::Projection(all)) = asked.all.planned(state).await else { return Ok(None) };
     let schema = all.input.schema();
     let mut rows = vec![];
     for (table, (of_one, by_own_names)) in tables.into_iter().zip(asked.each.iter().zip(&asked.own)) {
@@ -400,9 +487,12 @@ async fn rows_of(
         }
         let mut tells = None;
         if let Some(of_one) = of_one
-            && let Ok(of_one) = plan(state, of_one.clone()).await
+            && let Some(LogicalPlan::Projection(of_one)) = of_one.planned(state).await
         {
-            let never_null = of_one.schema().fields().iter().position(|field| !field.is_nullable());
+            let schema = of_one.input.schema().iter();
+            let mut own =
+                schema.filter(|(of, field)| of.is_some_and(|of| of.table() == table.name) && *field.name() != PLACE);
+            let never_null = own.position(|(_, field)| !field.is_nullable());
             tells = never_null.and_then(|at| columns.get(at).map(|column| column.name.clone()));
         }
         let is_column = schema.fields().iter().any(|field| *field.name() == table.name);
@@ -588,6 +678,12 @@ pub(crate) fn function() -> ScalarUDF {
     ScalarUDF::from(WholeRow { signature: Signature::variadic_any(Volatility::Immutable) })
 }
 
+/// The function of `ROW(a, b)`. The planner's forgets what fields say beside their types.
+pub(crate) fn written_row() -> ScalarUDF {
+    let signature = Signature::variadic_any(Volatility::Immutable);
+    ScalarUDF::from(WrittenRow { signature, aliases: vec!["row".to_owned()] })
+}
+
 /// The values among the arguments of [`function`].
 pub(crate) fn values<T>(args: &[T]) -> &[T] {
     &args[..args.len() / 2]
@@ -625,12 +721,53 @@ impl ScalarUDFImpl for WholeRow {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        let ArrowType::Struct(fields) = args.return_field.data_type() else {
-            return exec_err!("a row has fields");
-        };
-        let columns = values(&args.args).iter().map(|value| value.to_array(args.number_rows));
-        let columns = columns.collect::<PlanResult<Vec<ArrayRef>>>()?;
-        let rows = StructArray::try_new_with_length(fields.clone(), columns, None, args.number_rows)?;
-        Ok(ColumnarValue::Array(Arc::new(rows)))
+        of_fields(&args, values(&args.args))
     }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct WrittenRow {
+    signature: Signature,
+    aliases: Vec<String>,
+}
+
+impl ScalarUDFImpl for WrittenRow {
+    fn name(&self) -> &str {
+        "struct"
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[ArrowType]) -> PlanResult<ArrowType> {
+        exec_err!("the type of a row is that of its fields")
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> PlanResult<FieldRef> {
+        let fields = args.arg_fields.iter().enumerate().map(|(at, field)| {
+            let field = field.as_ref().clone().with_name(format!("c{at}"));
+            Arc::new(field.with_nullable(true))
+        });
+        Ok(Arc::new(Field::new(self.name(), ArrowType::Struct(fields.collect()), true)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
+        of_fields(&args, &args.args)
+    }
+}
+
+/// The rows of these values.
+fn of_fields(args: &ScalarFunctionArgs, values: &[ColumnarValue]) -> PlanResult<ColumnarValue> {
+    let ArrowType::Struct(fields) = args.return_field.data_type() else {
+        return exec_err!("a row has fields");
+    };
+    let columns = values.iter().map(|value| value.to_array(args.number_rows));
+    let columns = columns.collect::<PlanResult<Vec<ArrayRef>>>()?;
+    let rows = StructArray::try_new_with_length(fields.clone(), columns, None, args.number_rows)?;
+    Ok(ColumnarValue::Array(Arc::new(rows)))
 }

@@ -50,6 +50,23 @@ pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
     Ok(found)
 }
 
+/// Whether a subquery in the plan asks for a column that the plan has not: for one two queries above it.
+pub(crate) fn is_asked_through(plan: &LogicalPlan) -> Result<bool> {
+    let mut asks = false;
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Some(subquery) = subquery_of(expr) {
+                    let own = merge_schema(&node.inputs());
+                    asks |= free(&subquery.subquery)?.iter().any(|free| !own.has_column(&free.column));
+                }
+                Ok(if asks { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    })?;
+    Ok(asks)
+}
+
 /// The subquery that the expression itself is.
 pub(crate) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     match expr {
@@ -134,7 +151,11 @@ fn asks_otherwise(condition: &Expr) -> bool {
     }
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return true };
     let is_inside = |expr: &Expr| !asks_outside(expr).unwrap_or(true) && !expr.column_refs().is_empty();
-    let is_outside = |expr: &Expr| asks_outside(expr).unwrap_or(false) && expr.column_refs().is_empty();
+    // The planner pulls out no value of a subquery that asks itself.
+    let is_outside = |expr: &Expr| {
+        let has_subquery = expr.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(true);
+        asks_outside(expr).unwrap_or(false) && expr.column_refs().is_empty() && !has_subquery
+    };
     !((is_inside(left) && is_outside(right)) || (is_outside(left) && is_inside(right)))
 }
 

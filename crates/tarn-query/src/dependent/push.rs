@@ -468,6 +468,8 @@ pub(super) fn at_most_one_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::Filter(node) => at_most_one_row(&node.input),
         LogicalPlan::Sort(node) => node.fetch.is_some_and(|fetch| fetch <= 1) || at_most_one_row(&node.input),
         LogicalPlan::Aggregate(node) => node.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(_) => true,
+        LogicalPlan::Values(node) => node.values.len() <= 1,
         LogicalPlan::Limit(node) => {
             let is_one = matches!(node.fetch.as_deref(), Some(Expr::Literal(ScalarValue::Int64(Some(0..=1)), _)));
             is_one || at_most_one_row(&node.input)

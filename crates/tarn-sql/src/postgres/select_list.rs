@@ -235,7 +235,7 @@ impl VisitorMut for Rewrite {
         ordered_sets::rewrite(expr);
         distinct_order::rewrite(expr);
         local_times::rewrite(expr);
-        if let Err(error) = json::function(expr) {
+        if let Err(error) = rows_as_arguments(expr).and_then(|()| json::function(expr)) {
             return ControlFlow::Break(error);
         }
         like(expr);
@@ -258,20 +258,6 @@ impl VisitorMut for Rewrite {
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
             return ControlFlow::Continue(());
         };
-        let is_row = is_named(name, "row");
-        for arg in list.args.iter_mut().map(value_of_mut) {
-            let FunctionArgExpr::QualifiedWildcard(table) = arg else { continue };
-            if is_row {
-                return ControlFlow::Break(SqlError::unsupported(
-                    "ROW of the columns of a table is not supported",
-                    "name the columns, or the table: row_to_json(t)",
-                ));
-            }
-            // The row of a table, as one value.
-            let mut parts: Vec<Ident> = table.0.iter().filter_map(|part| part.as_ident().cloned()).collect();
-            parts.push(Ident::with_quote('"', ALL_COLUMNS));
-            *arg = FunctionArgExpr::Expr(Expr::CompoundIdentifier(parts));
-        }
         if is_named(name, "make_interval")
             && let Err(error) = made_times::in_order(&mut list.args)
         {
@@ -286,6 +272,27 @@ impl VisitorMut for Rewrite {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `t.*` among the arguments of a call is the row of the table, as one value.
+///
+/// Errors: `0A000` for one of `ROW`, whose columns it is.
+fn rows_as_arguments(expr: &mut Expr) -> Result<()> {
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return Ok(()) };
+    let is_row = is_named(name, "row");
+    for arg in list.args.iter_mut().map(value_of_mut) {
+        let FunctionArgExpr::QualifiedWildcard(table) = arg else { continue };
+        if is_row {
+            return Err(SqlError::unsupported(
+                "ROW of the columns of a table is not supported",
+                "name the columns, or the table: row_to_json(t)",
+            ));
+        }
+        let mut parts: Vec<Ident> = table.0.iter().filter_map(|part| part.as_ident().cloned()).collect();
+        parts.push(Ident::with_quote('"', ALL_COLUMNS));
+        *arg = FunctionArgExpr::Expr(Expr::CompoundIdentifier(parts));
+    }
+    Ok(())
 }
 
 fn value_of_mut(arg: &mut FunctionArg) -> &mut FunctionArgExpr {

@@ -117,7 +117,7 @@ const OTHERS: [&str; 15] = [
     "jsonb_object_keys",
 ];
 
-/// Whether there is an aggregate, a window or a set in it.
+/// Whether there is an aggregate, a window or a set in it, and not in a query that stands in it.
 pub(super) fn aggregates(expr: &Expr) -> bool {
     static NAMES: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let all = all_default_aggregate_functions();
@@ -125,11 +125,25 @@ pub(super) fn aggregates(expr: &Expr) -> bool {
             all.iter().flat_map(|function| function.aliases().iter().cloned().chain([function.name().to_owned()]));
         names.chain(OTHERS.map(str::to_owned)).collect()
     });
-    struct Calls;
+    #[derive(Default)]
+    struct Calls {
+        n_queries: usize,
+    }
     impl Visitor for Calls {
         type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.n_queries += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.n_queries -= 1;
+            ControlFlow::Continue(())
+        }
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+            if self.n_queries > 0 {
+                return ControlFlow::Continue(());
+            }
             let name = function.name.0.last().and_then(|part| part.as_ident()).map(fold);
             match function.over.is_some() || name.is_some_and(|name| NAMES.contains(&name)) {
                 true => ControlFlow::Break(()),
@@ -137,7 +151,7 @@ pub(super) fn aggregates(expr: &Expr) -> bool {
             }
         }
     }
-    walk(expr, &mut Calls).is_break()
+    walk(expr, &mut Calls::default()).is_break()
 }
 
 /// The aggregate.

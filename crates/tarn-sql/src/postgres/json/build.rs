@@ -68,6 +68,9 @@ pub(in crate::postgres) const BUILD_ARRAY_OF: [&str; 2] = ["tarn_json_build_arra
 /// `json_build_object(VARIADIC list)`, and of `jsonb`.
 pub(in crate::postgres) const BUILD_OBJECT_OF: [&str; 2] = ["tarn_json_build_object", "tarn_jsonb_build_object"];
 
+/// Before each array and row but the first of those that an aggregate collects, as PostgreSQL has it.
+const LINE: &str = "\n ";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Makes {
     Value,
@@ -166,6 +169,9 @@ impl JsonOf {
                 if columns[0].is_null(row) {
                     return Ok(None);
                 }
+                if self.name == VALUE && columns[0].has_parts() {
+                    json.push_str(LINE);
+                }
                 columns[0].write(row, &mut json);
             }
             Makes::Array => write_array(columns.iter().map(|column| (column, row)), &mut json),
@@ -207,7 +213,8 @@ impl JsonOf {
                 json.push_str(blank);
                 for (at, item) in items.enumerate() {
                     json.push_str(if at == 0 { "" } else { ", " });
-                    json.push_str(item.unwrap_or("null"));
+                    let item = item.unwrap_or("null");
+                    json.push_str(if at == 0 { item.strip_prefix(LINE).unwrap_or(item) } else { item });
                 }
                 json.push_str(blank);
                 json.push(close);
@@ -360,6 +367,11 @@ impl Values {
             }
         };
         Ok(Values { texts, form })
+    }
+
+    /// Whether they are arrays or rows.
+    fn has_parts(&self) -> bool {
+        matches!(self.form, Form::List(..) | Form::Row(_))
     }
 
     fn is_null(&self, row: usize) -> bool {
