@@ -14,6 +14,7 @@
 //! | `a BETWEEN SYMMETRIC b AND c` | refused | between them in either order |
 //! | `interval(2) '1.239 s'` | without its precision | with it |
 //! | `a::text COLLATE "C"` | refused | a collation |
+//! | `SELECT exists, interval + 1 end FROM t sample` | refused | columns and aliases |
 //! | `make_interval(days := 1)` | an operator `:=` | as `=>` |
 //! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
 //! | `MERGE …` | other systems' actions | as in `merge.rs` |
@@ -50,6 +51,50 @@ const UNARY_MINUS_PREC: u8 = 125;
 const OTHER_OPERATOR_PREC: u8 = 70;
 const COMPARISON_PREC: u8 = 50;
 const IS_PREC: u8 = 40;
+
+/// Names of columns without AS, of which other systems make clauses.
+const COLUMN_ALIASES: [Keyword; 13] = [
+    Keyword::ANALYZE,
+    Keyword::CLUSTER,
+    Keyword::DISTRIBUTE,
+    Keyword::END,
+    Keyword::EXCLUDE,
+    Keyword::EXPLAIN,
+    Keyword::LATERAL,
+    Keyword::MINUS,
+    Keyword::SELECT,
+    Keyword::SORT,
+    Keyword::TOP,
+    Keyword::VALUES,
+    Keyword::VIEW,
+];
+
+/// The same of tables. `SET` is one in PostgreSQL, but not in UPDATE.
+const TABLE_ALIASES: [Keyword; 23] = [
+    Keyword::ANTI,
+    Keyword::ASOF,
+    Keyword::CLUSTER,
+    Keyword::CONNECT,
+    Keyword::DISTRIBUTE,
+    Keyword::EXPLAIN,
+    Keyword::FORMAT,
+    Keyword::GLOBAL,
+    Keyword::MATCH_CONDITION,
+    Keyword::MATCH_RECOGNIZE,
+    Keyword::MINUS,
+    Keyword::OPEN,
+    Keyword::OUTPUT,
+    Keyword::PARTITION,
+    Keyword::PREWHERE,
+    Keyword::SAMPLE,
+    Keyword::SEMI,
+    Keyword::SETTINGS,
+    Keyword::SORT,
+    Keyword::START,
+    Keyword::TOP,
+    Keyword::UNPIVOT,
+    Keyword::VIEW,
+];
 
 /// How much one text may cost.
 #[derive(Debug, Clone, Copy)]
@@ -174,6 +219,16 @@ impl PgDialect {
                 }
                 self.is_own_prefix.set(true);
                 return parser.parse_prefix();
+            }
+            Token::Word(word) if is_column(word.keyword, parser) => {
+                let mut names = vec![parser.parse_identifier()?];
+                while parser.consume_token(&Token::Period) {
+                    names.push(parser.parse_identifier()?);
+                }
+                return Ok(match names.len() {
+                    1 => Expr::Identifier(names.remove(0)),
+                    _ => Expr::CompoundIdentifier(names),
+                });
             }
             Token::Word(word) if word.keyword == Keyword::CURRENT && is_current_of(parser) => {
                 parser.advance_token();
@@ -328,6 +383,26 @@ fn is_precise(parser: &Parser<'_>) -> bool {
     let token = |n: usize| &parser.peek_nth_token_ref(n).token;
     let is_text = matches!(token(4), Token::SingleQuotedString(_));
     *token(1) == Token::LParen && matches!(token(2), Token::Number(..)) && *token(3) == Token::RParen && is_text
+}
+
+/// A column, or its table, that is called as what the parser reads with what follows: `exists`, `trim` or `interval`.
+fn is_column(keyword: Keyword, parser: &Parser<'_>) -> bool {
+    let next = &parser.peek_nth_token_ref(1).token;
+    match keyword {
+        Keyword::EXISTS | Keyword::TRIM => *next != Token::LParen,
+        Keyword::INTERVAL => !matches!(
+            next,
+            Token::LParen
+                | Token::SingleQuotedString(_)
+                | Token::EscapedStringLiteral(_)
+                | Token::UnicodeStringLiteral(_)
+                | Token::NationalStringLiteral(_)
+                | Token::DollarQuotedString(_)
+                | Token::Number(..)
+                | Token::Placeholder(_)
+        ),
+        _ => false,
+    }
 }
 
 /// `CURRENT OF c`: the row on which a cursor stands.
@@ -597,11 +672,11 @@ impl Dialect for PgDialect {
     }
 
     fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        POSTGRES.is_column_alias(kw, parser)
+        COLUMN_ALIASES.contains(kw) || POSTGRES.is_column_alias(kw, parser)
     }
 
     fn is_select_item_alias(&self, explicit: bool, kw: &Keyword, parser: &mut Parser) -> bool {
-        POSTGRES.is_select_item_alias(explicit, kw, parser)
+        explicit || self.is_column_alias(kw, parser)
     }
 
     fn is_table_factor(&self, kw: &Keyword, parser: &mut Parser) -> bool {
@@ -609,11 +684,11 @@ impl Dialect for PgDialect {
     }
 
     fn is_table_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        POSTGRES.is_table_alias(kw, parser)
+        TABLE_ALIASES.contains(kw) || POSTGRES.is_table_alias(kw, parser)
     }
 
     fn is_table_factor_alias(&self, explicit: bool, kw: &Keyword, parser: &mut Parser) -> bool {
-        POSTGRES.is_table_factor_alias(explicit, kw, parser)
+        explicit || self.is_table_alias(kw, parser)
     }
 
     fn is_identifier_generating_function_name(&self, ident: &Ident, name_parts: &[ObjectNamePart]) -> bool {

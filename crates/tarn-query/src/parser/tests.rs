@@ -526,3 +526,15 @@ fn frames_groupings_and_arrays_of_arguments_are_written_as_calls() {
         assert_eq!(written(text), want, "{text}");
     }
 }
+
+#[test]
+fn words_of_other_systems_are_names() {
+    for sql in [
+        "SELECT 1 end, 2 view, 3 select, 4 top FROM t sample",
+        "SELECT exists, trim.id, interval - 1 FROM trim WHERE exists OR interval > 2",
+        "SELECT start.x FROM a start JOIN b partition ON start.id = partition.id",
+        "SELECT CASE WHEN EXISTS (SELECT 1) THEN interval '1 day' END, trim(' a ')",
+    ] {
+        assert!(statements(sql).is_ok(), "{sql}");
+    }
+}
