@@ -1,13 +1,15 @@
 //! Is `(a, b) = (1, NULL)` unknown? DataFusion makes structs of rows, and of two structs NULL equals NULL: `DELETE …
 //! WHERE (a, b) = (1, NULL)` deleted rows.
 //!
-//! So rows that are written out are compared column by column, as SQL says, before types are known: `a = 1 AND b =
-//! NULL`. The lesser row is the one whose first column that differs is the lesser one.
+//! So rows that are written out, and those of subqueries beside them, are compared column by column, as SQL says, before
+//! types are known: `a = 1 AND b = NULL`. The lesser row is the one whose first column that differs is the lesser one.
 
+use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
+use datafusion::functions::core::expr_fn::get_field;
 use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
@@ -94,9 +96,18 @@ fn equal(left: &Expr, right: &Expr) -> Result<Expr> {
     of_places(left, Operator::Eq, right)
 }
 
+/// The columns of the only row of a subquery, whose value that row is. Equal subqueries are computed once.
+fn columns_of_query(expr: &Expr) -> Option<Vec<Expr>> {
+    let Expr::ScalarSubquery(subquery) = expr else { return None };
+    let ArrowType::Struct(fields) = subquery.subquery.schema().fields().first()?.data_type() else { return None };
+    Some(fields.iter().map(|field| get_field(expr.clone(), field.name().as_str())).collect())
+}
+
 /// None: they are not two rows, or not compared.
 fn compared(left: &Expr, op: Operator, right: &Expr) -> Result<Option<Expr>> {
-    let (Some(lefts), Some(rights)) = (row(left), row(right)) else { return Ok(None) };
+    let Some(lefts) = row(left) else { return Ok(None) };
+    let of_query = columns_of_query(right);
+    let Some(rights) = row(right).or(of_query.as_deref()) else { return Ok(None) };
     let strictly = match op {
         Operator::Eq | Operator::NotEq | Operator::IsDistinctFrom | Operator::IsNotDistinctFrom => None,
         Operator::Lt | Operator::LtEq => Some(Operator::Lt),

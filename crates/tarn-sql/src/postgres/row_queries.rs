@@ -2,14 +2,15 @@
 //! planner takes subqueries of one column, and rows of columns and constants alone.
 //!
 //! So a row is written as a value, `ROW(a, b)`, and so is each row of the subquery: `SELECT ROW(c, d) FROM t`. They are
-//! compared column by column (`tarn-query`, `row_in_queries`).
+//! compared column by column (`tarn-query`, `row_in_queries`). So is the one row of `(a, b) = (SELECT c, d …)`
+//! (`tarn-query`, `row_values`). `= ANY` of a query is `IN`, `<> ALL` is `NOT IN`.
 
 use tarn_query::sqlparser::ast::{
     BinaryOperator, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
     Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef,
 };
 
-use super::calls::{call, is_named};
+use super::calls::{call, is_named, take};
 use super::in_from::over;
 use super::refused::gives_rows;
 use crate::error::{Result, SqlError, state};
@@ -21,8 +22,9 @@ pub(super) const ROWS_WITHIN: &str = "?rows?";
 
 /// Writes rows as values.
 ///
-/// Errors: `42601` for a subquery of more or fewer columns than the row has.
+/// Errors: `42601` for a subquery or a row of more or fewer columns than the row has; `0A000` for `< ANY` and its kin.
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
+    among(expr)?;
     match expr {
         Expr::InSubquery { expr: of, subquery, .. } => {
             as_value(of);
@@ -34,8 +36,46 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
         Expr::BinaryOp { left, op, right } if is_comparison(op) && is_row(left) && is_row(right) => {
             as_value(left);
             as_value(right);
+            if let (Some(left), Some(right)) = (n_columns(left), n_columns(right))
+                && left != right
+            {
+                return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
+            }
+        }
+        Expr::BinaryOp { left, op, right } if is_comparison(op) && is_row(left) => {
+            let Expr::Subquery(query) = right.as_mut() else { return Ok(()) };
+            as_value(left);
+            if let Some(n_columns) = n_columns(left) {
+                one_column(query, n_columns)?;
+            }
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// `= ANY` and `<> ALL` of a row and a query, as `IN` and `NOT IN`.
+fn among(expr: &mut Expr) -> Result<()> {
+    let is_any = matches!(expr, Expr::AnyOp { .. });
+    let (Expr::AnyOp { left, compare_op, right, .. } | Expr::AllOp { left, compare_op, right }) = expr else {
+        return Ok(());
+    };
+    if !is_row(left) || !matches!(right.as_ref(), Expr::Subquery(_)) {
+        return Ok(());
+    }
+    let negated = match (is_any, &*compare_op) {
+        (true, BinaryOperator::Eq) => false,
+        (false, BinaryOperator::NotEq) => true,
+        _ => {
+            return Err(SqlError::unsupported(
+                format!("{compare_op} ANY or ALL of a row and a subquery is not supported"),
+                "use EXISTS (SELECT … WHERE …) with a comparison of rows",
+            ));
+        }
+    };
+    let of = Box::new(take(left));
+    if let Expr::Subquery(subquery) = take(right) {
+        *expr = Expr::InSubquery { expr: of, subquery, negated };
     }
     Ok(())
 }
