@@ -1,6 +1,7 @@
 //! What is three times a minute, and what does the clock show two hours before one? `interval '1 minute' * 3`,
 //! `interval '1 month' / 2`, `time '01:00' - interval '2 hours'`, `time '10:00' - time '08:00'`, `date '2026-11-24' +
-//! time '10:00'`, `date '2026-11-24' - 7`, and the days between two dates, which are an `integer`.
+//! time '10:00'`, `date '2026-11-24' - 7`, and the days between two dates, which are an `integer`. A time of day beside a
+//! timestamp or a number, and one that an interval is compared with, is an interval.
 //!
 //! The planner refuses most of these before rules see them, so they are planned here, as functions. Fractions of a
 //! month are days of a month of 30, and fractions of a day hours, as in PostgreSQL; a time of day goes on at midnight.
@@ -60,6 +61,20 @@ impl ExprPlanner for TimeOperators {
             (BinaryOperator::Plus, Side::Interval, Side::Date) => at_midnight(&mut expr.right),
             _ => false,
         };
+        let (mut left, mut right) = (left, right);
+        match (&expr.op, Side::of(&left), Side::of(&right)) {
+            (BinaryOperator::Plus | BinaryOperator::Minus, Side::Instant, Side::Time)
+            | (BinaryOperator::Multiply, Side::Integer | Side::Number, Side::Time) => {
+                right = since_midnight(&mut expr.right);
+            }
+            (BinaryOperator::Plus, Side::Time, Side::Instant)
+            | (BinaryOperator::Multiply | BinaryOperator::Divide, Side::Time, Side::Integer | Side::Number) => {
+                left = since_midnight(&mut expr.left);
+            }
+            (op, Side::Interval, Side::Time) if is_comparison(op) => right = since_midnight(&mut expr.right),
+            (op, Side::Time, Side::Interval) if is_comparison(op) => left = since_midnight(&mut expr.left),
+            _ => {}
+        }
         if let (BinaryOperator::Plus, Side::Time, Side::Time) = (&expr.op, Side::of(&left), Side::of(&right)) {
             let message = "operator is not unique: time without time zone + time without time zone";
             let hint = "one of them is an interval: cast it to one";
@@ -71,9 +86,7 @@ impl ExprPlanner for TimeOperators {
                 if is_swapped {
                     sides.reverse();
                 }
-                let function = OfTimes { operation, is_swapped, signature: Signature::any(2, Volatility::Immutable) };
-                let call = ScalarFunction::new_udf(Arc::new(function.into()), sides);
-                PlannerResult::Planned(Expr::ScalarFunction(call))
+                PlannerResult::Planned(operation.of_sides(sides, is_swapped))
             }
             None => PlannerResult::Original(expr),
         })
@@ -88,12 +101,26 @@ fn in_days(between: &mut Expr, of: &DataType) {
     }
 }
 
+/// Makes a time of day the interval since midnight, as which it stands beside what no time of day stands beside.
+fn since_midnight(time: &mut Expr) -> DataType {
+    let of = std::mem::replace(time, Expr::Literal(ScalarValue::Null, None));
+    let midnight = Expr::Literal(ScalarValue::Time64Microsecond(Some(0)), None);
+    *time = Operation::Between.of_sides(vec![of, midnight], false);
+    INTERVAL
+}
+
+fn is_comparison(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | Gt | GtEq | Lt | LtEq | NotEq)
+}
+
 /// What stands beside an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Interval,
     Time,
     Date,
+    Instant,
     Integer,
     Number,
     Other,
@@ -105,6 +132,7 @@ impl Side {
             DataType::Interval(_) | DataType::Duration(_) => Side::Interval,
             DataType::Time32(_) | DataType::Time64(_) => Side::Time,
             DataType::Date32 => Side::Date,
+            DataType::Timestamp(..) => Side::Instant,
             of if of.is_integer() => Side::Integer,
             of if of.is_numeric() => Side::Number,
             _ => Side::Other,
@@ -152,6 +180,12 @@ impl Operation {
             (Minus, Date, Date) => (Operation::DaysBetween, false),
             _ => return None,
         })
+    }
+
+    fn of_sides(self, sides: Vec<Expr>, is_swapped: bool) -> Expr {
+        let signature = Signature::any(2, Volatility::Immutable);
+        let function = OfTimes { operation: self, is_swapped, signature };
+        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function.into()), sides))
     }
 
     fn symbol(self) -> &'static str {
