@@ -109,6 +109,7 @@ pub mod state {
     pub const INVALID_OBJECT_DEFINITION: &str = "42P17";
     pub const WRONG_OBJECT_TYPE: &str = "42809";
     pub const AMBIGUOUS_ALIAS: &str = "42P09";
+    pub const AMBIGUOUS_PARAMETER: &str = "42P08";
     pub const AMBIGUOUS_FUNCTION: &str = "42725";
     pub const INDETERMINATE_TYPE: &str = "42P18";
     pub const INVALID_RECURSION: &str = "42P19";

@@ -45,6 +45,11 @@ pub(crate) fn told(sentence: &str) -> Option<SqlError> {
         let hint = "no function has this name and these arguments: cast them";
         return Some(SqlError::new(state::UNDEFINED_FUNCTION, format!("{function} does not exist")).with_hint(hint));
     }
+    if let Some((_, parameter)) = sentence.rsplit_once(": Conflicting types for id ") {
+        let message = format!("inconsistent types deduced for parameter {parameter}");
+        let hint = format!("say its type where it stands, as in {parameter}::text");
+        return Some(SqlError::new(state::AMBIGUOUS_PARAMETER, message).with_hint(hint));
+    }
     operator(sentence).or_else(|| clause(sentence)).map(|(state, message)| SqlError::new(state, message))
 }
 

@@ -6,6 +6,8 @@
 //! arguments of a call, which tells their type, and the call is taken out again. A constant of no type yet (`'7'`,
 //! NULL, `$1`) is what the column is, and stays as it is.
 
+use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType as ArrowType, Field, FieldRef};
@@ -180,6 +182,61 @@ fn columns_given(insert: &Insert, table: &TableSchema) -> Vec<Option<(usize, Dat
     match insert.columns.as_slice() {
         [] => table.shown().iter().enumerate().map(|(at, column)| Some((at, column.data_type))).collect(),
         named => named.iter().map(|name| column_of(name, table)).collect(),
+    }
+}
+
+/// Whether each parameter that is stored as it is, and of which `is_told` does not know the type, has one type.
+///
+/// Errors: `42P08` for one that columns of two types are given in one row.
+pub(crate) fn check_parameters(
+    statement: &Statement,
+    table: &TableSchema,
+    is_told: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let rows: Vec<Vec<(&str, DataType)>> = match statement {
+        Statement::Insert(insert) => {
+            let Some(SetExpr::Values(values)) = insert.source.as_ref().map(|source| source.body.as_ref()) else {
+                return Ok(());
+            };
+            let columns = columns_given(insert, table);
+            let rows = values.rows.iter().map(|row| {
+                let cells = row.content.iter().zip(&columns);
+                cells.filter_map(|(value, column)| Some((parameter(value)?, column.as_ref()?.1))).collect()
+            });
+            rows.collect()
+        }
+        Statement::Update(update) => {
+            let set = update.assignments.iter().flat_map(pairs);
+            vec![set.filter_map(|(name, value)| Some((parameter(value)?, column_of(name, table)?.1))).collect()]
+        }
+        _ => return Ok(()),
+    };
+    // Of a parameter that an earlier row has, the type is known.
+    let mut known: HashSet<&str> = HashSet::new();
+    for row in rows {
+        let mut types: HashMap<&str, DataType> = HashMap::new();
+        for (name, of) in row {
+            let first = *types.entry(name).or_insert(of);
+            // Of numbers with other digits, the digits are each column's own.
+            if discriminant(&first) != discriminant(&of) && !known.contains(name) && !is_told(name) {
+                let message = format!("inconsistent types deduced for parameter {name}");
+                return Err(SqlError::new(state::AMBIGUOUS_PARAMETER, message)
+                    .with_hint(format!("say its type where it stands, as in {name}::text")));
+            }
+        }
+        known.extend(types.into_keys());
+    }
+    Ok(())
+}
+
+fn parameter(value: &ast::Expr) -> Option<&str> {
+    match value {
+        ast::Expr::Nested(value) => parameter(value),
+        ast::Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some(name.as_str()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -49,7 +49,7 @@ use crate::function_mentions::calls;
 use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
-use crate::postgres::assignments::{Marks, check_query, check_rows, checked, marked};
+use crate::postgres::assignments::{Marks, check_parameters, check_query, check_rows, checked, marked};
 use crate::schema_sql::SchemaSql;
 use crate::sequence_sql::SequenceSql;
 use crate::session_functions::Own;
@@ -468,6 +468,7 @@ impl Session {
                 self.check_no_view(statement, &name)?;
                 let table = self.table(&name).map_err(|error| error.with_place(unknown::table(statement, &name)))?;
                 self.check_volatile(statement, table.schema())?;
+                check_parameters(statement, table.schema(), |name| is_told(name, declared))?;
                 let written = written_out(statement, table.schema())?;
                 let marked = marked(&written, table.schema(), Marks::Typed);
                 if let Statement::Update(update) = marked.as_ref().unwrap_or(&written)
@@ -789,6 +790,12 @@ fn without_marks(mut dml: Dml) -> Result<Dml> {
     dml.source = checked(dml.source, &dml.table)?;
     dml.change = dml.change.map(|change| checked(change, &dml.table)).transpose()?;
     Ok(dml)
+}
+
+/// Whether the client said of which type a parameter is.
+fn is_told(parameter: &str, declared: &[Option<Declared>]) -> bool {
+    let number = parameter.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+    number.and_then(|number| declared.get(number.checked_sub(1)?)).is_some_and(Option::is_some)
 }
 
 /// The parameters of two plans of one statement: each of the type that the first which has it tells.
