@@ -74,6 +74,9 @@
 //! | `SELECT to_date('05 Dec 2000', 'DD Mon YYYY')` | 2000-12-05 | an error | `date_reading` |
 //! | `SELECT div(7, 2), width_bucket(5.35, 0, 10, 5), lcm(4, 6)` | 3, 3, 12 | not known | `numbers` |
 //! | `SELECT sind(30), tand(45)` | 0.5, 1 | not known | `degrees` |
+//! | `SELECT upper('straße')`, `lower('ΟΔΟΣ')` | STRAßE, οδοσ | STRASSE, οδος | `letters` |
+//! | `SELECT ts + time '10:00'`, `time '01:00' * 2` | a timestamp, an interval | errors | `interval_operators` |
+//! | `(a, b) = (SELECT c, d …)` | of the row | not known | `row_queries` |
 //! | `SELECT date '2024-01-01' + interval '1 hour'` | 2024-01-01 01:00:00 | 2024-01-01 | `times` |
 //! | `SELECT timestamptz '2024-03-09 02:30' + interval '1 day'`, in Los Angeles | 03:30 | an error | `instants` |
 //! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
@@ -189,6 +192,7 @@ mod json;
 pub(crate) mod kept_as_text;
 mod lateral;
 mod lateral_names;
+mod letters;
 mod like_patterns;
 mod local_times;
 mod longest;
@@ -349,6 +353,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             interval_types::functions(),
             made_times::functions(),
             date_reading::functions(),
+            letters::functions(),
             numbers::functions(),
             exact_functions::functions(),
             regular_expressions::functions(),
