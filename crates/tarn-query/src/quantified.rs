@@ -15,8 +15,8 @@
 //!
 //! A correlated subquery that always has one row, an aggregate without groups, is a value: `x NOT IN (S)` is `x <>
 //! (S)`. Where the planner makes no joins, in a select list for one, and where it would pull conditions out of a
-//! subquery although that changes its rows, or would have to from two queries below, `EXISTS (S)` becomes the value `(SELECT count(*) FROM S) > 0`, for
-//! `dependent.rs` to compute. What is left of the latter is refused.
+//! subquery although that changes its rows, or from two queries below, `EXISTS (S)` becomes the value `(SELECT count(*)
+//! FROM S) > 0`, for `dependent.rs` to compute. What is left of the latter is refused.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl AnalyzerRule for Refused {
     }
 }
 
-/// Whether the planner would make a join of other rows of it, or none: what it pulls out is one query above, and not two.
+/// Whether the planner would make a join of other rows of it, or none: it pulls conditions out of one query, not of two.
 fn is_no_join(subquery: &Subquery) -> bool {
     refuse_changed_rows(subquery, true).is_err() || is_asked_through(&subquery.subquery).unwrap_or(false)
 }

@@ -267,17 +267,12 @@ impl Domain {
         let (order, below) = match input {
             LogicalPlan::Sort(sort) => (sort.expr.clone(), sort.input.as_ref()),
             // The columns that only the order asked for are left out above it.
-            LogicalPlan::Projection(projection) => match projection.input.as_ref() {
-                LogicalPlan::Sort(sort) => {
-                    let Some(limited) = self.limited(&LogicalPlan::Sort(sort.clone()), skip, fetch)? else {
-                        return Ok(None);
-                    };
-                    let Some(mut exprs) = self.exprs(&projection.expr)? else { return Ok(None) };
-                    exprs.extend(self.columns());
-                    return Ok(Some(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(limited))?)));
-                }
-                _ => (vec![], input),
-            },
+            LogicalPlan::Projection(projection) if is_sorted(&projection.input) => {
+                let Some(limited) = self.limited(&projection.input, skip, fetch)? else { return Ok(None) };
+                let Some(mut exprs) = self.exprs(&projection.expr)? else { return Ok(None) };
+                exprs.extend(self.columns());
+                return Ok(Some(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(limited))?)));
+            }
             _ => (vec![], input),
         };
         let Some(pushed) = self.push(below)? else { return Ok(None) };
@@ -458,6 +453,15 @@ pub(super) fn default_of(aggregate: &Aggregate, idx: usize) -> Result<Option<Exp
     };
     let default = func.default_value(aggregate.schema.field(idx).data_type())?;
     Ok((!default.is_null()).then(|| lit(default)))
+}
+
+/// Whether its rows are in an order, which select lists over it keep.
+fn is_sorted(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) => true,
+        LogicalPlan::Projection(node) => is_sorted(&node.input),
+        _ => false,
+    }
 }
 
 /// Has it one row at most, whatever it reads?
