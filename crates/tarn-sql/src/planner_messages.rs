@@ -59,6 +59,7 @@ type Told = Option<(&'static str, String)>;
 fn operator(sentence: &str) -> Told {
     let operands = sentence
         .strip_prefix("Cannot infer common string type for string concat operation ")
+        .or_else(|| sentence.strip_prefix("Cannot infer common argument type for comparison operation "))
         .or_else(|| sentence.strip_prefix("Cannot coerce arithmetic expression ")?.strip_suffix(" to valid types"));
     if let Some(operands) = operands {
         let (left, rest) = operands.split_once(' ')?;
@@ -68,8 +69,17 @@ fn operator(sentence: &str) -> Told {
             false => (left, rest),
         };
         let (operator, right) = rest.trim_start().split_once(' ')?;
+        let operator = if operator == "!=" { "<>" } else { operator };
         let message = format!("operator does not exist: {} {operator} {}", called(left)?, called(right)?);
         return Some((state::UNDEFINED_FUNCTION, message));
+    }
+    if let Some((_, types)) = sentence
+        .strip_prefix("Inconsistent data type across values list")
+        .and_then(|places| places.split_once(". Was "))
+    {
+        let (first, other) = types.split_once(" but found ")?;
+        let message = format!("VALUES types {} and {} cannot be matched", called(first)?, called(other)?);
+        return Some((state::DATATYPE_MISMATCH, message));
     }
     if let Some((item, rest)) = sentence
         .strip_prefix("Failed to coerce arguments to satisfy a call to 'array_has' function: coercion from List(")

@@ -6,7 +6,9 @@
 //!
 //! Here the values are cast, before DataFusion makes their types one.
 
-use arrow::datatypes::{DataType, Field};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -15,7 +17,7 @@ use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::{datafusion, each_expression, zone_of};
 use tarn_types::{DataType as Stored, Enumerated, TypeId, data_type_of};
 
 use super::filled::{self, is_filled};
@@ -29,9 +31,9 @@ use crate::rows::{long_name, pg_type};
 pub(super) struct CommonTypes;
 
 impl AnalyzerRule for CommonTypes {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let strictness = Strictness::of(&plan)?;
-        each_expression(plan, |expr, schema| rewritten(expr, schema, strictness))
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let common = Common::of(&plan, config)?;
+        each_expression(plan, |expr, schema| rewritten(expr, schema, &common))
     }
 
     fn name(&self) -> &str {
@@ -63,11 +65,26 @@ impl Strictness {
     }
 }
 
-fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Result<Transformed<Expr>> {
+/// How the values of a statement are made one.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    strictness: Strictness,
+    /// The zone whose clocks say when a date begins.
+    here: Arc<str>,
+}
+
+impl Common {
+    pub(super) fn of(plan: &LogicalPlan, config: &ConfigOptions) -> Result<Common> {
+        let here = Arc::clone(zone_of(config).arrow_name());
+        Ok(Common { strictness: Strictness::of(plan)?, here })
+    }
+}
+
+fn rewritten(mut expr: Expr, schema: &DFSchema, common: &Common) -> Result<Transformed<Expr>> {
     let is_changed = match &mut expr {
         Expr::Case(case) => {
             let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
-            make_one("CASE", thens.chain(case.else_expr.as_deref_mut()).collect(), schema, strictness)?
+            make_one("CASE", thens.chain(case.else_expr.as_deref_mut()).collect(), schema, common)?
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
             let what = match func.name() {
@@ -77,10 +94,9 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Resul
                 "make_array" => "ARRAY",
                 _ => return Ok(Transformed::no(expr)),
             };
-            make_one(what, args.iter_mut().collect(), schema, strictness)?
+            make_one(what, args.iter_mut().collect(), schema, common)?
         }
-        Expr::InList(InList { expr: of, list, .. }) if strictness == Strictness::Strict => {
-            check_comparable(of, list, schema)?;
+        Expr::InList(InList { expr: of, list, .. }) if common.strictness == Strictness::Strict => {
             without_blanks_in(of, list, schema) | as_arrays(of, list, schema)
         }
         _ => false,
@@ -89,7 +105,7 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Resul
 }
 
 /// Casts those that are not of the type that all have together. Whether there were any.
-fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: Strictness) -> Result<bool> {
+fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, common: &Common) -> Result<bool> {
     let mut fields = vec![];
     for expr in &all {
         match is_written(expr) {
@@ -102,14 +118,14 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, strictness: 
         }
     }
     let known: Vec<&Field> = fields.iter().flatten().map(AsRef::as_ref).collect();
-    let Some(to) = together(what, &known, strictness)? else { return Ok(false) };
+    let Some(to) = together(what, &known, common)? else { return Ok(false) };
     // JSON has rules of its own.
     if matches!(Kind::of(to), Some(Kind::KeptAsText(_))) {
         return Ok(false);
     }
     let mut is_changed = false;
     for (expr, own) in all.iter_mut().zip(&fields) {
-        if let Some(change) = Change::of(own.as_deref(), expr, to)? {
+        if let Some(change) = Change::of(own.as_deref(), expr, to, common)? {
             let of = std::mem::replace(*expr, Expr::Literal(ScalarValue::Null, None));
             **expr = change.applied(of);
             is_changed = true;
@@ -144,24 +160,6 @@ fn as_arrays(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
     is_changed
 }
 
-/// A number is in no list of dates.
-fn check_comparable(of: &Expr, list: &[Expr], schema: &DFSchema) -> Result<()> {
-    let kind = |expr: &Expr| match is_written(expr) {
-        true => None,
-        false => expr.to_field(schema).ok().and_then(|(_, field)| Some((Kind::of(&field)?, field))),
-    };
-    let Some((left, of)) = kind(of) else { return Ok(()) };
-    for (right, item) in list.iter().filter_map(kind) {
-        let is_other = left != right && !matches!((left, right), (Kind::KeptAsText(_), _) | (_, Kind::KeptAsText(_)));
-        if is_other {
-            let (left, right) = (long_name(&pg_type(&of)?), long_name(&pg_type(&item)?));
-            let message = format!("operator does not exist: {left} = {right}");
-            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast one of them").into());
-        }
-    }
-    Ok(())
-}
-
 /// What becomes of a value.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
@@ -175,7 +173,7 @@ impl Change {
     /// Of a value, which is of no type yet if it has no field.
     ///
     /// Errors: `22P02`, it is written out, and is no number.
-    pub(super) fn of(own: Option<&Field>, expr: &Expr, to: &Field) -> Result<Option<Change>> {
+    pub(super) fn of(own: Option<&Field>, expr: &Expr, to: &Field, common: &Common) -> Result<Option<Change>> {
         let Some(own) = own else {
             let Some(text) = text_of(expr) else { return Ok(None) };
             return Ok(match Kind::of(to) {
@@ -194,6 +192,19 @@ impl Change {
         Ok(match Kind::of(to) {
             Some(Kind::Number) if to.data_type().is_floating() && own.data_type() != to.data_type() => {
                 Some(Change::To(to.data_type().clone()))
+            }
+            // DataFusion says that a CASE is of the type of its first result, and a UNION of its first query's.
+            Some(Kind::Number) if is_integer(own.data_type()) && rank(own.data_type()) < rank(to.data_type()) => {
+                match to.data_type() {
+                    to if is_integer(to) => Some(Change::To(to.clone())),
+                    to if to.is_decimal() => Some(Change::To(whole(own.data_type()))),
+                    _ => None,
+                }
+            }
+            // It would count nanoseconds, which end in 2262, and forget the zone.
+            Some(Kind::Moment) if rank(own.data_type()) < rank(to.data_type()) => {
+                let zone = is_instant(to.data_type()).then(|| Arc::clone(&common.here));
+                Some(Change::To(DataType::Timestamp(TimeUnit::Microsecond, zone)))
             }
             // Functions give one kind of them, columns another.
             Some(Kind::Bytes) if own.data_type().is_binary() && own.data_type() != to.data_type() => {
@@ -266,7 +277,7 @@ impl Kind {
 /// The field whose type all have; of texts and what this file knows nothing of, the first. `None`: nobody knows.
 ///
 /// Errors: `42804`, there is none.
-pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictness) -> Result<Option<&'a Field>> {
+pub(super) fn together<'a>(what: &str, known: &[&'a Field], common: &Common) -> Result<Option<&'a Field>> {
     let Some((first, others)) = known.split_first() else { return Ok(None) };
     let mut to = *first;
     for other in others {
@@ -286,27 +297,64 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], strictness: Strictne
                 (left, right),
                 (Some(Kind::KeptAsText(_)), Some(Kind::Text)) | (Some(Kind::Text), Some(Kind::KeptAsText(_)))
             );
-            if strictness == Strictness::Lenient || is_marked {
+            if common.strictness == Strictness::Lenient || is_marked {
                 return Ok(None);
             }
             let name = |field: &Field| pg_type(field).map(|of| long_name(&of));
             let message = format!("{what} types {} and {} cannot be matched", name(to)?, name(other)?);
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("cast one of them").into());
         }
-        if left == Some(Kind::Number) && rank(other.data_type()) > rank(to.data_type()) {
+        if matches!(left, Some(Kind::Number | Kind::Moment)) && rank(other.data_type()) > rank(to.data_type()) {
             to = other;
         }
     }
     Ok(Some(to))
 }
 
-/// Which number becomes which other one.
+/// Which number becomes which other one, and which time.
 fn rank(of: &DataType) -> u8 {
     match of {
-        DataType::Float64 => 3,
-        DataType::Float32 | DataType::Float16 => 2,
-        of if of.is_decimal() => 1,
+        DataType::Float64 => 5,
+        DataType::Float32 | DataType::Float16 => 4,
+        of if of.is_decimal() => 3,
+        DataType::Int64 | DataType::UInt64 | DataType::Timestamp(_, Some(_)) => 2,
+        DataType::Int32 | DataType::Timestamp(_, None) => 1,
         _ => 0,
+    }
+}
+
+/// Those that PostgreSQL has.
+fn is_integer(of: &DataType) -> bool {
+    matches!(of, DataType::Int16 | DataType::Int32 | DataType::Int64)
+}
+
+/// The `numeric` that has all integers of a type.
+fn whole(integers: &DataType) -> DataType {
+    let precision = match integers {
+        DataType::Int16 => 5,
+        DataType::Int32 => 10,
+        _ => 20,
+    };
+    DataType::Decimal128(precision, 0)
+}
+
+fn is_instant(of: &DataType) -> bool {
+    matches!(of, DataType::Timestamp(_, Some(_)))
+}
+
+/// The type that dates and times have together. `None`: one is something else, or all are dates.
+pub(super) fn time_together<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Option<DataType> {
+    let mut widest = &DataType::Date32;
+    for of in types {
+        match of {
+            DataType::Date32 | DataType::Timestamp(..) if rank(of) > rank(widest) => widest = of,
+            DataType::Date32 | DataType::Timestamp(..) => {}
+            _ => return None,
+        }
+    }
+    match widest {
+        DataType::Timestamp(_, zone) => Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
+        _ => None,
     }
 }
 

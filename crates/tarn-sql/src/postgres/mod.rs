@@ -31,6 +31,7 @@
 //! | `SELECT 1 UNION SELECT '2'`, `SELECT 1.5::float8 UNION SELECT 2.5` | integers, floats | texts, numerics | `unions` |
 //! | `coalesce(1, '2')`, `CASE WHEN a THEN 1 ELSE '2' END`, `coalesce(2.5, 1.5::float8)` | numbers, a float | texts, a numeric | `common_types` |
 //! | `coalesce(d, '2024-01-01')`, `nullif(tags, '{}')` of a `date`, of an array | a date, an array | errors | `texts_beside` |
+//! | `SELECT d < 3`, `at < '9999-12-31'`, `d BETWEEN '2024-01-01' AND now()` | 42883, a truth, two comparisons | f, an error, one type | `comparable` |
 //! | `VALUES (1.5::float8), (2.5)` | floats | numerics | `value_columns` |
 //! | `SELECT x * '-1'` of a number | a number | not known | `unknown_operands` |
 //! | `SELECT 1::float8 / 0`, `SELECT 1e308::float8 * 10` | 22012, 22003 | Infinity | `floats` |
@@ -147,6 +148,7 @@ mod casts;
 mod clock;
 mod collations;
 mod common_types;
+mod comparable;
 mod composites;
 mod date_bins;
 mod date_reading;
@@ -292,6 +294,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             vec![
                 Arc::new(frame_offsets::FrameOffsets),
                 Arc::new(overlaps::Ends),
+                Arc::new(comparable::Comparable),
                 Arc::new(texts_beside::ComparedTexts),
                 Arc::new(interval_equality::ComparedIntervals),
                 Arc::new(times::Times::new()),

@@ -22,8 +22,9 @@ use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
-    Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan, Visitor, VisitorMut,
+    FunctionArgExpr, FunctionArguments, Ident, Insert, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem,
+    SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan, Visitor,
+    VisitorMut,
 };
 use tarn_query::{ALL_COLUMNS, array_items, walk, walk_mut};
 
@@ -76,6 +77,8 @@ struct Rewrite {
     /// Subqueries that are compared with as a whole, `a > ALL (SELECT …)`, and do not stand for a value. Told apart by
     /// where they are.
     of_sets: Vec<*const Query>,
+    /// Rows that INSERT writes, told apart so, too.
+    of_inserts: Vec<*const Query>,
     /// How many queries, and lists in FROM, are around.
     n_around: usize,
 }
@@ -84,14 +87,18 @@ impl VisitorMut for Rewrite {
     type Break = SqlError;
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
-        match assigned_rows::part(statement) {
-            Err(error) => ControlFlow::Break(error),
-            Ok(()) => ControlFlow::Continue(()),
+        if let Err(error) = assigned_rows::part(statement) {
+            return ControlFlow::Break(error);
         }
+        if let Statement::Insert(Insert { source: Some(rows), .. }) = statement {
+            self.of_inserts.push(&raw const **rows);
+        }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
         self.n_around += 1;
+        let is_of_insert = self.of_inserts.contains(&(&raw const *query));
         in_from::body(query);
         few_names::in_with(query);
         inner_order::keep(query);
@@ -99,6 +106,9 @@ impl VisitorMut for Rewrite {
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
             value_columns::widen(values);
+            if !is_of_insert {
+                value_columns::type_texts(values);
+            }
         }
         if let SetExpr::Select(select) = query.body.as_mut() {
             json::name_rows(select, query.order_by.as_mut());

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, LogicalPla
 use datafusion::optimizer::AnalyzerRule;
 use tarn_query::datafusion;
 
-use super::common_types::Strictness;
+use super::common_types::Common;
 use super::unions::with_types_together;
 
 /// Which copy of its row one is.
@@ -31,10 +31,10 @@ const COPY: &str = "__copy";
 pub(super) struct SetOperations;
 
 impl AnalyzerRule for SetOperations {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let (mut is_changed, common) = (false, Common::of(&plan, config)?);
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            let changed = rewritten(node, strictness)?;
+            let changed = rewritten(node, &common)?;
             is_changed |= changed.transformed;
             if is_changed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
         })?;
@@ -46,7 +46,7 @@ impl AnalyzerRule for SetOperations {
     }
 }
 
-fn rewritten(node: LogicalPlan, strictness: Strictness) -> Result<Transformed<LogicalPlan>> {
+fn rewritten(node: LogicalPlan, common: &Common) -> Result<Transformed<LogicalPlan>> {
     // Nothing else is joined so when a statement was just planned: NULLs are equal, and the left side's rows alone
     // stay.
     let is_set_operation = matches!(
@@ -67,13 +67,13 @@ fn rewritten(node: LogicalPlan, strictness: Strictness) -> Result<Transformed<Lo
         LogicalPlan::Distinct(Distinct::All(rows)) => (Arc::clone(rows), false),
         _ => (Arc::clone(&join.left), true),
     };
-    let sides = with_types_together(operation, vec![left, Arc::clone(&join.right)], strictness)?;
+    let sides = with_types_together(operation, vec![left, Arc::clone(&join.right)], common)?;
     let [left, right] = <[_; 2]>::try_from(sides.data).expect("as many as went in");
-    let common = common_types(left.schema(), right.schema());
-    if !is_all && !sides.transformed && common.iter().all(Option::is_none) {
+    let types = common_types(left.schema(), right.schema());
+    if !is_all && !sides.transformed && types.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
-    let (left, right) = (typed(&left, &common)?, typed(&right, &common)?);
+    let (left, right) = (typed(&left, &types)?, typed(&right, &types)?);
     let columns: Vec<Expr> = left.schema().columns().into_iter().map(Expr::Column).collect();
     let (left, right) = match is_all {
         true => (numbered(left)?, numbered(right)?),
@@ -102,7 +102,8 @@ fn common_types(left: &DFSchema, right: &DFSchema) -> Vec<Option<DataType>> {
     columns.map(|(left, right)| common_type(left.data_type(), right.data_type())).collect()
 }
 
-/// That of two numbers, or of two moments: a date is a `timestamp` beside one, and both are instants beside one.
+/// That of two numbers; of two moments, of which a date is a `timestamp` beside one, and both are instants beside one,
+/// where they are not cast already.
 fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
     match (left, right) {
         (left, right) if left == right => None,

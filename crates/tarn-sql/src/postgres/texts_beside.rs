@@ -24,7 +24,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use super::common_types::{Strictness, is_written};
+use super::common_types::{Strictness, is_written, time_together};
 use super::inets::INET;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
@@ -95,6 +95,12 @@ impl ScalarUDFImpl for Told {
         }
         let others: Vec<DataType> = types.iter().filter(|of| !of.is_string() && !of.is_null()).cloned().collect();
         let [first, rest @ ..] = &others[..] else { return self.by_inner(types) };
+        // DataFusion makes a `timestamp` of an instant beside a date.
+        if self.name() != NULLIF
+            && let Some(to) = time_together(&others)
+        {
+            return Ok(vec![to; types.len()]);
+        }
         if !types.iter().any(DataType::is_string) || !others.iter().all(is_read) {
             return self.by_inner(types);
         }

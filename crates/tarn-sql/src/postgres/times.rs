@@ -41,6 +41,9 @@ impl Times {
                     (Ok(DataType::Interval(_)), Ok(DataType::Date32)) if op == Operator::Plus => {
                         at_midnight(&mut right)
                     }
+                    // The planner would count nanoseconds, which end in 2262.
+                    (Ok(DataType::Date32), Ok(MIDNIGHT)) if op == Operator::Minus => at_midnight(&mut left),
+                    (Ok(MIDNIGHT), Ok(DataType::Date32)) if op == Operator::Minus => at_midnight(&mut right),
                     _ => false,
                 };
                 let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
@@ -166,7 +169,7 @@ fn by_lengths(order: &mut [SortExpr], schema: &DFSchema) -> bool {
     is_changed
 }
 
-fn compares(op: Operator) -> bool {
+pub(super) fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

@@ -1,19 +1,21 @@
 //! Of which type is a column of a UNION? Of that which both sides have together (`common_types`), and a `char(n)`
-//! beside another text loses its blanks. DataFusion makes texts of numbers, and numerics of floats.
+//! beside another text loses its blanks. DataFusion makes texts of numbers, numerics of floats, and of an instant
+//! beside a date a `timestamp` that ends in 2262, also in VALUES.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, TimeUnit};
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Union};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Union, Values};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_node};
 use tarn_types::Length;
 
-use super::common_types::{Change, Kind, Strictness, is_written, together};
+use super::common_types::{Change, Common, Kind, is_written, together};
 use super::filled::is_filled;
 
 /// The rule; it runs before other rules ask for types.
@@ -21,11 +23,11 @@ use super::filled::is_filled;
 pub(super) struct Unions;
 
 impl AnalyzerRule for Unions {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let (mut is_changed, strictness) = (false, Strictness::of(&plan)?);
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let (mut is_changed, common) = (false, Common::of(&plan, config)?);
         let plan = each_node(plan, |node| match node {
             LogicalPlan::Union(union) => {
-                let inputs = with_types_together("UNION", union.inputs, strictness)?;
+                let inputs = with_types_together("UNION", union.inputs, &common)?;
                 if !inputs.transformed && !is_changed {
                     return Ok(Transformed::no(LogicalPlan::Union(Union {
                         inputs: inputs.data,
@@ -34,6 +36,11 @@ impl AnalyzerRule for Unions {
                 }
                 is_changed = true;
                 Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs.data)?)))
+            }
+            LogicalPlan::Values(values) => {
+                let values = with_times_together(values, &common)?;
+                is_changed |= values.transformed;
+                Ok(values.update_data(LogicalPlan::Values))
             }
             node if is_changed => Ok(Transformed::yes(node.recompute_schema()?)),
             node => Ok(Transformed::no(node)),
@@ -46,16 +53,15 @@ impl AnalyzerRule for Unions {
     }
 }
 
-/// The sides of a set operation, with columns cast to what they are together; numbers and moments are left to be made
-/// one.
+/// The sides of a set operation, with columns cast to what they are together; some numbers are left to be made one.
 ///
 /// Errors: `42804`, a column has no type together.
 pub(super) fn with_types_together(
     operation: &str,
     sides: Vec<Arc<LogicalPlan>>,
-    strictness: Strictness,
+    common: &Common,
 ) -> Result<Transformed<Vec<Arc<LogicalPlan>>>> {
-    let casts = casts_of(operation, &sides, strictness)?;
+    let casts = casts_of(operation, &sides, common)?;
     if casts.iter().flatten().all(Option::is_none) {
         return Ok(Transformed::no(sides));
     }
@@ -63,33 +69,77 @@ pub(super) fn with_types_together(
     Ok(Transformed::yes(sides.collect::<Result<_>>()?))
 }
 
+/// The rows of VALUES, of which columns that DataFusion counts in nanoseconds are of the type that their times have
+/// together: it has made a `timestamp` of an instant beside a date.
+fn with_times_together(values: Values, common: &Common) -> Result<Transformed<Values>> {
+    let is_made = |of: &DataType| matches!(of, DataType::Timestamp(TimeUnit::Nanosecond, _));
+    if !values.schema.fields().iter().any(|field| is_made(field.data_type())) {
+        return Ok(Transformed::no(values));
+    }
+    let nothing = DFSchema::empty();
+    let Values { schema, values: mut rows } = values;
+    let mut fields: Vec<_> = schema.iter().map(|(of, field)| (of.cloned(), Arc::clone(field))).collect();
+    for (at, (_, field)) in fields.iter_mut().enumerate().filter(|(_, (_, field))| is_made(field.data_type())) {
+        for value in rows.iter_mut().map(|row| &mut row[at]) {
+            if let Expr::Cast(cast) = value
+                && is_made(cast.field.data_type())
+            {
+                *value = std::mem::take(cast.expr.as_mut());
+            }
+        }
+        let known = rows.iter().map(|row| &row[at]).filter(|value| !is_written(value) && !is_null(value));
+        let known = known.map(|value| Ok(value.to_field(&nothing)?.1)).collect::<Result<Vec<_>>>()?;
+        let known: Vec<&Field> = known.iter().map(AsRef::as_ref).collect();
+        let Some(to) = together("VALUES", &known, common)? else { continue };
+        let mut of_column = None;
+        for value in rows.iter_mut().map(|row| &mut row[at]).filter(|value| !is_null(value)) {
+            let own = (!is_written(value)).then(|| value.to_field(&nothing)).transpose()?.map(|(_, own)| own);
+            if let Some(change) = Change::of(own.as_deref(), value, to, common)? {
+                *value = change.applied(std::mem::take(value));
+            }
+            of_column = Some(value.get_type(&nothing)?);
+        }
+        let Some(of_column) = of_column else { continue };
+        for value in rows.iter_mut().map(|row| &mut row[at]).filter(|value| is_null(value)) {
+            *value = Expr::Literal(ScalarValue::try_from(&of_column)?, None);
+        }
+        *field = Arc::new(Field::new(field.name(), of_column, field.is_nullable()));
+    }
+    let schema = Arc::new(DFSchema::new_with_metadata(fields, schema.metadata().clone())?);
+    Ok(Transformed::yes(Values { schema, values: rows }))
+}
+
+fn is_null(value: &Expr) -> bool {
+    matches!(value, Expr::Literal(value, _) if value.is_null())
+}
+
 /// For each side, for each of its columns, what it becomes.
-fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], strictness: Strictness) -> Result<Vec<Vec<Option<Change>>>> {
+fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], common: &Common) -> Result<Vec<Vec<Option<Change>>>> {
     let n_columns = sides.iter().map(|side| side.schema().fields().len()).min().unwrap_or(0);
     let mut casts = vec![vec![None; n_columns]; sides.len()];
     for at in 0..n_columns {
         let known = sides.iter().filter(|side| written(side, at).is_none());
         let known: Vec<&Field> = known.map(|side| side.schema().field(at).as_ref()).collect();
-        let Some(to) = together(operation, &known, strictness)? else { continue };
+        let Some(to) = together(operation, &known, common)? else { continue };
         // A column of texts of one length has that, too.
         let all_filled = known.iter().all(|field| is_filled(field) && Length::of(field) == Length::of(to));
         for (side, casts) in sides.iter().zip(&mut casts) {
-            casts[at] = change(side, at, to, all_filled)?;
+            casts[at] = change(side, at, to, all_filled, common)?;
         }
     }
     Ok(casts)
 }
 
 /// A text or a NULL that is written out has no type yet; a `char(n)` beside another text loses its blanks.
-fn change(input: &LogicalPlan, at: usize, to: &Field, all_filled: bool) -> Result<Option<Change>> {
+fn change(input: &LogicalPlan, at: usize, to: &Field, all_filled: bool, common: &Common) -> Result<Option<Change>> {
     let own = input.schema().field(at);
     if let Some(written) = written(input, at) {
-        return Change::of(None, written, to);
+        return Change::of(None, written, to, common);
     }
     if Kind::of(to) == Some(Kind::Text) && is_filled(own) && !all_filled {
         return Ok(Some(Change::To(DataType::Utf8)));
     }
-    Change::of(Some(own), &Expr::Literal(ScalarValue::Null, None), to)
+    Change::of(Some(own), &Expr::Literal(ScalarValue::Null, None), to, common)
 }
 
 /// What is written out as a column of a side.

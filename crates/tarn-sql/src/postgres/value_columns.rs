@@ -1,10 +1,15 @@
 //! Of which type is a column of `VALUES (1.5::float8), (2.5)`? A `double precision`, as a column of a UNION. DataFusion
 //! takes it for a `numeric`. And of `VALUES ('sad'::mood), ('ok')`? Of `mood`: what is written out in other rows is
-//! cast as it is in one, if that is a type with a name of its own.
+//! cast as it is in one, if that is a type with a name of its own. `VALUES (date '2024-01-01'), ('2024-02-01')` are
+//! dates, `VALUES (now()), (date '2024-01-01')` instants, where it can be told from how they are written: the planner
+//! knows no type of a text beside these.
 
-use tarn_query::sqlparser::ast::{CastKind, DataType, Expr, UnaryOperator, Value, Values};
+use tarn_query::sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, TimezoneInfo, UnaryOperator,
+    Value, Values,
+};
 
-use super::calls::take;
+use super::calls::{is_named, take};
 
 /// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody
 /// made, or has an interval in another row.
@@ -30,6 +35,119 @@ pub(super) fn widen(values: &mut Values) {
                 cast(value, &to);
             }
         }
+    }
+}
+
+/// Texts of a column that has a date, a time, a truth, bytes, an array or a number with a point in another row, and
+/// dates beside times. Not of the rows of INSERT: each of their values is of its column's type.
+pub(super) fn type_texts(values: &mut Values) {
+    let n_columns = values.rows.first().map_or(0, |row| row.content.len());
+    for at in 0..n_columns {
+        let column = || values.rows.iter().filter_map(|row| row.content.get(at));
+        let has_texts = column().any(|value| is_open(value) && !is_null(value));
+        let mut types = column().filter_map(type_of);
+        let Some(first) = types.next() else { continue };
+        let Some(to) = types.try_fold(first, together) else { continue };
+        if !has_texts && moment(&to).is_none() {
+            continue;
+        }
+        let is_other = |value: &Expr| match type_of(value) {
+            Some(of) => of != to,
+            None => is_open(value) && !is_null(value),
+        };
+        let values = values.rows.iter_mut().filter_map(|row| row.content.get_mut(at));
+        values.filter(|value| is_other(value)).for_each(|value| cast(value, &to));
+    }
+}
+
+/// The type of two values. `None`: there is none, which others tell.
+fn together(one: DataType, other: DataType) -> Option<DataType> {
+    match (moment(&one), moment(&other)) {
+        (Some(one_as), Some(other_as)) => Some(if other_as > one_as { other } else { one }),
+        _ => (one == other).then_some(one),
+    }
+}
+
+/// Which of dates and times becomes which.
+fn moment(of: &DataType) -> Option<u8> {
+    match of {
+        DataType::Date => Some(0),
+        DataType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Some(1),
+        DataType::Timestamp(..) => Some(2),
+        _ => None,
+    }
+}
+
+/// The type of a value beside which a text is one of it, where that can be told from how it is written.
+fn type_of(value: &Expr) -> Option<DataType> {
+    const INSTANT: DataType = DataType::Timestamp(None, TimezoneInfo::Tz);
+    match value {
+        Expr::Nested(inner) => type_of(inner),
+        Expr::Cast { data_type, .. } => is_told(data_type).then(|| data_type.clone()),
+        Expr::TypedString(typed) => is_told(&typed.data_type).then(|| typed.data_type.clone()),
+        Expr::Value(value) => match &value.value {
+            Value::Boolean(_) => Some(DataType::Boolean),
+            Value::Number(digits, _) if digits.contains(['.', 'e', 'E']) => {
+                Some(DataType::Numeric(ExactNumberInfo::None))
+            }
+            _ => None,
+        },
+        Expr::Array(array) => {
+            let is_whole = |item: &Expr| {
+                matches!(item, Expr::Value(value)
+                    if matches!(&value.value, Value::Number(digits, _) if digits.parse::<i32>().is_ok()))
+            };
+            let item = match array.elem.first()? {
+                _ if array.elem.iter().all(is_whole) => DataType::Integer(None),
+                _ if array.elem.iter().all(is_open) => DataType::Text,
+                first => type_of(first)?,
+            };
+            Some(DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(item), None)))
+        }
+        Expr::Function(Function { name, .. }) => {
+            let is_one_of = |names: &[&str]| names.iter().any(|of| is_named(name, of));
+            match () {
+                () if is_one_of(&["current_date", "make_date", "to_date"]) => Some(DataType::Date),
+                () if is_one_of(&["localtimestamp", "make_timestamp"]) => {
+                    Some(DataType::Timestamp(None, TimezoneInfo::None))
+                }
+                () if is_one_of(&INSTANTS) => Some(INSTANT),
+                () => None,
+            }
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Plus | BinaryOperator::Minus, right } => {
+            match (type_of(left)?, right.as_ref()) {
+                (DataType::Date, by) if is_number(by) => Some(DataType::Date),
+                (DataType::Date, by) if is_interval(by) => Some(DataType::Timestamp(None, TimezoneInfo::None)),
+                (of @ DataType::Timestamp(..), by) if is_interval(by) => Some(of),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Functions that answer an instant.
+const INSTANTS: [&str; 7] = [
+    "clock_timestamp",
+    "current_timestamp",
+    "make_timestamptz",
+    "now",
+    "statement_timestamp",
+    "to_timestamp",
+    "transaction_timestamp",
+];
+
+fn is_told(of: &DataType) -> bool {
+    use DataType::{Array, Bool, Boolean, Bytea, Date, Time, Timestamp};
+    matches!(of, Array(_) | Bool | Boolean | Bytea | Date | Time(..) | Timestamp(..))
+}
+
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_null(inner),
+        Expr::Value(value) => matches!(value.value, Value::Null),
+        _ => false,
     }
 }
 
