@@ -8,6 +8,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
+use tarn_query::sqlparser::ast::BinaryOperator;
 
 use crate::error::{SqlError, state};
 
@@ -20,6 +21,8 @@ impl ExprPlanner for Truths {
         let is_truth = |side: &Expr| matches!(side.get_type(schema), Ok(DataType::Boolean));
         let RawBinaryExpr { op, left, right } = expr;
         let (left, right) = match (text(&left), text(&right)) {
+            // It is a text with the word behind it.
+            _ if op == BinaryOperator::StringConcat => (left, right),
             (Some(of), None) if is_truth(&right) => (truth(of)?, right),
             (None, Some(of)) if is_truth(&left) => (left, truth(of)?),
             _ => (left, right),
