@@ -39,6 +39,13 @@ pub(crate) fn no_column(name: &Column, columns: &[Column]) -> SqlError {
 pub(crate) fn told(sentence: &str) -> Option<SqlError> {
     // A function of ours was asked for its types: what it said is within.
     if let Some((_, said)) = sentence.split_once("user-defined coercion failed with: ")
+        && let Some((_, operator)) = said.split_once("operator does not exist: ")
+    {
+        let operator = operator.split_once(". ").map_or(operator, |(operator, _)| operator);
+        let message = format!("operator does not exist: {operator}");
+        return Some(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast one of them"));
+    }
+    if let Some((_, said)) = sentence.split_once("user-defined coercion failed with: ")
         && let Some((function, _)) = said.split_once(" does not exist")
         && let Some((_, function)) = function.split_once(": ")
     {
@@ -249,6 +256,10 @@ mod tests {
             (
                 "Execution error: Function 'div' user-defined coercion failed with: External error: function div(Utf8) does not exist. No",
                 "42883: function div(Utf8) does not exist",
+            ),
+            (
+                "Function 'array_has' user-defined coercion failed with: External error: operator does not exist: a = b. No",
+                "42883: operator does not exist: a = b",
             ),
         ];
         for (sentence, expected) in cases {

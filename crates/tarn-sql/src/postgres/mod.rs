@@ -12,7 +12,8 @@
 //! | `UPDATE t SET (a, b) = (SELECT x, y FROM u)`, `= ROW(1, 2)` | sets both | not known | `assigned_rows` |
 //! | `INSERT INTO t (n) SELECT true`, `UPDATE t SET n = 'a' \|\| 'b'` of an `integer` | 42804 | casts | `assignments` |
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
-//! | `SELECT 4 = ANY ('{3,NULL}'::int[])` | NULL | f | `in_array` |
+//! | `SELECT 4 = ANY ('{3,NULL}'::int[])`, `1.24 = ANY (ARRAY[1.24, 2])` | NULL, t | f, an error | `in_array` |
+//! | `SELECT 4 < ALL ('{5,NULL}'::int[])` | NULL | t | `item_comparisons` |
 //! | `SELECT (ARRAY[1, 2])[-1], (ARRAY[1, 2])[-1:1]` | NULL, {1} | 2, {} | `subscripts` |
 //! | `SELECT ('{{1,2},{3,4}}'::int[])[1:2][1]` | {{1},{3}} | errors, {1,2} | `array_depths`, `subscripts` |
 //! | `SELECT ARRAY[NULL::int] > ARRAY[1], greatest(interval '31 days', interval '1 month')` | t, 31 days | f, 1 mon | `extremes` |
@@ -188,6 +189,7 @@ mod interval_equality;
 mod interval_operators;
 mod interval_types;
 mod intervals;
+mod item_comparisons;
 mod joined_alias;
 mod joined_by_queries;
 mod json;
@@ -262,6 +264,7 @@ use tarn_query::{Meaning, Rule};
 
 pub(crate) use self::array_queries::query_of_array;
 pub(crate) use self::calls::{all_of, binary, call};
+pub(crate) use self::item_comparisons::ITEM_COMPARISON;
 pub(crate) use self::json::populate::{in_from as populate, is_populated};
 pub(crate) use self::row_access::{field_of as field_of_row, row_of_all};
 
@@ -370,6 +373,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
             rounding::functions(),
             array_shapes::functions(),
             array_removals::functions(),
+            vec![in_array::function(), item_comparisons::function()],
             array_queries::functions(),
             assignments::functions(),
             exclusions::functions(),

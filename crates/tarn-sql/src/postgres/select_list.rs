@@ -41,10 +41,10 @@ use super::regular_expressions::SUBSTRING;
 use super::series::SERIES;
 use super::{
     any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, distinct_order,
-    few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, joined_alias,
-    lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, recursion, refused, row_access,
-    row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names, using, value_columns, variadic,
-    window_offsets, windows_copied,
+    few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, item_comparisons,
+    joined_alias, lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, recursion, refused,
+    row_access, row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names, using,
+    value_columns, variadic, window_offsets, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -265,6 +265,7 @@ impl VisitorMut for Rewrite {
         {
             return ControlFlow::Break(error);
         }
+        item_comparisons::rewrite(expr);
         let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else {
             return ControlFlow::Continue(());
         };

@@ -20,8 +20,8 @@ use tarn_types::{BARE_NUMERIC, DataType, arrow_field, data_type_of};
 
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
-use crate::postgres::call;
 use crate::postgres::kept_as_text::{name_of_cast, type_of_cast};
+use crate::postgres::{ITEM_COMPARISON, call};
 
 /// The type that a client says a parameter has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +50,13 @@ pub(super) fn with_arrays(plan: LogicalPlan) -> Result<LogicalPlan> {
         node.map_expressions(|expr| {
             expr.transform_up(|mut expr| {
                 let Planned::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
-                let is_compared = call.name() == "array_has";
+                let is_compared = matches!(call.name(), "array_has" | ITEM_COMPARISON);
                 if type_items(call, &schema) {
                     return Ok(Transformed::yes(expr));
                 }
-                let [Planned::Placeholder(array), item] = &mut call.args[..] else { return Ok(Transformed::no(expr)) };
+                let [Planned::Placeholder(array), item] = arrays_and_items(call) else {
+                    return Ok(Transformed::no(expr));
+                };
                 if !is_compared || array.field.is_some() {
                     return Ok(Transformed::no(expr));
                 }
@@ -88,10 +90,11 @@ const OF_ITEMS: [&str; 8] = [
 /// Gives parameters that are items of an array its items' type. Whether there were any.
 fn type_items(call: &mut ScalarFunction, schema: &DFSchema) -> bool {
     let n_items = if matches!(call.name(), "array_replace" | "array_replace_all") { 2 } else { 1 };
-    let is_first = OF_ITEMS.contains(&call.name());
-    let (array, items) = match &mut call.args[..] {
+    let is_first = OF_ITEMS.contains(&call.name()) || call.name() == ITEM_COMPARISON;
+    let is_last = call.name() == "array_prepend";
+    let (array, items) = match arrays_and_items(call) {
         [array, items @ ..] if is_first => (array, items),
-        [item, array] if call.func.name() == "array_prepend" => (array, std::slice::from_mut(item)),
+        [item, array] if is_last => (array, std::slice::from_mut(item)),
         _ => return false,
     };
     let Ok(ArrowType::List(of)) = array.get_type(schema) else { return false };
@@ -105,6 +108,12 @@ fn type_items(call: &mut ScalarFunction, schema: &DFSchema) -> bool {
         }
     }
     is_typed
+}
+
+/// What a function of items is called with, behind the operator of comparisons.
+fn arrays_and_items(call: &mut ScalarFunction) -> &mut [Planned] {
+    let n_before = usize::from(call.name() == ITEM_COMPARISON);
+    call.args.get_mut(n_before..).unwrap_or_default()
 }
 
 /// What the expressions of a node are computed of.
@@ -140,8 +149,8 @@ impl Told {
             node.apply_expressions(|expr| {
                 expr.apply(|expr| {
                     if let Planned::ScalarFunction(call) = expr
-                        && call.name() == "array_has"
-                        && let [Planned::Placeholder(array), item] = &call.args[..]
+                        && let ("array_has", [Planned::Placeholder(array), item])
+                        | (ITEM_COMPARISON, [_, Planned::Placeholder(array), item]) = (call.name(), &call.args[..])
                         && let Some(place) = place(&array.id)
                         && let Ok((_, item)) = item.to_field(&schema)
                         && let Ok(item) = data_type_of(&item)
