@@ -3,7 +3,7 @@
 //!
 //! DataFusion's `min` and `max` of groups start from the greatest finite number and compare NaN with nothing. Here
 //! floats become integers of the same order, and DataFusion's own functions of integers do the rest; other types are
-//! left to them as they are.
+//! left to them as they are. And the greatest `char(5)` is one: it says how long its texts are, as what is asked does.
 
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
     SetMonotonicity, Signature, StatisticsArgs,
 };
 use datafusion::scalar::ScalarValue;
+use tarn_types::Length;
 
 /// `min` and `max`, to be registered over DataFusion's.
 pub(crate) fn extrema() -> [AggregateUDF; 2] {
@@ -42,6 +43,14 @@ impl AggregateUDFImpl for Extreme {
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         self.inner.return_type(arg_types)
+    }
+
+    fn return_field(&self, arg_fields: &[FieldRef]) -> Result<FieldRef> {
+        let field = self.inner.return_field(arg_fields)?;
+        Ok(match arg_fields.first().and_then(|of| Length::of(of)) {
+            Some(length @ Length::Fixed(_)) => Arc::new(length.told(field.as_ref().clone())),
+            _ => field,
+        })
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {

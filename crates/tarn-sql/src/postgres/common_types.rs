@@ -4,7 +4,8 @@
 //! together is refused (42804). DataFusion makes texts of numbers and numerics of floats, and `1` the second of January
 //! 1970.
 //!
-//! Here the values are cast, before DataFusion makes their types one.
+//! Here the values are cast, before DataFusion makes their types one; and a value that is one of several `char(n)` is
+//! one, which DataFusion forgets.
 
 use std::sync::Arc;
 
@@ -18,9 +19,10 @@ use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
-use tarn_types::{DataType as Stored, Enumerated, TypeId, data_type_of};
+use tarn_types::{DataType as Stored, Enumerated, Length, TypeId, data_type_of};
 
 use super::filled::{self, is_filled};
+use super::fitted::{Longer, fitted_to, is_twice};
 use super::kept_as_text::cast_function;
 use super::numeric::numeric;
 use crate::error::{SqlError, state};
@@ -80,7 +82,49 @@ impl Common {
     }
 }
 
-fn rewritten(mut expr: Expr, schema: &DFSchema, common: &Common) -> Result<Transformed<Expr>> {
+fn rewritten(expr: Expr, schema: &DFSchema, common: &Common) -> Result<Transformed<Expr>> {
+    let made_one = cast_together(expr, schema, common)?;
+    let results: Vec<&Expr> = match &made_one.data {
+        Expr::Case(case) => {
+            case.when_then_expr.iter().map(|(_, then)| then.as_ref()).chain(case.else_expr.as_deref()).collect()
+        }
+        Expr::ScalarFunction(call) if matches!(call.name(), "coalesce" | "greatest" | "least") => {
+            call.args.iter().collect()
+        }
+        Expr::ScalarFunction(call) if call.name() == "nullif" => call.args.iter().take(1).collect(),
+        // It was told before, when the statement was planned.
+        Expr::ScalarFunction(call) if is_twice(call) => {
+            return Ok(Transformed::yes(match made_one.data {
+                Expr::ScalarFunction(mut call) => call.args.swap_remove(0),
+                other => other,
+            }));
+        }
+        _ => return Ok(made_one),
+    };
+    Ok(match length_together(&results, schema) {
+        Some(length) => Transformed::yes(fitted_to(made_one.data, length, Longer::Refused)),
+        None => made_one,
+    })
+}
+
+/// The length that values of `char(n)` have, beside texts that are written out and are not longer. `None`: they have
+/// several, or others are among them.
+fn length_together(all: &[&Expr], schema: &DFSchema) -> Option<Length> {
+    let mut length: Option<Length> = None;
+    for expr in all.iter().filter(|expr| !is_written(expr)) {
+        let (_, field) = expr.to_field(schema).ok()?;
+        let own = Length::of(&field).filter(|own| matches!(own, Length::Fixed(_)) && field.data_type().is_string())?;
+        if length.is_some_and(|of| of != own) {
+            return None;
+        }
+        length = Some(own);
+    }
+    let n_chars = length?.n_chars() as usize;
+    let is_longer = |text: &str| text.trim_end_matches(' ').chars().count() > n_chars;
+    if all.iter().any(|expr| text_of(expr).is_some_and(is_longer)) { None } else { length }
+}
+
+fn cast_together(mut expr: Expr, schema: &DFSchema, common: &Common) -> Result<Transformed<Expr>> {
     let is_changed = match &mut expr {
         Expr::Case(case) => {
             let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -92,6 +136,13 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, common: &Common) -> Result<Trans
                 "greatest" => "GREATEST",
                 "least" => "LEAST",
                 "make_array" => "ARRAY",
+                "nullif" => {
+                    let is_changed = match &mut args[..] {
+                        [of, other] => without_blanks_in(of, std::slice::from_mut(other), schema),
+                        _ => false,
+                    };
+                    return Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) });
+                }
                 _ => return Ok(Transformed::no(expr)),
             };
             make_one(what, args.iter_mut().collect(), schema, common)?
@@ -134,13 +185,14 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, common: &Com
     Ok(is_changed)
 }
 
-/// Texts that are written out, in a list that a `char(n)` is looked for in. Whether there were any.
-fn without_blanks_in(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
-    if !of.to_field(schema).is_ok_and(|(_, field)| is_filled(&field)) {
+/// Texts that are written out, in a list that a `char(n)` is looked for in, or compared with. Whether there were any.
+pub(super) fn without_blanks_in(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
+    let ends_so = |item: &Expr| text_of(item).is_some_and(|text| text.ends_with(' '));
+    if !list.iter().any(ends_so) || !of.to_field(schema).is_ok_and(|(_, field)| is_filled(&field)) {
         return false;
     }
     let mut is_changed = false;
-    for item in list.iter_mut().filter(|item| text_of(item).is_some_and(|text| text.ends_with(' '))) {
+    for item in list.iter_mut().filter(|item| ends_so(item)) {
         let text = std::mem::replace(item, Expr::Literal(ScalarValue::Null, None));
         *item = filled::without_blanks(text);
         is_changed = true;

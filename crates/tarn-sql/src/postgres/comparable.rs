@@ -18,7 +18,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use super::common_types::{Kind, Strictness, is_written, time_together};
+use super::common_types::{Kind, Strictness, is_written, time_together, without_blanks_in};
 use super::times::compares;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
@@ -39,22 +39,21 @@ impl AnalyzerRule for Comparable {
 }
 
 fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Result<Transformed<Expr>> {
-    let check = |of: &Expr, op: &str, others: &[&Expr]| match strictness {
-        Strictness::Strict => check(of, op, others, schema),
-        Strictness::Lenient => Ok(()),
-    };
     let is_changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
-            check(&**left, symbol(*op), &[&**right])?;
-            made_one(vec![left.as_mut(), right.as_mut()], schema)
+            check(strictness, left.as_ref(), symbol(*op), &[right.as_ref()], schema)?;
+            without_blanks_in(left.as_ref(), std::slice::from_mut(right.as_mut()), schema)
+                || without_blanks_in(right.as_ref(), std::slice::from_mut(left.as_mut()), schema)
+                || made_one(vec![left.as_mut(), right.as_mut()], schema)
         }
         Expr::InList(InList { expr: of, list, .. }) => {
-            check(&**of, "=", &list.iter().collect::<Vec<_>>())?;
+            check(strictness, of.as_ref(), "=", &list.iter().collect::<Vec<_>>(), schema)?;
             made_one(std::iter::once(of.as_mut()).chain(list).collect(), schema)
         }
         Expr::Case(case) => match &mut case.expr {
             Some(of) => {
-                check(&**of, "=", &case.when_then_expr.iter().map(|(when, _)| when.as_ref()).collect::<Vec<_>>())?;
+                let whens: Vec<&Expr> = case.when_then_expr.iter().map(|(when, _)| when.as_ref()).collect();
+                check(strictness, of.as_ref(), "=", &whens, schema)?;
                 let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
                 made_one(std::iter::once(of.as_mut()).chain(whens).collect(), schema)
             }
@@ -63,16 +62,16 @@ fn rewritten(mut expr: Expr, schema: &DFSchema, strictness: Strictness) -> Resul
         Expr::Between(Between { expr: of, negated, low, high }) => {
             let (first, second) =
                 if *negated { (Operator::Lt, Operator::Gt) } else { (Operator::GtEq, Operator::LtEq) };
-            check(&**of, symbol(first), &[&**low])?;
-            check(&**of, symbol(second), &[&**high])?;
-            if are_several_times([&**of, &**low, &**high], schema) {
+            check(strictness, of.as_ref(), symbol(first), &[low.as_ref()], schema)?;
+            check(strictness, of.as_ref(), symbol(second), &[high.as_ref()], schema)?;
+            if are_several_times([of.as_ref(), low.as_ref(), high.as_ref()], schema) {
                 let side = |op: Operator, end: &Expr| {
-                    rewritten(binary_expr((**of).clone(), op, end.clone()), schema, strictness)
+                    rewritten(binary_expr(of.as_ref().clone(), op, end.clone()), schema, strictness)
                 };
-                let (low, high) = (side(first, low)?.data, side(second, high)?.data);
+                let (low, high) = (side(first, low.as_ref())?.data, side(second, high.as_ref())?.data);
                 return Ok(Transformed::yes(if *negated { low.or(high) } else { low.and(high) }));
             }
-            as_compared(&**of, [low.as_mut(), high.as_mut()], schema)
+            as_compared(of.as_ref(), [low.as_mut(), high.as_mut()], schema)
                 || made_one(vec![of.as_mut(), low.as_mut(), high.as_mut()], schema)
         }
         Expr::ScalarFunction(call) if call.name() == "nullif" => match &call.args[..] {
@@ -103,7 +102,10 @@ fn symbol(op: Operator) -> &'static str {
 }
 
 /// Errors: `42883`, values of these types are not compared.
-fn check(of: &Expr, op: &str, others: &[&Expr], schema: &DFSchema) -> Result<()> {
+fn check(strictness: Strictness, of: &Expr, op: &str, others: &[&Expr], schema: &DFSchema) -> Result<()> {
+    if strictness == Strictness::Lenient {
+        return Ok(());
+    }
     let kind = |expr: &Expr| match is_written(expr) {
         true => None,
         false => expr.to_field(schema).ok().and_then(|(_, field)| Some((Kind::of(&field)?, field))),

@@ -10,6 +10,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
@@ -47,6 +48,17 @@ pub(super) fn fitted(text: &ast::Expr, to: &ast::DataType, longer: Longer) -> Sq
 /// As [`fitted`], in a plan.
 pub(super) fn fitted_to(text: Expr, length: Length, longer: Longer) -> Expr {
     Fitted::function(longer, matches!(length, Length::Fixed(_))).call(vec![text, lit(i64::from(length.n_chars()))])
+}
+
+/// Whether it makes a `char(n)` of one of the same length.
+pub(super) fn is_twice(call: &ScalarFunction) -> bool {
+    let name = name_of(Longer::Refused, true);
+    match &call.args[..] {
+        [Expr::ScalarFunction(within), n] => {
+            call.name() == name && within.name() == name && within.args.get(1) == Some(n)
+        }
+        _ => false,
+    }
 }
 
 fn name_of(longer: Longer, is_fixed: bool) -> &'static str {
