@@ -38,7 +38,7 @@ pub struct Read {
     pub statement: Statement,
     /// Whether there is a SELECT in it, at any depth.
     pub has_select: bool,
-    /// Whether there is a call or a cast in it, at any depth.
+    /// Whether there is a call, a cast or a number with an exponent in it, at any depth.
     pub has_calls: bool,
 }
 
@@ -294,7 +294,7 @@ impl Visitor for Check {
                 }
                 | Expr::AnyOp { .. }
                 | Expr::AllOp { .. }
-        );
+        ) || has_exponent(expr);
         self.null_asks.begin();
         told(self.look().and_then(|()| match expr {
             Expr::Function(function) => check_function(function),
@@ -380,6 +380,14 @@ impl Visitor for Mentions {
 
 fn is_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
+/// Whether it is a number with an exponent, which may be one of which the planner makes no `numeric`.
+fn has_exponent(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => matches!(&value.value, Value::Number(digits, _) if digits.contains(['e', 'E'])),
+        _ => false,
+    }
 }
 
 fn told(checked: Checked) -> ControlFlow<ParseError> {

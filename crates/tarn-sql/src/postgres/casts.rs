@@ -210,8 +210,7 @@ fn is_same_item(from: &DataType, to: &DataType) -> bool {
 /// A number that is written with a point or an exponent is exact until it becomes a float; then it is rounded once, by
 /// its digits.
 fn float(of: &Expr, to: &DataType) -> Option<Expr> {
-    let Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) = of else { return None };
-    let Ok(ScalarValue::Utf8(Some(digits))) = value.cast_to(&DataType::Utf8) else { return None };
+    let digits = digits_of(of)?;
     let wide: f64 = digits.parse().ok()?;
     let float = match to {
         DataType::Float64 => ScalarValue::Float64(Some(wide)),
@@ -226,6 +225,23 @@ fn float(of: &Expr, to: &DataType) -> Option<Expr> {
         _ => return None,
     };
     Some(Expr::Literal(float, None))
+}
+
+/// Of a number that is written out, with its sign.
+fn digits_of(number: &Expr) -> Option<String> {
+    match number {
+        Expr::Negative(of) => {
+            let digits = digits_of(of)?;
+            Some(digits.strip_prefix('-').map_or_else(|| format!("-{digits}"), str::to_owned))
+        }
+        Expr::Literal(value @ (ScalarValue::Decimal128(Some(_), ..) | ScalarValue::Decimal256(Some(_), ..)), _) => {
+            match value.cast_to(&DataType::Utf8) {
+                Ok(ScalarValue::Utf8(digits)) => digits,
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 /// A value as a text, without what stands beside its type.

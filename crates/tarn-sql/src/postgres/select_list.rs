@@ -4,7 +4,7 @@
 //! - A function of sets in a select list gives a row for each item (`unnest` of what DataFusion gives as one array).
 //! - The column of `generate_series(1, 3) AS x` is called `x`.
 //! - `a = ANY('{1,2}')` is `a IN ('1', '2')`.
-//! - `1e308::float8` is no `numeric` on the way, which has 38 digits.
+//! - `1e308::float8` is no `numeric` on the way, which has 38 digits, and `f < 1e308` compares with such a number.
 //! - `x::numeric` has as many digits as `x`, and `x::varchar(3)` three letters.
 //! - `a SIMILAR TO b` is a match of a regular expression, `substring(a FROM 'b')` what it matches.
 //! - `@ x`, `~ x`, `|/ x` and `||/ x` are functions, and so are `to_date` and `to_timestamp` by a template.
@@ -234,6 +234,7 @@ impl VisitorMut for Rewrite {
             return ControlFlow::Break(error);
         }
         array_depths::rewrite(expr);
+        huge(expr);
         float(expr);
         if let Err(error) = cast(expr) {
             return ControlFlow::Break(error);
@@ -386,6 +387,27 @@ fn float(expr: &mut Expr) {
     {
         value.value = Value::SingleQuotedString(std::mem::take(digits));
     }
+}
+
+/// A number of which the planner makes no `numeric` is a `double precision`: `f < 1e300`.
+fn huge(expr: &mut Expr) {
+    if let Expr::Value(value) = expr
+        && let Value::Number(digits, _) = &value.value
+        && is_beyond_numerics(digits)
+    {
+        let text = Expr::Value(Value::SingleQuotedString(digits.clone()).with_empty_span());
+        let (kind, data_type) = (CastKind::Cast, DataType::DoublePrecision);
+        *expr = Expr::Cast { kind, expr: Box::new(text), data_type, array: false, format: None };
+    }
+}
+
+/// Whether it has more digits than 76, before or behind the point, or more zeros at its end than 128.
+fn is_beyond_numerics(number: &str) -> bool {
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let Ok(exponent) = exponent.parse::<i64>() else { return true };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let n_behind = (fraction.len() as i64).saturating_sub(exponent);
+    whole.len() + fraction.len() > 76 || n_behind > 76 || n_behind < -128
 }
 
 fn is_column(expr: &Expr) -> bool {
