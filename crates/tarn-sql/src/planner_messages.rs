@@ -35,9 +35,15 @@ pub(crate) fn no_column(name: &Column, columns: &[Column]) -> SqlError {
     if listed.is_empty() { error } else { error.with_hint(format!("there are {}", listed.join(", "))) }
 }
 
+/// What `= ANY` of a value that is no array is told.
+pub(crate) const NO_ARRAY: &str = "op ANY/ALL (array) requires array on right side";
+
 /// The error that a sentence of the planner stands for.
 pub(crate) fn told(sentence: &str) -> Option<SqlError> {
     // A function of ours was asked for its types: what it said is within.
+    if sentence.contains(NO_ARRAY) {
+        return Some(SqlError::new(state::WRONG_OBJECT_TYPE, NO_ARRAY));
+    }
     if let Some((_, said)) = sentence.split_once("user-defined coercion failed with: ")
         && let Some((_, operator)) = said.split_once("operator does not exist: ")
     {

@@ -113,8 +113,8 @@ fn check(strictness: Strictness, of: &Expr, op: &str, others: &[&Expr], schema: 
     let Some((left, of)) = kind(of) else { return Ok(()) };
     for (right, other) in others.iter().copied().filter_map(kind) {
         let is_known = match (left, right) {
-            // JSON and UUIDs have rules of their own, and a time of day is an interval beside one.
-            (Kind::KeptAsText(_), _) | (_, Kind::KeptAsText(_)) => true,
+            // JSON, UUIDs and labels have rules of their own, and a time of day is an interval beside one.
+            (Kind::KeptAsText(_) | Kind::Enumerated(_), _) | (_, Kind::KeptAsText(_) | Kind::Enumerated(_)) => true,
             (Kind::TimeOfDay, Kind::Interval) | (Kind::Interval, Kind::TimeOfDay) => true,
             (left, right) => left == right,
         };

@@ -20,6 +20,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 use crate::error::{SqlError, state};
+use crate::planner_messages::NO_ARRAY;
 use crate::rows::{long_name, pg_type};
 
 /// What stands for `= ANY` to the planner.
@@ -146,7 +147,7 @@ pub(super) fn no_operator(op: &str, array: &DataType, value: &DataType) -> SqlEr
         |of: &DataType| pg_type(&Field::new("", of.clone(), true)).map_or_else(|_| of.to_string(), |of| long_name(&of));
     let message = match array {
         DataType::List(item) => format!("operator does not exist: {} {op} {}", name(value), name(item.data_type())),
-        _ => return SqlError::new(state::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side"),
+        _ => return SqlError::new(state::WRONG_OBJECT_TYPE, NO_ARRAY),
     };
     SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast one of them")
 }

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
-use tarn_types::DataType as Stored;
+use tarn_types::{DataType as Stored, Enumerated};
 
 use super::calls::{call, take};
 use super::common_types::Kind;
@@ -108,10 +108,12 @@ impl ScalarUDFImpl for OfItems {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if let [_, array, _] = args.arg_fields
-            && let DataType::List(item) = array.data_type()
-            && matches!(Kind::of(item), Some(Kind::Enumerated(_) | Kind::KeptAsText(Stored::Json | Stored::Jsonb)))
-        {
+        let is_other = |of: &Field| {
+            Enumerated::of(of).is_some()
+                || matches!(Kind::of(of), Some(Kind::KeptAsText(Stored::Json | Stored::Jsonb)))
+                || matches!(of.data_type(), DataType::List(item) if Enumerated::of(item).is_some())
+        };
+        if args.arg_fields.iter().any(|of| is_other(of)) {
             return Err(SqlError::unsupported(
                 "<, <=, > and >= ANY and ALL of the items of such an array are not supported",
                 "EXISTS (SELECT FROM unnest(items) x WHERE a < x)",
