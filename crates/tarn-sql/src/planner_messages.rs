@@ -103,12 +103,6 @@ fn operator(sentence: &str) -> Told {
         let message = format!("operator does not exist: {} = {}", called(of)?, called(item)?);
         return Some((state::UNDEFINED_FUNCTION, message));
     }
-    let of_all =
-        "Failed to coerce arguments to satisfy a call to 'array_position' function: coercion from List(LargeBinary";
-    if sentence.starts_with(of_all) {
-        let message = "<> ALL of an inet[] is not supported: write NOT (a = ANY (b))".to_owned();
-        return Some((state::FEATURE_NOT_SUPPORTED, message));
-    }
     // Of one argument that is an address.
     if let Some((name, _)) = sentence
         .strip_prefix("Function '")
