@@ -130,7 +130,9 @@ fn check(strictness: Strictness, of: &Expr, op: &str, others: &[&Expr], schema: 
 /// Casts dates, times and texts that are written out to what the times among them are together. Whether there were any.
 fn made_one(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let types: Vec<Option<DataType>> = all.iter().map(|expr| expr.get_type(schema).ok()).collect();
-    let known = all.iter().zip(&types).filter(|(expr, _)| !is_written(expr) && !is_null(expr));
+    let is_known =
+        |expr: &Expr, of: &Option<DataType>| !is_written(expr) && !is_null(expr) && *of != Some(DataType::Null);
+    let known = all.iter().zip(&types).filter(|(expr, of)| is_known(expr, of));
     let Some(known) = known.map(|(_, of)| of.as_ref()).collect::<Option<Vec<_>>>() else { return false };
     let Some(to) = time_together(known) else { return false };
     let is_instant = |of: &DataType| matches!(of, DataType::Timestamp(_, Some(_)));

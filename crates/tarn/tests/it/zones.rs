@@ -164,7 +164,7 @@ async fn functions_take_the_sessions_time_zone() {
         ("at - interval '30 minutes' = ts", "t"),
         ("date_trunc('day', at) = d", "t"),
         ("at BETWEEN d AND ts + interval '1 hour'", "t"),
-        ("at > x", "t"),
+        ("at > x::timestamptz", "t"),
         ("coalesce(at, now())", "2020-07-01 00:30:00+02"),
         ("to_timestamp(0)", "1970-01-01 01:00:00+01"),
         ("to_timestamp(1.5)", "1970-01-01 01:00:01.5+01"),
@@ -184,10 +184,9 @@ async fn functions_take_the_sessions_time_zone() {
     client.batch_execute("INSERT INTO t (id, ts, d) SELECT 3, at, at FROM t WHERE id = 1").await.unwrap();
     assert_eq!(utc(&client, 2).await, "2020-06-30 22:00:00");
     assert_eq!(rows(&client, "SELECT ts, d FROM t WHERE id = 3").await, [["2020-07-01 00:30:00", "2020-07-01"]]);
-    for refused in ["SELECT at FROM t UNION ALL SELECT ts FROM t", "SELECT id FROM t WHERE at IN (SELECT ts FROM t)"] {
-        let (state, message) = failure(client.batch_execute(refused).await);
-        assert!(state == "0A000" && message.contains("timestamptz"), "{refused}: {state} {message}");
-    }
+    let refused = "SELECT id FROM t WHERE at IN (SELECT ts FROM t)";
+    let (state, message) = failure(client.batch_execute(refused).await);
+    assert!(state == "0A000" && message.contains("timestamptz"), "{refused}: {state} {message}");
     let (state, message) = failure(client.batch_execute("SELECT now() AT TIME ZONE '+0530'").await);
     assert!(state == "22023" && message.contains("+0530"), "{state} {message}");
 
