@@ -88,7 +88,7 @@ fn with_times_together(values: Values, common: &Common) -> Result<Transformed<Va
             }
         }
         let known = rows.iter().map(|row| &row[at]).filter(|value| !is_written(value) && !is_null(value));
-        let known = known.map(|value| Ok(value.to_field(&nothing)?.1)).collect::<Result<Vec<_>>>()?;
+        let known = known.map(|value| value.to_field(&nothing).map(|(_, own)| own)).collect::<Result<Vec<_>>>()?;
         let known: Vec<&Field> = known.iter().map(AsRef::as_ref).collect();
         let Some(to) = together("VALUES", &known, common)? else { continue };
         let mut of_column = None;
