@@ -24,7 +24,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::entries::Index;
 use tarn_node::tables::Row;
 use tarn_node::threads::blocking;
-use tarn_node::write::{Written, all_written, conflict};
+use tarn_node::write::{Written, all_written, conflict, taken};
 use tarn_query::dml::Dml;
 use tarn_query::{Arbiter, OnKey};
 use tarn_types::{
@@ -72,7 +72,8 @@ impl Session {
     /// Inserts what is new, and does what is asked about the others. Answers how many rows were inserted or changed,
     /// and what is asked of these.
     ///
-    /// Errors: 21000 for two rows of one key; 40001 where others were first too often.
+    /// Errors: 21000 for two rows of one key; 23505 where DO UPDATE makes of a row what another is; 40001 where others
+    /// were first too often.
     pub(super) async fn insert_beside(&self, asked: Beside<'_>) -> Result<(u64, Option<Answers>)> {
         let rules = self.row_rules(asked.handle.schema()).await?;
         let found_by = self.found_by(&asked)?;
@@ -111,6 +112,7 @@ impl Session {
                 self.sql.turns.wait(keys.into_iter()).await
             }
         };
+        let mut refused = conflict(&handle.schema().name);
         for _ in 0..MAX_ROUNDS {
             let Some(round) = self.round(asked, found_by, &keys, rules, chunk).await? else { continue };
             let answers = match returning {
@@ -129,16 +131,20 @@ impl Session {
             match tables.write_whole(&who, handle, privilege, batch, &*self.interrupt).await? {
                 Written::Rows(n_rows) => return Ok((n_rows, answers)),
                 // Somebody else was first.
-                Written::Conflict => {}
-                Written::Exists { .. } if found_by.key => {}
-                Written::Taken { index, .. } if found_by.is_by(index) => {}
+                Written::Conflict => refused = conflict(&handle.schema().name),
+                Written::Exists { .. } if found_by.key => refused = conflict(&handle.schema().name),
+                // Or what DO UPDATE makes of a row is another's: of one that the next round finds by this key, or,
+                // where it is so again and again, of a row of this statement.
+                Written::Taken { index, key } if found_by.is_by(index) && is_among(&keys, &key) => {
+                    refused = taken(handle, index, key);
+                }
                 // What the statement does not find rows by: as of any other INSERT.
                 refused => {
                     all_written(handle, &[refused]).map_err(|error| self.told(error))?;
                 }
             }
         }
-        Err(conflict(&handle.schema().name).into())
+        Err(self.told(refused))
     }
 
     /// What becomes of rows now. `None`: rows moved while they were looked for.
@@ -388,6 +394,11 @@ impl Apart {
         self.batches.push(batch);
         Ok(())
     }
+}
+
+/// Whether rows are looked for by this key.
+fn is_among(keys: &[Vec<Option<Vec<u8>>>], key: &[u8]) -> bool {
+    keys.iter().flatten().flatten().any(|of| of == key)
 }
 
 /// The rows of the next write; all that are left when they are written as one.
