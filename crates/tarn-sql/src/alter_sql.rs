@@ -4,6 +4,7 @@
 //! ALTER TABLE | VIEW | SEQUENCE [IF EXISTS] t RENAME TO u
 //! ALTER TABLE [IF EXISTS] [ONLY] t RENAME [COLUMN] a TO b
 //! ALTER TABLE [IF EXISTS] [ONLY] t action, …
+//! ALTER TABLE [IF EXISTS] [ONLY] t ALTER [COLUMN] a RESTART [WITH n] | SET clause of a sequence …
 //! ```
 //!
 //! What PostgreSQL has beyond the actions that are here is refused by its name. `OWNER TO` is read in `access_sql.rs`.
@@ -20,6 +21,7 @@ use crate::ddl::key_of;
 use crate::error::{Result, SqlError};
 use crate::foreign_rules::SaidForeignKey;
 use crate::names::{check_name, fold, is_word, near, take, written_name};
+use crate::sequence_sql::{Clauses, column_clauses};
 use crate::unique_rules::SaidUnique;
 
 /// A change of something that is there.
@@ -53,6 +55,8 @@ pub enum Change {
     SetSchema(String),
     /// As they are said; all of them or none.
     Actions(Vec<Action>),
+    /// Of an identity column: what its sequence is told.
+    Counts { column: String, clauses: Clauses },
 }
 
 /// What becomes of a table.
@@ -121,10 +125,15 @@ impl Alter {
     }
 
     /// Whether it is no part of a transaction, as all rows are written anew for it: `ADD PRIMARY KEY`, and most of
-    /// `TYPE`. The others are held until COMMIT.
+    /// `TYPE`, or sequences are not taken back. The others are held until COMMIT.
     pub fn acts_at_once(&self) -> bool {
-        let Change::Actions(actions) = &self.change else { return false };
-        actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_) | Action::SetType { .. }))
+        match &self.change {
+            Change::Actions(actions) => {
+                actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_) | Action::SetType { .. }))
+            }
+            Change::Counts { .. } => true,
+            Change::Rename(_) | Change::SetSchema(_) => false,
+        }
     }
 }
 
@@ -152,7 +161,10 @@ pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
             Change::SetSchema(fold(&parser.parse_identifier()?))
         }
         false if kind == Kind::View => return Err(refused_of_view(parser)),
-        false => Change::Actions(actions(parser)?),
+        false => match counts(parser)? {
+            Some(counts) => counts,
+            None => Change::Actions(actions(parser)?),
+        },
     };
     if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
         return Err(near(&parser.peek_token_ref().token));
@@ -242,6 +254,21 @@ fn actions(parser: &mut Parser<'_>) -> Result<Vec<Action>> {
     }
 }
 
+/// `ALTER [COLUMN] c RESTART WITH 5 SET INCREMENT BY 2`, which the parser does not know; nothing is taken of anything
+/// else.
+fn counts(parser: &mut Parser<'_>) -> Result<Option<Change>> {
+    const SET: [&str; 8] = ["cache", "cycle", "increment", "maxvalue", "minvalue", "no", "restart", "start"];
+    let is = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
+    let at = if is(1, "column") { 2 } else { 1 };
+    let is_told = is(at + 1, "restart") || (is(at + 1, "set") && SET.iter().any(|word| is(at + 2, word)));
+    if !is(0, "alter") || !is_told {
+        return Ok(None);
+    }
+    (0..at).for_each(|_| drop(parser.next_token()));
+    let column = fold(&parser.parse_identifier()?);
+    Ok(Some(Change::Counts { column, clauses: column_clauses(parser)? }))
+}
+
 /// `ALTER [COLUMN] c DROP EXPRESSION [IF EXISTS]`, which the parser does not know; nothing is taken of anything else.
 fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
     let is = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
@@ -302,7 +329,6 @@ fn refuse(parser: &Parser<'_>) -> Result<()> {
         () if word(at, "drop") && !["default", "not"].into_iter().any(follows) => "DROP",
         () if word(at, "reset") => "RESET",
         () if word(at, "add") => "ADD",
-        () if word(at, "restart") => "RESTART",
         () => return Ok(()),
     };
     let what = parser.peek_nth_token_ref(at + 1).token.to_string().to_uppercase();

@@ -89,11 +89,11 @@ pub fn sequence(parser: &mut Parser<'_>) -> Result<Option<SequenceSql>> {
             let if_not_exists = take(parser, "if") && expect(parser, "not")? && expect(parser, "exists")?;
             let name = name(parser)?;
             check_name("sequence", &name)?;
-            SequenceSql::Create { name, if_not_exists, clauses: clauses(parser, false)? }
+            SequenceSql::Create { name, if_not_exists, clauses: clauses(parser, Of::Create)? }
         }
         "alter" => {
             let if_exists = take(parser, "if") && expect(parser, "exists")?;
-            SequenceSql::Alter { name: name(parser)?, if_exists, clauses: clauses(parser, true)? }
+            SequenceSql::Alter { name: name(parser)?, if_exists, clauses: clauses(parser, Of::Alter)? }
         }
         _ => {
             let if_exists = take(parser, "if") && expect(parser, "exists")?;
@@ -117,18 +117,36 @@ fn name(parser: &mut Parser<'_>) -> Result<String> {
     written_name(&parser.parse_object_name(false)?)
 }
 
-fn clauses(parser: &mut Parser<'_>, is_alter: bool) -> Result<Clauses> {
+/// Of which statement clauses are a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Create,
+    Alter,
+    /// `ALTER TABLE … ALTER COLUMN …`, where `SET` stands before each but `RESTART`.
+    Column,
+}
+
+/// What `ALTER TABLE … ALTER COLUMN c` says of the sequence of an identity column: `RESTART WITH 5 SET INCREMENT BY 2`.
+pub fn column_clauses(parser: &mut Parser<'_>) -> Result<Clauses> {
+    clauses(parser, Of::Column)
+}
+
+fn clauses(parser: &mut Parser<'_>, of: Of) -> Result<Clauses> {
     let mut found = Clauses::default();
     loop {
+        let is_set = of == Of::Column && take(parser, "set");
         let token = parser.peek_token_ref().token.clone();
-        if matches!(token, Token::EOF | Token::SemiColon) {
+        if matches!(token, Token::EOF | Token::SemiColon) && !is_set {
             return Ok(found);
+        }
+        if of == Of::Column && !is_set && !is_word(&token, "restart") {
+            return Err(near(&token));
         }
         let Token::Word(word) = &token else { return Err(near(&token)) };
         let word = word.value.to_lowercase();
         parser.next_token();
         let is_twice = match word.as_str() {
-            "as" => found.width.replace(width(parser)?).is_some(),
+            "as" if of != Of::Column => found.width.replace(width(parser)?).is_some(),
             "increment" => {
                 take(parser, "by");
                 found.increment.replace(number(parser)?).is_some()
@@ -143,16 +161,16 @@ fn clauses(parser: &mut Parser<'_>, is_alter: bool) -> Result<Clauses> {
                 take(parser, "with");
                 found.start.replace(number(parser)?).is_some()
             }
-            "restart" if is_alter => {
+            "restart" if of != Of::Create => {
                 let is_told = take(parser, "with") || is_number(&parser.peek_token_ref().token);
                 found.restart.replace(if is_told { Some(number(parser)?) } else { None }).is_some()
             }
             "cache" => found.cache.replace(number(parser)?).is_some(),
-            "owned" => {
+            "owned" if of != Of::Column => {
                 expect(parser, "by")?;
                 found.owner.replace(owner(parser)?).is_some()
             }
-            "owner" | "set" if is_alter => {
+            "owner" | "set" if of == Of::Alter => {
                 return Err(SqlError::unsupported(
                     format!("ALTER SEQUENCE … {}", word.to_uppercase()),
                     "make another sequence, and setval it",

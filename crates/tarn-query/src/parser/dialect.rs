@@ -18,6 +18,7 @@
 //! | `make_interval(days := 1)` | an operator `:=` | as `=>` |
 //! | `UPSERT INTO t …` | refused | refused; here an INSERT that replaces |
 //! | `MERGE …` | other systems' actions | as in `merge.rs` |
+//! | `AS IDENTITY (START 1 INCREMENT 2)` | in one order | as in `identity.rs` |
 //! | `a ! `, `a XOR b`, `a DIV b`, `a REGEXP b` | operators of others | none |
 //!
 //! It also bounds the parse. What counts is asked for by the parser at every step: how much stack is used, how many
@@ -41,6 +42,7 @@ use crate::sqlparser::tokenizer::Token;
 use crate::walk::walk;
 
 use super::calls::{CURRENT_OF, call};
+use super::identity::identity;
 use super::limits::{Limit, MAX_CHAIN, MAX_TERMS, PARSE_STACK_BYTES};
 use super::merge::merge;
 
@@ -647,7 +649,10 @@ impl Dialect for PgDialect {
         &self,
         parser: &mut Parser,
     ) -> Result<Option<Result<Option<ColumnOption>, ParserError>>, ParserError> {
-        POSTGRES.parse_column_option(parser)
+        match identity(parser)? {
+            Some(option) => Ok(Some(Ok(Some(option)))),
+            None => POSTGRES.parse_column_option(parser),
+        }
     }
 
     fn prec_value(&self, prec: Precedence) -> u8 {

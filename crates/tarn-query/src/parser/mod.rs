@@ -25,6 +25,7 @@ mod dialect;
 mod explain;
 mod frames;
 mod groupings;
+mod identity;
 mod limits;
 mod merge;
 mod null_asks;

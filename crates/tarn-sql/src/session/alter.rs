@@ -31,10 +31,11 @@ use crate::alter_sql::{Action, Alter, Change, DropColumn, Kind};
 use crate::column_rules::{SaidCheck, checks, default_of, generated, length};
 use crate::ddl::{Ddl, check_column_name, column_uniques, keyed};
 use crate::error::{Result, SqlError, state};
-use crate::expressions::{Place, kept, with_column_renamed};
+use crate::expressions::{Place, kept, read, sequence_of, with_column_renamed};
 use crate::foreign_rules::{self, SaidForeignKey};
 use crate::names::{KEY_SUFFIX, fold, quote};
 use crate::seen_schemas::REWRITES;
+use crate::sequence_sql::{Clauses, SequenceSql};
 use crate::spelled::data_type;
 use crate::unique_rules::{SaidUnique, name_anew, uniques};
 use crate::user_types::{check_default, enumerated};
@@ -54,8 +55,31 @@ impl Session {
                 true => self.alter_later(alter, actions).await?,
                 false => self.change_table(alter, actions).await?,
             },
+            Change::Counts { column, clauses } => self.count_otherwise(alter, column, clauses).await?,
         }
         Ok(Answer::done(alter.tag()))
+    }
+
+    /// Tells the sequence of an identity column, as `ALTER SEQUENCE` does.
+    async fn count_otherwise(&self, alter: &Alter, column: &str, clauses: &Clauses) -> Result<()> {
+        self.outside_transaction("ALTER TABLE … ALTER COLUMN of the numbers of an identity column")?;
+        let table = match self.temporary.entry(self.node.catalog(), &alter.name) {
+            Some(entry) => entry.schema(),
+            None if alter.if_exists => return Ok(()),
+            None => return Err(SqlError::undefined_table(&alter.name)),
+        };
+        let Some(at) = table.shown().iter().position(|of| of.name == column) else {
+            return Err(SqlError::undefined_column(&table.name, column));
+        };
+        let is_identity = table.rules_of(at).is_some_and(|rules| rules.identity.is_some());
+        let sequence = table.computed_default(at).and_then(|text| sequence_of(&read(text).ok()?));
+        let Some(name) = sequence.filter(|_| is_identity) else {
+            let message = format!("column \"{column}\" of relation \"{}\" is not an identity column", table.name);
+            return Err(SqlError::new(state::NOT_IN_PREREQUISITE_STATE, message)
+                .with_hint("ALTER SEQUENCE tells that of a serial column"));
+        };
+        let told = SequenceSql::Alter { name, if_exists: false, clauses: clauses.clone() };
+        self.sequence(&told).await.map(drop)
     }
 
     /// Before a table or view comes into another schema, with its indexes.

@@ -644,7 +644,7 @@ impl Names<'_> {
                 *to = full_name::beside(&alter.name, to);
                 return Ok(());
             }
-            Change::SetSchema(_) => return Ok(()),
+            Change::SetSchema(_) | Change::Counts { .. } => return Ok(()),
             Change::Actions(actions) => actions,
         };
         for action in actions {
