@@ -164,10 +164,11 @@ impl Session {
                 if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
             }
             Kind::Query { plan, .. } => asking.reads(plan),
-            Kind::Move { dml, rows } => {
+            Kind::Move { dml, rows, returning } => {
                 let table = self.definition(&dml.table.name)?;
                 asking.rows(&table, Privilege::Update)?;
-                asking.reads_to_write([&dml.source, rows.as_ref()])
+                asking.reads_to_write([&dml.source, rows.as_ref()])?;
+                returning.as_ref().map_or(Ok(()), |returning| asking.reads(&returning.plan))
             }
             Kind::Dml { dml, returning, .. } => {
                 let table = self.definition(&dml.table.name)?;

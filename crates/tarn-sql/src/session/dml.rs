@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// What is asked of rows that are about to be written, if anything is.
-    async fn answers_of(
+    pub(super) async fn answers_of(
         &self,
         returning: Option<&Returning>,
         rows: Option<Vec<RecordBatch>>,

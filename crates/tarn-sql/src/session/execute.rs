@@ -214,11 +214,11 @@ impl Session {
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.merge(merge, &handle, parameters)).await
             }
-            Kind::Move { dml, rows } => {
+            Kind::Move { dml, rows, returning } => {
                 self.transaction.lock().check_usable()?;
                 let handle = self.table(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
-                let done = self.move_rows(dml, rows, &handle, parameters).boxed().await;
+                let done = self.move_rows(dml, rows, &handle, parameters, returning.as_deref()).boxed().await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
             Kind::With(asked) => {

@@ -7,10 +7,10 @@
 //! them.
 //!
 //! 1. The rows are read and deleted as by a `DELETE` with the same condition, each guarded by its change number.
-//! 2. What they are to be is computed of the rows that were read, as `RETURNING` is.
+//! 2. What they are to be is computed of the rows that were read, as `RETURNING` is, and what `RETURNING` asks of that.
 //! 3. They are created: 23505 if a key is there.
 //!
-//! What it is not for (`FROM`, `RETURNING`, subqueries and `char(n)` in `SET`) is refused as before. Somebody else's
+//! What it is not for (`FROM`, subqueries and `char(n)` in `SET`) is refused as before. Somebody else's
 //! change of such a row meanwhile is 40001: an `UPDATE` that leaves keys alone would read it again.
 
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ use tarn_query::parser::statements;
 use tarn_types::{MutationBatch, Op, TableSchema, batch_from_columns, conform, full_name};
 
 use super::placeholders::Declared;
-use super::returning::reading;
+use super::returning::{Answers, Returning, reading};
 use super::{Answer, PendingChanges, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
@@ -50,7 +50,7 @@ pub(super) struct Move {
 
 /// What an `UPDATE` of keys is read as. `None`: it changes none, or says what this is not for.
 pub(super) fn asked(update: &Update, table: &TableSchema) -> Result<Option<Move>> {
-    let is_plain = update.from.is_none() && update.returning.is_none() && update.table.joins.is_empty();
+    let is_plain = update.from.is_none() && update.table.joins.is_empty();
     let TableFactor::Table { alias, .. } = &update.table.relation else { return Ok(None) };
     let values: Option<Vec<(usize, &Expr)>> =
         update.assignments.iter().map(|assignment| value_of(assignment, table)).collect();
@@ -135,20 +135,37 @@ impl Session {
         rows: &LogicalPlan,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
+        returning: Option<&Returning>,
     ) -> Result<Answer> {
+        let (n_rows, answers) = self.move_answers(dml, rows, handle, parameters, returning).await?;
+        Ok(match answers {
+            Some(answers) => answers.answer("UPDATE").counted_by(self.backend.rows()),
+            None => Answer::counted("UPDATE", n_rows),
+        })
+    }
+
+    /// How many rows were written, and what is asked of them.
+    pub(super) async fn move_answers(
+        &self,
+        dml: &Dml,
+        rows: &LogicalPlan,
+        handle: &Arc<TableHandle>,
+        parameters: Option<ParamValues>,
+        returning: Option<&Returning>,
+    ) -> Result<(u64, Option<Answers>)> {
         if self.must_hold_for(handle.schema())? {
-            return Ok(Answer::counted("UPDATE", self.moved(dml, rows, handle, parameters).await?));
+            return self.moved(dml, rows, handle, parameters, returning).await;
         }
         let (read_only, isolation) = self.transaction_defaults()?;
         let own = Open::implicit(read_only, isolation, self.temporary.now());
         *self.transaction.lock() = Transaction::Open(own);
         self.query.begin();
-        let moved = self.moved(dml, rows, handle, parameters).await;
+        let moved = self.moved(dml, rows, handle, parameters, returning).await;
         match moved {
             Ok(_) => self.commit().await.map(drop)?,
             Err(_) => self.rollback().await.map(drop)?,
         }
-        Ok(Answer::counted("UPDATE", moved?))
+        moved
     }
 
     /// Holds the rows that go and those that come.
@@ -158,26 +175,31 @@ impl Session {
         rows: &LogicalPlan,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
-    ) -> Result<u64> {
+        returning: Option<&Returning>,
+    ) -> Result<(u64, Option<Answers>)> {
         let schema = handle.schema();
         let (going, gone) = self.read_whole(dml, handle, parameters.clone()).await?;
-        let Some(first) = gone.first() else { return Ok(0) };
+        let Some(first) = gone.first() else {
+            return Ok((0, self.answers_of(returning, Some(vec![]), dml).await?));
+        };
         let gone = concat_batches(&first.schema(), &gone)?;
         let coming = self.query.stream(reading(rows.clone(), Some(&gone), dml)?, parameters).await?;
         let mut coming = std::pin::pin!(coming);
         let rules = self.row_rules(schema).await?;
-        let mut created = vec![];
+        let (mut created, mut come) = (vec![], vec![]);
         while let Some(batch) = coming.try_next().await? {
             let batch = conform(&batch, &schema.before_generated())?;
             encoding::check_columns(&batch)?;
             let batch = rules.applied(batch)?;
             created.push(batch_from_columns(schema, &batch, Op::Create)?);
+            come.push(batch);
         }
+        let answers = self.answers_of(returning, Some(come), dml).await?;
         let moves = moves(&going, &created);
         let change = |batches| PendingChanges { table: Arc::clone(handle), privilege: Privilege::Update, batches };
         let n_rows = self.hold(change(going)).await?;
         self.hold(change(created)).await?;
         self.transaction.lock().moved(schema.id, moves);
-        Ok(n_rows)
+        Ok((n_rows, answers))
     }
 }

@@ -109,6 +109,7 @@ pub(super) enum Kind {
     Move {
         dml: Box<Dml>,
         rows: Box<LogicalPlan>,
+        returning: Option<Box<Returning>>,
     },
     Utility(Box<Statement>),
     /// A COPY that says what becomes of rows whose key is there.
@@ -471,6 +472,11 @@ impl Session {
                 check_parameters(statement, table.schema(), |name| is_told(name, declared))?;
                 let written = written_out(statement, table.schema())?;
                 let marked = marked(&written, table.schema(), Marks::Typed);
+                let returning = match super::returning::asked(statement, &name)? {
+                    Some(asked) => Some(Box::new(self.returned(&asked).await?)),
+                    None => None,
+                };
+                let columns = returning.as_ref().map(|returning| returning.schema());
                 if let Statement::Update(update) = marked.as_ref().unwrap_or(&written)
                     && let Some(asked) = moves::asked(update, table.schema())?
                 {
@@ -478,13 +484,9 @@ impl Session {
                     let (dml, rows) = moves.await?;
                     let parameters = of_both(parameter_fields(&dml.source)?, parameter_fields(&rows)?);
                     let parameters = described(parameters, statement, &dml.source)?;
-                    return Ok((Kind::Move { dml: Box::new(dml), rows: Box::new(rows) }, parameters, None));
+                    let (dml, rows) = (Box::new(dml), Box::new(rows));
+                    return Ok((Kind::Move { dml, rows, returning }, parameters, columns));
                 }
-                let returning = match super::returning::asked(statement, &name)? {
-                    Some(asked) => Some(Box::new(self.returned(&asked).await?)),
-                    None => None,
-                };
-                let columns = returning.as_ref().map(|returning| returning.schema());
                 self.enable_for_views(statement)?;
                 let planned = self.query.dml(marked.as_ref().unwrap_or(&written), table.schema()).await;
                 let mut dml = match planned {

@@ -115,7 +115,7 @@ impl Session {
             }
             Ok(Part::Writes { table, command })
         };
-        if let Kind::Dml { .. } | Kind::Merge(_) = &*prepared.kind
+        if let Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } = &*prepared.kind
             && prepared.columns.is_some()
         {
             return Err(refused("RETURNING", "read the rows by their key behind the statement"));

@@ -160,28 +160,31 @@ impl Session {
             Kind::Dml { dml, command, returning } => {
                 let handle = self.table(&dml.table.name)?;
                 let dml = dml_reading(dml, rows)?;
-                let (n_rows, answers) =
-                    Box::pin(self.dml_answers(&dml, &handle, parameters, returning.as_deref())).await?;
-                match answers {
-                    None => Ok(Done::Count { n_rows, command }),
-                    Some(answers) => {
-                        let Answers { schema, batches } = answers;
-                        let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
-                        Ok(Done::Rows { answers: self.collected(schema, batches, kept).await?, command })
-                    }
-                }
+                let written = Box::pin(self.dml_answers(&dml, &handle, parameters, returning.as_deref())).await?;
+                self.done(written, command, kept).await
             }
-            Kind::Move { dml, rows: coming } => {
+            Kind::Move { dml, rows: coming, returning } => {
                 let handle = self.table(&dml.table.name)?;
                 let dml = dml_reading(dml, rows)?;
                 let coming = reading(coming.as_ref().clone(), rows)?;
-                match self.move_rows(&dml, &coming, &handle, parameters).boxed().await? {
-                    Answer::Done(tag) => Ok(Done::Count { n_rows: tag.rows.unwrap_or_default(), command: "UPDATE" }),
-                    _ => Err(SqlError::new(state::INTERNAL, "an UPDATE of keys answers how many there were")),
-                }
+                let moved = self.move_answers(&dml, &coming, &handle, parameters, returning.as_deref());
+                let written = moved.boxed().await?;
+                self.done(written, "UPDATE", kept).await
             }
             _ => Err(SqlError::new(state::INTERNAL, "a part of a statement is a query or a change of rows")),
         }
+    }
+
+    /// What a change of rows came to: how many were written, and what is asked of them.
+    async fn done(
+        &self,
+        (n_rows, answers): (u64, Option<Answers>),
+        command: &'static str,
+        kept: &mut Reservation,
+    ) -> Result<Done> {
+        let Some(Answers { schema, batches }) = answers else { return Ok(Done::Count { n_rows, command }) };
+        let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
+        Ok(Done::Rows { answers: self.collected(schema, batches, kept).await?, command })
     }
 
     /// All rows, counted against what statements may hold.
@@ -219,7 +222,9 @@ enum Done {
 fn rows_of(kind: &Kind) -> Option<&LogicalPlan> {
     match kind {
         Kind::Query { plan, .. } => Some(plan),
-        Kind::Dml { returning, .. } => returning.as_deref().map(|returning| &returning.plan),
+        Kind::Dml { returning, .. } | Kind::Move { returning, .. } => {
+            returning.as_deref().map(|returning| &returning.plan)
+        }
         _ => None,
     }
 }

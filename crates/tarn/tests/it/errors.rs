@@ -23,7 +23,7 @@ async fn mistakes_have_their_sqlstate_and_name_the_thing() {
         ("INSERT INTO t VALUES (99999999999, 1, 'x')", "22003", "column \"k\""),
         ("SELECT 1/0", "22012", "zero"),
         ("SELECT 'abc'::int", "22P02", "abc"),
-        ("UPDATE t SET k = 2 RETURNING k", "0A000", "key column"),
+        ("UPDATE t SET k = (SELECT 2)", "0A000", "key column"),
         ("UPDATE log SET v = 2", "0A000", "append"),
         ("DELETE FROM log WHERE k = 1", "0A000", "append"),
         ("INSERT INTO t VALUES (2, 1, 'x') RETURNING k / 0", "22012", "zero"),
