@@ -1,5 +1,6 @@
 //! What do the catalogs say of types that users made? `pg_type` and `pg_enum`, `to_regtype` and `format_type`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -178,7 +179,7 @@ impl ScalarUDFImpl for TypeNames {
         let first = first.clone();
         let Some(theirs) = &self.names else {
             let names = cast(&first.to_array(n_rows)?, &DataType::Utf8)?;
-            let oids = names.as_string::<i32>().iter().map(|name| name.and_then(|name| self.number(name)));
+            let oids = names.as_string::<i32>().iter().map(|name| name.and_then(|name| number(&self.types, name)));
             return Ok(ColumnarValue::Array(Arc::new(oids.collect::<Int32Array>())));
         };
         let known = cast(&theirs.invoke_with_args(args)?.to_array(n_rows)?, &DataType::Utf8)?;
@@ -193,15 +194,26 @@ impl ScalarUDFImpl for TypeNames {
     }
 }
 
-impl TypeNames {
-    fn number(&self, name: &str) -> Option<i32> {
-        let made = |name: &str| self.types.get(&relation_named(name).ok()?).map(|of| of.id.0);
-        type_oid(name).or_else(|| {
-            let of_items = name.trim().strip_suffix("[]").and_then(made).map(|id| id + 1);
-            i32::try_from(of_items.or_else(|| made(name))?).ok()
-        })
-    }
+/// The number of a type by its name, as `regtype` reads it: what stands in parentheses behind it says nothing.
+pub(crate) fn number(types: &Types, name: &str) -> Option<i32> {
+    let name = without_modifiers(name);
+    let name = name.as_ref();
+    let made = |name: &str| types.get(&relation_named(name).ok()?).map(|of| of.id.0);
+    type_oid(name).or_else(|| {
+        let of_items = name.trim().strip_suffix("[]").and_then(made).map(|id| id + 1);
+        i32::try_from(of_items.or_else(|| made(name))?).ok()
+    })
+}
 
+/// `varchar(10)` is `varchar`, `timestamp(3) with time zone` is `timestamp with time zone`.
+fn without_modifiers(name: &str) -> Cow<'_, str> {
+    match name.split_once('(').and_then(|(before, rest)| Some((before, rest.split_once(')')?.1))) {
+        Some((before, behind)) if !name.contains('"') => Cow::Owned(format!("{}{behind}", before.trim_end())),
+        _ => Cow::Borrowed(name),
+    }
+}
+
+impl TypeNames {
     fn called(&self, number: i32) -> Option<String> {
         let id = u32::try_from(number).ok()?;
         // The crate's function knows them by their numbers alone.
@@ -217,15 +229,26 @@ impl TypeNames {
 
 /// The number of one of Postgres' own types.
 pub(crate) fn type_oid(name: &str) -> Option<i32> {
-    const OTHER_NAMES: [(&str, &str); 3] = [("bit varying", "varbit"), ("decimal", "numeric"), ("int", "int4")];
+    const OTHER_NAMES: [(&str, &str); 6] = [
+        ("\"char\"", "char"),
+        ("bit varying", "varbit"),
+        ("char", "bpchar"),
+        ("dec", "numeric"),
+        ("decimal", "numeric"),
+        ("int", "int4"),
+    ];
     static OIDS: LazyLock<HashMap<String, i32>> = LazyLock::new(|| {
         let types = (1..FIRST_OF_USERS).filter_map(|oid| Some((Type::from_oid(oid)?, oid as i32)));
         types.map(|(data_type, oid)| (data_type.name().to_owned(), oid)).collect()
     });
     let name = name.trim().to_ascii_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-    let short = LONG_NAMES.iter().chain(&OTHER_NAMES).find(|(long, _)| *long == name).map_or(name, |(_, short)| short);
-    OIDS.get(short).copied()
+    let item = name.trim_end_matches("[]").trim_end();
+    let short = LONG_NAMES.iter().chain(&OTHER_NAMES).find(|(long, _)| *long == item).map_or(item, |(_, short)| short);
+    match item.len() < name.len() {
+        true => OIDS.get(format!("_{short}").as_str()).copied(),
+        false => OIDS.get(short).copied(),
+    }
 }
 
 /// Numbers of types below are Postgres' own.

@@ -10,8 +10,9 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, Query, Select, SelectItem, Statement, TableFactor, Value, Visitor, VisitorMut,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
+    Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    TableFactor, Value, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -29,7 +30,9 @@ use crate::names::{OF_SYSTEM, column_of, fold, parts_named};
 use crate::postgres::{call, query_of_array};
 use crate::privileges::name_objects;
 use crate::system_activity::PG_TABLES;
-use crate::visible::{RELATION_NAME, RELATION_NUMBER, RELATION_PARTS};
+use crate::visible::{
+    FUNCTION_NAME, RELATION_NAME, RELATION_NUMBER, RELATION_PARTS, SCHEMA_NAME, TYPE_NAME, TYPE_NUMBER,
+};
 
 /// Queries of clients that are replaced as a whole are shorter, and nested less deeply: the parser of those is not
 /// ours.
@@ -67,6 +70,7 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     statements.iter_mut().for_each(|statement| {
         name_objects(statement);
         without_absent(statement);
+        names_in_answer(statement);
         qualify(statement);
     });
     static WHOLE: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
@@ -224,6 +228,7 @@ fn qualify(statement: &mut Statement) {
         }
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             to_regclass(expr);
+            names_of_numbers(expr);
             regclass(expr);
             name_schema(expr);
             by_name(expr);
@@ -240,40 +245,196 @@ fn qualify(statement: &mut Statement) {
     let _ = walk_mut(statement, &mut Ours);
 }
 
-/// `'t'::regclass`, `'t'::regclass::text` and `oid::regclass::text` are asked of functions that know the path.
+/// The function that writes a number of this type: `regclass` and its kin are numbers to the planner.
+fn written_by(data_type: &DataType) -> Option<&'static str> {
+    let name = match data_type {
+        DataType::Regclass => return Some(RELATION_NAME),
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => parts(name),
+        _ => return None,
+    };
+    let name = match &name[..] {
+        [name] => name,
+        [schema, name] if schema == "pg_catalog" => name,
+        _ => return None,
+    };
+    match name.as_str() {
+        "regclass" => Some(RELATION_NAME),
+        "regnamespace" => Some(SCHEMA_NAME),
+        "regproc" => Some(FUNCTION_NAME),
+        "regtype" => Some(TYPE_NAME),
+        _ => None,
+    }
+}
+
+/// The function that writes what an expression is, if that is a number which is shown as a name.
+fn shown_by(expr: &Expr) -> Option<&'static str> {
+    match expr {
+        Expr::Nested(inner) => shown_by(inner),
+        Expr::Cast { data_type, .. } => written_by(data_type),
+        Expr::Function(function) => match parts(&function.name).last().map(String::as_str) {
+            Some("to_regclass") => Some(RELATION_NAME),
+            Some("to_regtype") => Some(TYPE_NAME),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Writes the name in the place of the number.
+fn write_name(expr: &mut Expr) {
+    if let Some(function) = shown_by(expr) {
+        let number = std::mem::replace(expr, Expr::value(Value::Null));
+        *expr = call(function, vec![number]);
+    }
+}
+
+/// Where a client is shown `oid::regclass`, in all queries of a UNION or none, that is a name. What orders the rows is
+/// the number still.
+fn names_in_answer(statement: &mut Statement) {
+    fn selects<'a>(body: &'a mut SetExpr, found: &mut Vec<&'a mut Select>) -> bool {
+        match body {
+            SetExpr::Select(select) => {
+                found.push(select);
+                true
+            }
+            SetExpr::SetOperation { left, right, .. } => selects(left, found) && selects(right, found),
+            _ => false,
+        }
+    }
+    fn shown(item: &mut SelectItem) -> Option<&mut Expr> {
+        match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                shown_by(expr).is_some().then_some(expr)
+            }
+            _ => None,
+        }
+    }
+    let Statement::Query(query) = statement else { return };
+    let mut found = vec![];
+    if !selects(&mut query.body, &mut found) {
+        return;
+    }
+    let n_items = found.iter().map(|select| select.projection.len()).min().unwrap_or_default();
+    let mut numbers = vec![];
+    for place in 0..n_items {
+        if !found.iter_mut().all(|select| shown(&mut select.projection[place]).is_some()) {
+            continue;
+        }
+        for select in &mut found {
+            let item = &mut select.projection[place];
+            let alias = if let SelectItem::ExprWithAlias { alias, .. } = item { Some(alias.clone()) } else { None };
+            if let Some(expr) = shown(item) {
+                numbers.push((place, alias, expr.clone()));
+                write_name(expr);
+            }
+        }
+    }
+    // Rows that are made distinct, groups, and those of a UNION, are ordered by what is answered.
+    let [select] = &found[..] else { return };
+    let is_plain = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    if select.distinct.is_some() || !is_plain {
+        return;
+    }
+    let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by else { return };
+    for key in keys {
+        let is_it = |(place, alias, _): &&(usize, Option<Ident>, Expr)| match &key.expr {
+            Expr::Identifier(ident) => alias.as_ref().is_some_and(|alias| fold(alias) == fold(ident)),
+            Expr::Value(value) => {
+                matches!(&value.value, Value::Number(number, _) if *number == (place + 1).to_string())
+            }
+            _ => false,
+        };
+        if let Some((_, _, number)) = numbers.iter().find(is_it) {
+            key.expr = number.clone();
+        }
+    }
+}
+
+/// Functions and operators that write what they are given.
+const WRITING: [&str; 14] = [
+    "array_agg",
+    "concat",
+    "concat_ws",
+    "format",
+    "json_agg",
+    "json_build_array",
+    "json_build_object",
+    "jsonb_agg",
+    "jsonb_build_array",
+    "jsonb_build_object",
+    "quote_ident",
+    "quote_literal",
+    "to_json",
+    "to_jsonb",
+];
+
+/// `oid::regclass::text` and `'a' || oid::regclass` are names, `'int'::regtype` is a number.
+fn names_of_numbers(expr: &mut Expr) {
+    match expr {
+        Expr::Cast { expr: of, data_type, .. } if is_text(data_type) => {
+            if shown_by(of).is_some() {
+                let mut name = std::mem::replace(of.as_mut(), Expr::value(Value::Null));
+                write_name(&mut name);
+                *expr = name;
+            }
+        }
+        Expr::Cast { expr: of, data_type, .. } if written_by(data_type) == Some(TYPE_NAME) => {
+            let is_text = matches!(of.as_ref(), Expr::Value(value)
+                if matches!(value.value, Value::SingleQuotedString(_) | Value::Placeholder(_)));
+            if is_text || gives_text(of) {
+                *expr = call(TYPE_NUMBER, vec![std::mem::replace(of.as_mut(), Expr::value(Value::Null))]);
+            }
+        }
+        Expr::Cast { expr: of, data_type: DataType::Custom(name, _), .. }
+            if parts(name).last().is_some_and(|name| name == "oid") && is_type_of(of) =>
+        {
+            *expr = call(TYPE_NUMBER, vec![std::mem::replace(of.as_mut(), Expr::value(Value::Null))]);
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } => {
+            write_name(left);
+            write_name(right);
+        }
+        Expr::Function(function)
+            if parts(&function.name).last().is_some_and(|name| WRITING.contains(&name.as_str())) =>
+        {
+            if let FunctionArguments::List(list) = &mut function.args {
+                for arg in &mut list.args {
+                    if let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg {
+                        write_name(arg);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether it is `pg_typeof(…)`.
+fn is_type_of(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(function) if parts(&function.name).last().is_some_and(|name| name == "pg_typeof"))
+}
+
+/// Whether it is a text without asking for types.
+fn gives_text(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => gives_text(inner),
+        Expr::Cast { data_type, .. } => is_text(data_type),
+        Expr::BinaryOp { op: BinaryOperator::StringConcat, .. } => true,
+        expr => is_type_of(expr),
+    }
+}
+
+/// `'t'::regclass` is asked of a function that knows the path.
 fn regclass(expr: &mut Expr) {
     let Expr::Cast { expr: of, data_type, .. } = expr else { return };
-    let asked = match of.as_ref() {
-        Expr::Value(_) => {
-            (is_regclass(data_type) && literal(of).is_some_and(may_be_of_users)).then_some(RELATION_NUMBER)
-        }
-        Expr::Cast { expr: named, data_type: inner, .. } => {
-            let is_name = is_text(data_type) && is_regclass(inner);
-            (is_name && literal(named).is_none_or(may_be_of_users)).then_some(RELATION_NAME)
-        }
-        Expr::Function(function) => {
-            let is_name = is_text(data_type) && parts(&function.name).last().is_some_and(|name| name == "to_regclass");
-            is_name.then_some(RELATION_NAME)
-        }
-        _ => None,
-    };
-    if let Some(function) = asked {
-        *expr = call(function, vec![of.as_ref().clone()]);
+    let is_of_users = literal(of).is_some_and(may_be_of_users) || gives_text(of);
+    if written_by(data_type) == Some(RELATION_NAME) && is_of_users {
+        *expr = call(RELATION_NUMBER, vec![of.as_ref().clone()]);
     }
 }
 
 fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Text | DataType::Varchar(None))
-}
-
-fn is_regclass(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Regclass => true,
-        DataType::Custom(name, _) => {
-            matches!(&parts(name)[..], [schema, of] if schema == "pg_catalog" && of == "regclass")
-        }
-        _ => false,
-    }
 }
 
 fn literal(expr: &Expr) -> Option<&str> {
@@ -545,6 +706,10 @@ fn is_catalog_function(parts: &[String]) -> bool {
                     | "to_regclass"
                     | RELATION_NUMBER
                     | RELATION_NAME
+                    | SCHEMA_NAME
+                    | FUNCTION_NAME
+                    | TYPE_NAME
+                    | TYPE_NUMBER
                     | "to_regtype"
                     | "obj_description"
                     | "col_description"
@@ -646,5 +811,27 @@ mod tests {
         let known = "select c.oid,pg_catalog.pg_total_relation_size(c.oid) as total_rel_size,\
                      pg_catalog.pg_relation_size(c.oid) as rel_size FROM pg_class c WHERE c.relnamespace='public'";
         assert!(rewritten(known).contains("WHERE false"), "{}", rewritten(known));
+    }
+
+    #[test]
+    fn numbers_are_written_as_names_where_they_are_shown() {
+        let rewritten = |sql: &str| compatible(sql, statements(sql).unwrap())[0].to_string();
+        for (sql, want) in [
+            ("SELECT 23::regtype", "SELECT tarn_type_name(23::regtype)"),
+            ("SELECT x::regtype FROM pg_index WHERE x::regtype = 'int'::regtype", "tarn_type_number('int')"),
+            ("SELECT x::regclass::text FROM t", "SELECT tarn_relation_name(x::REGCLASS) FROM t"),
+            ("SELECT 'a' || x::regclass FROM t", "SELECT 'a' || tarn_relation_name(x::REGCLASS) FROM t"),
+            ("SELECT a FROM t WHERE x::regclass = 5", "WHERE x::REGCLASS = 5"),
+            ("SELECT x::regclass AS y FROM t ORDER BY y", "ORDER BY x::REGCLASS"),
+            ("SELECT x::regclass AS y FROM t ORDER BY 1 DESC", "ORDER BY x::REGCLASS DESC"),
+            ("SELECT DISTINCT x::regclass AS y FROM t ORDER BY y", "ORDER BY y"),
+            ("SELECT x::regclass FROM t UNION SELECT 5", "SELECT x::REGCLASS FROM t UNION SELECT 5"),
+            ("SELECT x FROM (SELECT y::regclass AS x FROM t) s", "y::REGCLASS AS x"),
+            ("SELECT pg_typeof(x)::oid FROM t", "tarn_type_number(pg_typeof(x))"),
+            ("SELECT p.oid::pg_catalog.regproc FROM pg_proc p", "tarn_function_name(p.oid::TEXT)"),
+        ] {
+            assert!(rewritten(sql).contains(want), "{}", rewritten(sql));
+        }
+        assert!(!rewritten("SELECT x::regclass FROM t UNION SELECT 5").contains("tarn_relation_name"));
     }
 }

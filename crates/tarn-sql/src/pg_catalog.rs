@@ -26,6 +26,7 @@ use tarn_query::parser::statements;
 use tarn_query::{SystemSchema, walk};
 
 use crate::catalog_functions;
+use crate::catalog_numbers::Listed;
 use crate::catalog_types;
 use crate::described;
 use crate::error::{Result, SqlError};
@@ -69,8 +70,9 @@ pub(crate) fn register(
     temporary: &OwnSchema,
 ) -> Result<()> {
     let types = Arc::clone(ours.node.types());
-    let visible = visible::functions(&ours.node, &ours.vars, &temporary.temporary);
-    let written = visible::written(&ours.node, &ours.vars, &temporary.temporary);
+    let listed = Arc::new(Listed::default());
+    let visible = visible::functions(&ours.node, &ours.vars, &temporary.temporary, &listed);
+    let written = visible::written(&ours.node, &ours.vars, &temporary.temporary, &listed);
     information_schema::register(context, &ours.node, temporary)?;
     let state = context.state_ref();
     let own = SessionStateBuilder::new_from_existing(state.read().clone()).type_planner().take();
@@ -96,7 +98,7 @@ pub(crate) fn register(
         let names = identifiers::functions().into_iter();
         names.for_each(|function| context.register_udf(function.as_ref().clone()));
         let ours = SystemSchema::new(Arc::new(ours));
-        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone() }))?;
+        catalog.register_schema(SCHEMA, Arc::new(WithOurs { theirs, ours, node, own: temporary.clone(), listed }))?;
     }
     visible.into_iter().for_each(|function| context.register_udf(function));
     catalog_types::functions(context, &types).into_iter().for_each(|function| context.register_udf(function));
@@ -181,6 +183,7 @@ struct WithOurs {
     ours: SystemSchema,
     node: Arc<Node>,
     own: OwnSchema,
+    listed: Arc<Listed>,
 }
 
 impl fmt::Debug for WithOurs {
@@ -201,7 +204,7 @@ impl SchemaProvider for WithOurs {
         if let Some(ours) = self.ours.table(name).await? {
             return Ok(Some(ours));
         }
-        match relations::relation(name, &self.node, &self.own, &self.theirs).await? {
+        match relations::relation(name, &self.node, &self.own, &self.theirs, &self.listed).await? {
             Some(ours) => Ok(Some(ours)),
             None => self.theirs.table(name).await,
         }

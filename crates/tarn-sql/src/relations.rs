@@ -31,11 +31,12 @@ use tarn_types::{ColumnId, Identity, IndexedColumn, KeyPart, Length, OnParent, T
 
 use crate::catalog_dependencies;
 use crate::catalog_functions::{self, ListForm};
+use crate::catalog_numbers::{Listed, NamedFunction};
 use crate::catalog_rows;
 use crate::catalog_sequences;
 use crate::catalog_types;
 use crate::definition::{default_text, definition_text, has_primary_key, order_text};
-use crate::names::{KEY_SUFFIX, quote};
+use crate::names::{KEY_SUFFIX, OF_SYSTEM, quote};
 use crate::operator_classes;
 use crate::rows::{CHAR, INT2_VECTOR, pg_type, size_and_modifier};
 use crate::system::{Cell, Columns, text};
@@ -92,6 +93,8 @@ pub(crate) struct Relation {
     /// Of the session that reads it.
     own: OwnSchema,
     theirs: Arc<dyn SchemaProvider>,
+    /// Is told what there is.
+    listed: Arc<Listed>,
     schema: SchemaRef,
 }
 
@@ -107,6 +110,7 @@ pub(crate) async fn relation(
     node: &Arc<Node>,
     own: &OwnSchema,
     theirs: &Arc<dyn SchemaProvider>,
+    listed: &Arc<Listed>,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let Some(name) = RELATIONS.into_iter().find(|known| *known == name) else { return Ok(None) };
     let Some(table) = theirs.table(name).await? else { return Ok(None) };
@@ -132,7 +136,8 @@ pub(crate) async fn relation(
         fields.extend(["relacl", "reloptions"].map(|name| Arc::new(Field::new(name, numbers(DataType::Utf8), true))));
     }
     let (node, theirs, schema) = (Arc::clone(node), Arc::clone(theirs), Arc::new(Schema::new(fields)));
-    Ok(Some(Arc::new(Relation { name, node, own: own.clone(), theirs, schema })))
+    let listed = Arc::clone(listed);
+    Ok(Some(Arc::new(Relation { name, node, own: own.clone(), theirs, listed, schema })))
 }
 
 #[async_trait]
@@ -169,6 +174,8 @@ impl Relation {
     async fn rows(&self, state: &dyn Session) -> Result<RecordBatch> {
         let (all, renumbered_schemas) = self.schemas(&self.read("pg_namespace", state).await?)?;
         if self.name == "pg_namespace" {
+            let schemas = numbers(&all, "oid")?.into_iter().zip(texts(&all, "nspname")?).collect();
+            self.listed.list_schemas(schemas);
             let rights = self.schema.index_of("nspacl")?;
             let mut columns = all.columns().to_vec();
             columns[rights] = new_null_array(self.schema.field(rights).data_type(), all.num_rows());
@@ -180,6 +187,7 @@ impl Relation {
         let of = |table: &TableSchema| if table.id.is_temporary() { own_namespace } else { namespace(&table.name) };
         let classes = self.read("pg_class", state).await?;
         let classes = renumbered(&classes, &["relnamespace"], &renumbered_schemas)?;
+        self.list(&classes, &namespaces)?;
         let (tables, numbers) = self.tables(&classes, &namespaces)?;
         let indexes = || tables.iter().flat_map(|(oid, table)| indexes(table).into_iter().map(|of| (*oid, of)));
         let sequences = match self.name {
@@ -242,7 +250,41 @@ impl Relation {
             "pg_tables" => self.without_views(&self.read(self.name, state).await?)?,
             _ => return Ok(own),
         };
-        Ok(concat_batches(&self.schema, [&theirs, &own])?)
+        let all = concat_batches(&self.schema, [&theirs, &own])?;
+        if self.name == "pg_proc" {
+            self.list_functions(&all, &namespaces)?;
+        }
+        Ok(all)
+    }
+
+    /// Keeps which relation of the catalogs, and which schema, has which number.
+    fn list(&self, classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<()> {
+        let schemas: HashMap<i32, String> = namespaces.iter().map(|(name, oid)| (*oid, name.clone())).collect();
+        let of = numbers(classes, "relnamespace")?.into_iter().map(|of| schemas.get(&of));
+        let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
+        let relations = named.filter_map(|((oid, name), schema)| {
+            let schema = schema.filter(|schema| OF_SYSTEM.contains(&schema.as_str()))?;
+            Some((oid, full_name::join(schema, &name)))
+        });
+        let relations = relations.collect();
+        self.listed.list(relations, schemas);
+        Ok(())
+    }
+
+    /// Keeps which function has which number.
+    fn list_functions(&self, functions: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<()> {
+        let schemas: HashMap<i32, &str> = namespaces.iter().map(|(name, oid)| (*oid, name.as_str())).collect();
+        let names = texts(functions, "proname")?;
+        let mut n_called: HashMap<&str, usize> = HashMap::with_capacity(names.len());
+        names.iter().for_each(|name| *n_called.entry(name.as_str()).or_default() += 1);
+        let of = numbers(functions, "pronamespace")?.into_iter().map(|of| schemas.get(&of).copied());
+        let named = numbers(functions, "oid")?.into_iter().zip(&names).zip(of);
+        let functions = named.filter_map(|((oid, name), schema)| {
+            let is_only = n_called.get(name.as_str()) == Some(&1);
+            Some((oid, NamedFunction { name: full_name::join(schema?, name), is_only }))
+        });
+        self.listed.list_functions(functions.collect());
+        Ok(())
     }
 
     /// A relation as the crate has it.

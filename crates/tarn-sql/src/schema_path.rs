@@ -20,7 +20,7 @@ use tarn_types::full_name::PUBLIC;
 use crate::session::vars::Vars;
 
 /// It is looked into first where a path does not name it.
-const CATALOG: &str = "pg_catalog";
+pub(crate) const CATALOG: &str = "pg_catalog";
 
 /// What a new session has.
 const USUAL: &str = "\"$user\", public";
