@@ -53,7 +53,7 @@ use crate::conflict::{Arbiter, EXCLUDED, OnKey, arbiter, called, is_its_own, on_
 use crate::engine::Session;
 use crate::inserted_query::{check_count, is_by_itself};
 use crate::keyed::{from_of, is_default, object_name, relation};
-use crate::parser::{ParseError, query_of, select_of};
+use crate::parser::{ParseError, RowLocks, query_of, select_of};
 use crate::row_change::{OneRow, RowChange};
 use crate::walk::{each_expr, walk};
 use crate::{Error, Result};
@@ -90,6 +90,8 @@ pub struct Dml {
     pub arbiter: Arbiter,
     /// Whether a row may be met several times, of which the first counts.
     pub may_repeat: bool,
+    /// What it says of rows that others lock, of which its own are those that it changes.
+    pub locks: Option<RowLocks>,
     /// Whether the rows of a `DELETE` are whole.
     pub(crate) is_whole: bool,
     /// Of a statement of one row ([`Dml::of_one_row`]).
@@ -117,6 +119,7 @@ impl Session {
             change: None,
             arbiter: Arbiter::Key,
             may_repeat: false,
+            locks: None,
             is_whole: false,
             one_row: None,
             of_pairs: None,
@@ -258,7 +261,9 @@ impl Session {
             }
         }
         let assignments = assignments(&update.assignments, table, &[])?;
-        let update = Update { table: target, assignments, from: None, returning: None, ..update.clone() };
+        // What is kept among the hints is no hint to the planner (`row_locks`).
+        let (from, returning, optimizer_hints) = (None, None, vec![]);
+        let update = Update { table: target, assignments, from, returning, optimizer_hints, ..update.clone() };
         self.dml_input(Statement::Update(update)).await
     }
 

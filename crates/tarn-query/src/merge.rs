@@ -248,6 +248,7 @@ impl Session {
             change: None,
             arbiter: Arbiter::Key,
             may_repeat: false,
+            locks: None,
             is_whole: false,
             one_row: None,
             of_pairs: None,

@@ -23,6 +23,22 @@ impl LockRows {
         }
     }
 
+    /// The table that is said behind `OF`.
+    ///
+    /// Errors: `0A000` for several.
+    pub fn of(&self) -> Result<Option<String>> {
+        let names = self.locks.iter().map(|lock| lock.of.as_ref().map(table_name).transpose());
+        let mut names = names.collect::<Result<Vec<_>>>()?;
+        names.dedup();
+        match names.len() {
+            0 | 1 => Ok(names.pop().flatten()),
+            _ => Err(SqlError::unsupported(
+                format!("{} of several tables", self.what()),
+                "lock rows of one table, by a SELECT of their own",
+            )),
+        }
+    }
+
     /// Errors: `0A000` for who wants to wait, or to leave out what others lock: there are no locks to see. `42P01` for
     /// a table that is not read.
     pub fn check(&self, called: &str) -> Result<()> {
@@ -31,15 +47,22 @@ impl LockRows {
             if matches!(nonblock, Some(NonBlock::SkipLocked)) {
                 return Err(SqlError::unsupported(
                     "SKIP LOCKED",
-                    "nothing is locked for others to see: take rows by DELETE … RETURNING or UPDATE … RETURNING",
+                    "nothing is locked for others to see: take rows by \
+                     UPDATE … WHERE id = (SELECT … FOR UPDATE SKIP LOCKED) RETURNING",
                 ));
             }
-            let Some(of) = of else { continue };
-            if table_name(of)? != called {
-                let message = format!("relation \"{of}\" in {} clause not found in FROM clause", self.what());
-                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            if let Some(of) = of
+                && table_name(of)? != called
+            {
+                return Err(self.not_read(&of.to_string()));
             }
         }
         Ok(())
+    }
+
+    /// `42P01`: a table that is said behind `OF` is not read.
+    pub fn not_read(&self, of: &str) -> SqlError {
+        let message = format!("relation \"{of}\" in {} clause not found in FROM clause", self.what());
+        SqlError::new(state::UNDEFINED_TABLE, message)
     }
 }

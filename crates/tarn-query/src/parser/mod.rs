@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`, `copy`), or
-//! taken out (`copy_option`, `overriding`, `deferrable`); what it reads in two ways is said in one behind (`accepted`,
+//! taken out (`copy_option`, `overriding`, `deferrable`, `row_locks`); what it reads in two ways is said in one behind (`accepted`,
 //! `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
 //!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never
@@ -33,6 +33,7 @@ mod overriding;
 mod parts;
 mod plain_query;
 mod respelled;
+mod row_locks;
 mod select_into;
 mod tokens;
 mod with_change;
@@ -63,6 +64,7 @@ pub(crate) use self::plain_query::{query_of, select_of};
 
 pub use self::overriding::{Overriding, overriding};
 pub use self::parts::{Part, Parts, Sent, put_tables, sent};
+pub use self::row_locks::{RowLocks, row_locks};
 
 /// Why a text is no statement of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]

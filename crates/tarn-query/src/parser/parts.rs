@@ -15,6 +15,7 @@ use crate::walk::walk_mut;
 use std::ops::ControlFlow;
 
 use super::accepted::{Read, next, understood, wrong};
+use super::row_locks::take_row_locks;
 use super::select_into::as_create_table;
 use super::with_change::as_change;
 use super::{Limit, MAX_QUERIES, ParseError, fold};
@@ -22,7 +23,7 @@ use super::{Limit, MAX_QUERIES, ParseError, fold};
 /// What a client sends as one.
 #[derive(Debug)]
 pub enum Sent {
-    /// A statement, and what it locks: that is taken out of it.
+    /// A statement, and what it locks: that is taken out of it, but where it is a query that is prepared.
     One(Read, Vec<LockClause>),
     /// A statement of several parts.
     Parts(Parts),
@@ -60,17 +61,34 @@ pub fn sent(parser: &mut Parser<'_>) -> Result<Sent, ParseError> {
         return Ok(Sent::Parts(apart(statement)?));
     }
     let mut statement = as_change(as_create_table(statement)?)?;
-    let locks = match &mut statement {
+    let locks = take_locks(&mut statement)?;
+    let mut read = understood(statement)?;
+    // What a query that is prepared locks stays with it.
+    if let Statement::Prepare { statement, .. } = &mut read.statement
+        && let Statement::Query(query) = statement.as_mut()
+    {
+        query.locks = locks;
+        return Ok(Sent::One(read, vec![]));
+    }
+    Ok(Sent::One(read, locks))
+}
+
+/// What a query locks, and what a change of rows locks to change it ([`take_row_locks`]), which are taken out.
+fn take_locks(statement: &mut Statement) -> Result<Vec<LockClause>, ParseError> {
+    match statement {
         Statement::Query(query) => {
             let skips = query.locks.iter().any(|lock| lock.nonblock == Some(NonBlock::SkipLocked));
             if skips && query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
                 return Err(wrong("SKIP LOCKED and WITH TIES options cannot be used together"));
             }
-            std::mem::take(&mut query.locks)
+            Ok(std::mem::take(&mut query.locks))
         }
-        _ => vec![],
-    };
-    Ok(Sent::One(understood(statement)?, locks))
+        Statement::Prepare { statement, .. } => take_locks(statement),
+        statement => {
+            take_row_locks(statement);
+            Ok(vec![])
+        }
+    }
 }
 
 fn is_change(body: &SetExpr) -> bool {

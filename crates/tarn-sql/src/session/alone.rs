@@ -5,6 +5,7 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::dml::turn_of;
 use super::in_parts::MAX_ROUNDS;
 use super::prepare::Kind;
 use super::{Answer, Parameter, Prepared, Session};
@@ -35,6 +36,12 @@ impl Session {
             }
             // Where nothing may be written, nothing is.
             self.must_hold()?;
+            // Who takes the next rows of a table does not read them in vain.
+            let table = match &*prepared.kind {
+                Kind::Dml { dml, .. } if dml.locks.is_some() => Some(self.table(&dml.table.name)?),
+                _ => None,
+            };
+            let _turn = self.sql.turns.wait(table.as_deref().map(turn_of).into_iter()).await;
             for round in 1.. {
                 self.begin_alone()?;
                 let mut is_committing = false;

@@ -7,6 +7,7 @@
 //! what it would give is not the row any more. The condition becomes one about the key whenever the statement runs:
 //! `WHERE CURRENT OF c` is `WHERE city = 'Bern' AND at = '…'`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
@@ -93,7 +94,8 @@ impl Session {
             last = rows.num_rows().checked_sub(1).map(|at| rows.slice(at, 1)).or(last);
             answers.push(answered);
             let of = Arc::clone(&table);
-            let batches = vec![blocking(move || Ok(as_they_are(&of, &rows))).await??];
+            let (batch, _met) = blocking(move || Ok(as_they_are(&of, &rows, HashSet::new()))).await??;
+            let batches = vec![batch];
             let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
             self.hold_as(held, Does::Locks).await?;
             run = left;

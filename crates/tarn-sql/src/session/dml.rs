@@ -3,7 +3,8 @@
 //! `INSERT … SELECT` streams: every `copy_batch_rows` rows, or 16 MiB of them, are one commit (a smaller result is one
 //! commit a tablet, all or nothing). `UPDATE` and `DELETE` read first, then write guarded mutations; rows that changed
 //! meanwhile are read again and only they are written again, as Postgres' READ COMMITTED does, a bounded number of
-//! times. Where `RETURNING` asks for the rows, or they are held to unique constraints, they are one write. What an
+//! times. Where `RETURNING` asks for the rows, or they are held to unique constraints, they are one write; so are those
+//! that a statement locks to change them, which reads anew which they are if others were first. What an
 //! `INSERT` does about keys that are there is in `conflicts.rs`, where it is more than one operation of the row store.
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
 use tarn_node::write::{Written, conflict, taken};
 use tarn_query::dml::{Dml, DmlKind};
+use tarn_query::parser::RowLocks;
 use tarn_query::{OnKey, RowKey};
 use tarn_types::{
     BatchBuilder, MutationBatch, Op, TableSchema, batch_from_columns, encode_cells_columnar, encode_key, encode_keys,
@@ -61,6 +63,7 @@ impl Session {
         returning: Option<&Returning>,
     ) -> Result<(u64, Option<Answers>)> {
         let hold = self.must_hold_for(handle.schema())?;
+        self.check_skips(dml)?;
         // What is written and what is answered of it.
         let _moment = self.query.begin_statement();
         Ok(match (dml.kind, returning) {
@@ -79,6 +82,20 @@ impl Session {
             }
             (DmlKind::Update | DmlKind::Delete, _) => self.change(dml, handle, parameters, hold, returning).await?,
         })
+    }
+
+    /// Errors: `0A000` for who leaves out what others lock, and commits later: nobody sees until then what he took.
+    fn check_skips(&self, dml: &Dml) -> Result<()> {
+        let transaction = self.transaction.lock();
+        match dml.locks {
+            Some(RowLocks::Skips) if transaction.is_open() && transaction.implicit().is_none() => {
+                Err(SqlError::unsupported(
+                    "SKIP LOCKED inside BEGIN",
+                    "send the statement by itself: nothing is locked for others to see before COMMIT",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn insert_from(
@@ -146,10 +163,11 @@ impl Session {
             let n_rows = self.hold(PendingChanges { table: Arc::clone(handle), privilege, batches }).await?;
             return Ok((n_rows, answers));
         }
-        // Who counts in one row does not read it in vain.
-        let _turn = self.sql.turns.wait(asked.row.key().into_iter()).await;
+        // Who counts in one row does not read it in vain, nor who takes the next rows of a table.
+        let turn = if dml.locks.is_some() { Some(turn_of(handle)) } else { asked.row.key() };
+        let _turn = self.sql.turns.wait(turn.into_iter()).await;
         // Rows of one statement may take each other's values.
-        let is_whole = returning.is_some() || handle.schema().has_indexes();
+        let is_whole = returning.is_some() || dml.locks.is_some() || handle.schema().has_indexes();
         let max_rows = if is_whole { usize::MAX } else { MAX_BATCH_ROWS };
         let mut written = 0;
         let mut again: Option<HashSet<Vec<u8>>> = None;
@@ -175,7 +193,8 @@ impl Session {
             if failed.is_empty() {
                 return Ok((written, answers));
             }
-            again = Some(failed);
+            // Where others were first, what it would have locked are other rows by now.
+            again = dml.locks.is_none().then_some(failed);
         }
         Err(partial(conflict(&handle.schema().name).into(), written))
     }
@@ -277,6 +296,11 @@ impl Session {
         }
         Ok(changed)
     }
+}
+
+/// By what those wait for each other who take the next rows of a table.
+pub(super) fn turn_of(handle: &TableHandle) -> &[u8] {
+    handle.schema().name.as_bytes()
 }
 
 /// An UPDATE or DELETE that runs.

@@ -6,6 +6,7 @@
 //! made of them. `FOR SHARE` does the same, and so of two transactions that share a row one begins again. Outside of a
 //! transaction PostgreSQL's locks end with the statement: there is nothing to do then.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tarn_node::auth::Privilege;
 use tarn_node::threads::blocking;
 use tarn_query::each_expr;
-use tarn_query::locking::{locked_table, locking, not_allowed, split};
+use tarn_query::locking::{locked_table, locking, not_allowed, reads, split};
 use tarn_types::{BatchBuilder, MutationBatch, TableSchema, encode_cells_columnar, encode_keys};
 
 use super::in_parts::change_numbers;
@@ -44,16 +45,33 @@ pub(super) struct LockPlan {
 }
 
 impl Session {
+    /// As [`Session::locked`], of a cursor.
+    ///
+    /// Errors: as of [`Session::locked`]; `0A000` for joins, of which a cursor would hold a row each time that it is met.
+    pub(super) fn locked_of_cursor(&self, asked: &LockRows) -> Result<Option<(Statement, Arc<TableSchema>)>> {
+        match asked.query.body.as_ref() {
+            SetExpr::Select(select) if select.from.len() > 1 || select.from.iter().any(|of| !of.joins.is_empty()) => {
+                Err(not_allowed(asked.what(), "joins, of a cursor").into())
+            }
+            _ => self.locked(asked),
+        }
+    }
+
     /// The statement to plan, and the table whose rows it locks. `None`: it reads no table, and locks nothing.
     ///
-    /// Errors: `0A000` where rows of the answer are not rows of one table, as in PostgreSQL, and for joins.
+    /// Errors: `0A000` where rows of the answer are not rows of one table, as in PostgreSQL, and where several are joined
+    /// and none is said; `42P01` for one that is said and not read.
     pub(super) fn locked(&self, asked: &LockRows) -> Result<Option<(Statement, Arc<TableSchema>)>> {
         let what = asked.what();
         let reads_nothing = matches!(asked.query.body.as_ref(), SetExpr::Select(select) if select.from.is_empty());
         if reads_nothing && asked.locks.iter().all(|lock| lock.of.is_none()) {
             return Ok(None);
         }
-        let Some((name, called)) = locked_table(&asked.query) else {
+        let of = asked.of()?;
+        if let Some(of) = of.as_deref().filter(|of| !reads(&asked.query, of)) {
+            return Err(asked.not_read(of));
+        }
+        let Some((name, called)) = locked_table(&asked.query, of.as_deref()) else {
             return Err(not_allowed(what, "anything but rows of one table").into());
         };
         asked.check(&called)?;
@@ -88,7 +106,7 @@ impl Session {
         if found.is_break() {
             return Err(not_allowed(what, "aggregates, window functions or functions of sets").into());
         }
-        Ok(Some((locking(&asked.query, &table, what)?, table)))
+        Ok(Some((locking(&asked.query, of.as_deref(), &table, what)?, table)))
     }
 
     /// Answers the rows, and holds them as they are if a transaction is open.
@@ -107,7 +125,7 @@ impl Session {
             let batches = parts.map_ok(|(answered, _)| answered).boxed();
             return Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }));
         }
-        let (mut answers, mut n_bytes) = (vec![], 0);
+        let (mut answers, mut n_bytes, mut met) = (vec![], 0, HashSet::new());
         while let Some((answered, rows)) = parts.try_next().await? {
             n_bytes += answered.get_array_memory_size();
             if n_bytes > MAX_BYTES {
@@ -115,9 +133,13 @@ impl Session {
             }
             answers.push(answered);
             let table = Arc::clone(handle.schema());
-            let batches = vec![blocking(move || Ok(as_they_are(&table, &rows))).await??];
-            let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
-            self.hold_as(held, Does::Locks).await?;
+            let (batch, all) = blocking(move || Ok(as_they_are(&table, &rows, met))).await??;
+            met = all;
+            if !batch.is_empty() {
+                let (table, batches) = (Arc::clone(&handle), vec![batch]);
+                let held = PendingChanges { table, privilege: Privilege::Update, batches };
+                self.hold_as(held, Does::Locks).await?;
+            }
         }
         let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
         Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }))
@@ -130,15 +152,22 @@ pub(super) fn too_many() -> SqlError {
     SqlError::new(state::PROGRAM_LIMIT, message).with_hint("lock the rows in parts")
 }
 
-/// Writes rows again, if they are still what was read.
-pub(super) fn as_they_are(table: &TableSchema, rows: &RecordBatch) -> Result<MutationBatch> {
+/// Writes rows again, if they are still what was read, and were not met before, as those that are joined with several.
+/// Answers the keys of all that were met, too.
+pub(super) fn as_they_are(
+    table: &TableSchema,
+    rows: &RecordBatch,
+    mut met: HashSet<Vec<u8>>,
+) -> Result<(MutationBatch, HashSet<Vec<u8>>)> {
     let (keys, cells) = (encode_keys(table, rows)?, encode_cells_columnar(table, rows)?);
     let read_at = change_numbers(rows)?;
     let mut builder = BatchBuilder::new(table);
     for row in 0..rows.num_rows() {
-        builder.put(keys.get(row), cells.get(row), Some(read_at.of(row)));
+        if met.insert(keys.get(row).to_vec()) {
+            builder.put(keys.get(row), cells.get(row), Some(read_at.of(row)));
+        }
     }
-    Ok(builder.finish())
+    Ok((builder.finish(), met))
 }
 
 /// The columns of the answer: those before the table's.

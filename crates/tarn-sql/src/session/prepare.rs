@@ -22,6 +22,7 @@ use tarn_node::jobs::Work;
 use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_query::merge::Merge;
+use tarn_query::parser::row_locks;
 use tarn_query::{Keyed, OnKey, each_expr, each_relation};
 use tarn_types::{DataType, Opaque, Style, TableSchema, Value, arrow_field, data_type_of};
 
@@ -361,7 +362,7 @@ impl Session {
             Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
             Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
             Parsed::Declare(cursor) => {
-                let locked = cursor.lock.as_deref().map(|lock| self.locked(lock)).transpose()?.flatten();
+                let locked = cursor.lock.as_deref().map(|lock| self.locked_of_cursor(lock)).transpose()?.flatten();
                 let (query, locked) = locked.map_or((None, None), |(query, table)| (Some(query), Some(table)));
                 let query = query.as_ref().unwrap_or(&cursor.query);
                 let plan = self.plan_meant(query, declared).boxed().await?;
@@ -508,7 +509,8 @@ impl Session {
                 if inserted_query(statement).is_some() {
                     check_rows(&dml.source, table.schema())?;
                 }
-                let dml = self.with_defaults(dml, statement).await?.of_one_row(asked, &self.style());
+                let mut dml = self.with_defaults(dml, statement).await?.of_one_row(asked, &self.style());
+                dml.locks = row_locks(asked);
                 let command = match statement {
                     Statement::Insert(_) => "INSERT",
                     Statement::Update(_) => "UPDATE",

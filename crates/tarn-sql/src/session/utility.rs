@@ -32,6 +32,7 @@ use super::{Answer, Declared, Parameter, Session};
 use crate::ddl::{Ddl, Defined, defined};
 use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
+use crate::lock_sql::LockRows;
 use crate::names::{fold, quote, table_name};
 use crate::schema_path;
 use crate::statement::Parsed;
@@ -661,7 +662,14 @@ impl Session {
                 format!("prepared statement \"{name}\" already exists"),
             ));
         }
-        let prepared = self.prepare(Opaque::new(Parsed::Sql(Box::new(statement.clone()))), declared).await?;
+        let parsed = match statement.clone() {
+            Statement::Query(mut query) if !query.locks.is_empty() => {
+                let locks = std::mem::take(&mut query.locks);
+                Parsed::Lock(Box::new(LockRows { query, locks }))
+            }
+            statement => Parsed::Sql(Box::new(statement)),
+        };
+        let prepared = self.prepare(Opaque::new(parsed), declared).await?;
         self.named.lock().insert(name.to_owned(), prepared);
         Ok(Answer::done("PREPARE"))
     }
