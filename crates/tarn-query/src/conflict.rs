@@ -16,9 +16,6 @@ use crate::{Error, Result};
 /// What is called by the rows that were to be inserted.
 pub(crate) const EXCLUDED: &str = "excluded";
 
-/// Behind the name of a table: its primary key's.
-const KEY_SUFFIX: &str = "_pkey";
-
 /// What happens to a row whose key is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnKey {
@@ -144,7 +141,7 @@ fn target(on: &OnConflict, table: &TableSchema) -> Result<Arbiter> {
             {
                 return Ok(Arbiter::Unique(at));
             }
-            match !table.is_keyless() && name.strip_suffix(KEY_SUFFIX) == Some(full_name::bare(&table.name)) {
+            match table.is_key_named(&name) {
                 true => Ok(Arbiter::Key),
                 false => Err(Error::NoConstraint { table: table.name.clone(), name }),
             }

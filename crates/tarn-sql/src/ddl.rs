@@ -81,13 +81,15 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
     let (mut rules, mut sequences, mut checks, mut generated) = (Rules::default(), vec![], vec![], vec![]);
-    let (mut said_uniques, mut foreign_keys) = (vec![], vec![]);
+    let (mut said_uniques, mut foreign_keys, mut key_name) = (vec![], vec![], None);
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
         let said = Said::of(def, &mut column, &name, style)?;
         if is_key {
             set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
+            let said = def.options.iter().find(|of| matches!(of.option, ColumnOption::PrimaryKey(_)));
+            key_name = said.and_then(|said| said.name.as_ref()).map(fold);
         }
         if said.rules != (ColumnRules { id: column.id, ..ColumnRules::default() }) {
             rules.columns.push(said.rules);
@@ -103,6 +105,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
         match constraint {
             TableConstraint::PrimaryKey(primary) => {
                 set_key(&mut key, key_of(primary)?, &name)?;
+                key_name = primary.name.as_ref().map(fold);
             }
             TableConstraint::Check(check) => checks.push(SaidCheck::of(check, None)?),
             TableConstraint::Unique(unique) => said_uniques.push(SaidUnique::of(unique)?),
@@ -115,7 +118,11 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
             }
         }
     }
+    if let Some(key_name) = &key_name {
+        check_name("constraint", key_name)?;
+    }
     let mut schema = schema_of(create, name, columns, key, rules, settings)?;
+    schema.options.rules.key_name = key_name.filter(|name| !schema.is_key_named(name));
     let is_generated = |at: usize| generated.iter().any(|(other, _)| *other == at);
     let generated = generated.iter().map(|(at, expr)| Ok((*at, column_rules::generated(expr, is_generated, &schema)?)));
     for (at, generated) in generated.collect::<Result<Vec<_>>>()? {

@@ -44,7 +44,9 @@ pub fn create_statement(schema: &TableSchema, tables: &[Arc<TableSchema>]) -> St
         }
     }
     if !schema.is_keyless() {
-        let _ = write!(sql, ",\n  PRIMARY KEY ({})", key_text(schema));
+        let name = schema.options.rules.key_name.as_ref();
+        let name = name.map_or_else(String::new, |name| format!("CONSTRAINT {} ", quote(name)));
+        let _ = write!(sql, ",\n  {name}PRIMARY KEY ({})", key_text(schema));
     }
     for unique in schema.options.rules.uniques.iter().filter(|unique| !unique.by_index) {
         let _ = write!(sql, ",\n  CONSTRAINT {} UNIQUE ({})", quote(&unique.name), unique_text(schema, unique));

@@ -8,14 +8,14 @@ use tarn_types::{
 };
 
 use crate::error::{SqlError, state};
-use crate::names::{KEY_SUFFIX, quote};
+use crate::names::quote;
 use crate::text;
 
 /// `23505`, with the key in its detail: moments as the clocks of `zone` show them.
 pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
     let Existing { table, key, unique } = existing;
     let name = match unique {
-        None => format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)),
+        None => table.key_name(),
         Some(unique) => unique.name.clone(),
     };
     let message = format!("duplicate key value violates unique constraint \"{name}\"");

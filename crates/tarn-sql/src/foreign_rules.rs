@@ -22,7 +22,7 @@ use tarn_types::{
 use crate::column_rules::made_up;
 use crate::definition::{has_primary_key, long_type};
 use crate::error::{Result, SqlError, state};
-use crate::names::{KEY_SUFFIX, check_name, fold, table_name, written_name};
+use crate::names::{check_name, fold, table_name, written_name};
 use crate::unique_rules::{NOT_MADE, OF_FOREIGN_KEY};
 
 /// A foreign key, as it was said.
@@ -191,9 +191,8 @@ fn foreign_key(table: &TableSchema, parent: &TableSchema, said: SaidForeignKey) 
             name
         }
         None => {
-            let table = full_name::bare(&table.name);
-            let is_taken = |name: &str| taken.contains(name) || name == format!("{table}{KEY_SUFFIX}");
-            made_up(&[table, &columns.join("_")], "fkey", is_taken)
+            let is_taken = |name: &str| taken.contains(name) || table.is_key_named(name);
+            made_up(&[full_name::bare(&table.name), &columns.join("_")], "fkey", is_taken)
         }
     };
     for (child, of) in children.iter().zip(&parent_columns) {
@@ -214,7 +213,7 @@ fn constraint_names(table: &TableSchema) -> impl Iterator<Item = &str> {
 
 /// Whether a constraint of a table is called so.
 pub fn has_constraint(table: &TableSchema, name: &str) -> bool {
-    let is_key = || has_primary_key(table) && name == format!("{}{KEY_SUFFIX}", full_name::bare(&table.name));
+    let is_key = || has_primary_key(table) && table.is_key_named(name);
     constraint_names(table).any(|other| other == name) || is_key()
 }
 

@@ -25,7 +25,7 @@ use crate::catalog_sequences;
 use crate::definition::{default_text, has_primary_key};
 use crate::error::Result;
 use crate::expressions::read;
-use crate::names::{DATABASE, KEY_SUFFIX};
+use crate::names::DATABASE;
 use crate::rows::{is_enumerated, long_name, pg_type};
 use crate::temporary::OwnSchema;
 use crate::view_text::definition;
@@ -254,7 +254,7 @@ impl SystemTables for Relations {
                 let unique = match &edge.referenced.unique {
                     // An index that is no constraint has no name there.
                     Some(unique) => (!unique.by_index).then(|| unique.name.clone()),
-                    None => Some(format!("{}{KEY_SUFFIX}", full_name::bare(&edge.parent.name))),
+                    None => Some(edge.parent.key_name()),
                 };
                 let of_unique = unique.iter().flat_map(|name| {
                     [
@@ -369,7 +369,7 @@ fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
 }
 
 fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
-    named(table, &format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)))
+    named(table, &table.key_name())
 }
 
 impl Relations {

@@ -13,9 +13,6 @@ use crate::error::{Result, SqlError, state};
 /// The database name clients see.
 pub const DATABASE: &str = "tarn";
 
-/// Behind the name of a table: its primary key's.
-pub const KEY_SUFFIX: &str = "_pkey";
-
 /// Of the PostgreSQL that we speak like.
 pub const SERVER_VERSION: &str = "16.6";
 

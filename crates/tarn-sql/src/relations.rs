@@ -36,7 +36,7 @@ use crate::catalog_rows;
 use crate::catalog_sequences;
 use crate::catalog_types;
 use crate::definition::{default_text, definition_text, has_primary_key, order_text};
-use crate::names::{KEY_SUFFIX, OF_SYSTEM, quote};
+use crate::names::{OF_SYSTEM, quote};
 use crate::operator_classes;
 use crate::rows::{CHAR, INT2_VECTOR, pg_type, size_and_modifier};
 use crate::system::{Cell, Columns, text};
@@ -558,7 +558,7 @@ fn indexes(table: &TableSchema) -> Vec<Index<'_>> {
     let primary = has_primary_key(table).then(|| Index {
         table,
         place: place_of(table.id),
-        name: format!("{}{KEY_SUFFIX}", full_name::bare(&table.name)),
+        name: table.key_name(),
         columns: table.key.iter().map(of_key).collect(),
         is_primary: true,
         is_unique: true,

@@ -12,7 +12,6 @@ use tarn_types::{TableId, TableSchema, full_name};
 
 use crate::altered::{Altered, AlteredTables, Called};
 use crate::error::Result;
-use crate::names::KEY_SUFFIX;
 use crate::temporary::Temporary;
 use crate::{view_columns, view_rename};
 
@@ -98,9 +97,10 @@ impl Temporary {
     /// Whether an index is called so, by its full name: it is in the schema of its table.
     pub fn has_index(&self, catalog: &Catalog, full: &str) -> bool {
         let is_its = |table: &TableSchema| {
+            let (schema, name) = full_name::split(full);
             let mut uniques = table.options.rules.uniques.iter();
-            let is_key = full.strip_suffix(KEY_SUFFIX) == Some(&table.name) && !table.is_keyless();
-            is_key || uniques.any(|unique| full_name::beside(&table.name, &unique.name) == full)
+            full_name::schema_of(&table.name) == schema
+                && (table.is_key_named(name) || uniques.any(|unique| unique.name == name))
         };
         self.public(catalog).iter().any(|table| is_its(table))
     }

@@ -4,6 +4,7 @@
 //! name. What an index says is read in `index_sql.rs`, which classes of operators there are in `operator_classes.rs`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, IndexColumn, NullsDistinctOption, OrderByExpr, OrderByOptions, UniqueConstraint,
@@ -198,6 +199,30 @@ impl SaidUnique {
 
 fn label(by_index: bool) -> &'static str {
     if by_index { "idx" } else { "key" }
+}
+
+/// Gives the primary key of a table that comes a name that no other table's key or index has.
+///
+/// Errors: `42P07` for a name that was said and is taken.
+pub fn name_key(table: &mut TableSchema, others: &[Arc<TableSchema>]) -> Result<()> {
+    let schema = full_name::schema_of(&table.name);
+    let is_taken = |name: &str| {
+        let mut beside = others.iter().filter(|other| full_name::schema_of(&other.name) == schema);
+        beside.any(|other| {
+            let mut uniques = other.options.rules.uniques.iter();
+            let has_key = other.has_rows() && other.is_key_named(name);
+            has_key || full_name::bare(&other.name) == name || uniques.any(|of| of.name == name)
+        })
+    };
+    let name = table.key_name();
+    if table.is_keyless() || !is_taken(&name) {
+        return Ok(());
+    }
+    if table.options.rules.key_name.is_some() {
+        return Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
+    }
+    table.options.rules.key_name = Some(made_up(&[full_name::bare(&table.name)], "pkey", is_taken));
+    Ok(())
 }
 
 /// Gives a constraint or index whose name is made up one that is free.

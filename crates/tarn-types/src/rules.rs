@@ -39,6 +39,10 @@ pub struct Rules {
     /// Columns that the table had, in the order in which they went.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedColumn>,
+    /// What the constraint of the primary key is called, where that is not made of the table's name
+    /// ([`crate::TableSchema::key_name`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_name: Option<String>,
 }
 
 /// A column that a table had. Rows and files that are there may still have values of it, which nobody reads: neither
@@ -259,6 +263,7 @@ impl Rules {
             && self.uniques.is_empty()
             && self.foreign_keys.is_empty()
             && self.dropped.is_empty()
+            && self.key_name.is_none()
     }
 
     /// The place, among [`Rules::uniques`], of an index by which the rows of a foreign key are found: one whose first

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_type::{DataType, ItemType, MAX_PRECISION, arrow_field, arrow_type, file_field};
 use crate::enumerated::Enumerated;
 use crate::error::{Error, Result};
+use crate::full_name;
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
 use crate::rules::{ColumnRules, DroppedColumn, ForeignKey, Generated, Length};
@@ -29,6 +30,9 @@ pub const SEQNO_ID: ColumnId = ColumnId(i32::MAX as u32);
 /// The hidden last column of a table that was made without a primary key: its key, which every row gets when it is
 /// inserted. Bytes; those of later rows sort behind.
 pub const ROW_COLUMN: &str = "__row";
+
+/// Behind the name of a table: its primary key's.
+const KEY_SUFFIX: &str = "_pkey";
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -424,7 +428,31 @@ impl TableSchema {
         let mut renamed = TableSchema { name: name.to_owned(), ..self.clone() };
         let made_as = self.made_as();
         renamed.options.made_as = (self.has_rows() && made_as != name).then(|| made_as.to_owned());
+        let key_name = self.key_name();
+        renamed.options.rules.key_name = None;
+        if self.has_rows() && !self.is_keyless() && !renamed.is_key_named(&key_name) {
+            renamed.options.rules.key_name = Some(key_name);
+        }
         renamed
+    }
+
+    /// What the constraint of its primary key is called, and its index: in the schema of the table.
+    #[must_use]
+    pub fn key_name(&self) -> String {
+        match &self.options.rules.key_name {
+            Some(name) => name.clone(),
+            None => format!("{}{KEY_SUFFIX}", full_name::bare(&self.name)),
+        }
+    }
+
+    /// Whether the constraint of its primary key is called so.
+    #[must_use]
+    pub fn is_key_named(&self, name: &str) -> bool {
+        let is_it = match &self.options.rules.key_name {
+            Some(own) => own == name,
+            None => name.strip_suffix(KEY_SUFFIX) == Some(full_name::bare(&self.name)),
+        };
+        is_it && !self.is_keyless()
     }
 
     /// The same table with another name for the column at this place, whose rows and files stay as they are. Texts that

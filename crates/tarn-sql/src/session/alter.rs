@@ -33,11 +33,11 @@ use crate::ddl::{Ddl, check_column_name, column_uniques, keyed};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{Place, kept, read, sequence_of, with_column_renamed};
 use crate::foreign_rules::{self, SaidForeignKey};
-use crate::names::{KEY_SUFFIX, fold, quote};
+use crate::names::{fold, quote};
 use crate::seen_schemas::REWRITES;
 use crate::sequence_sql::{Clauses, SequenceSql};
 use crate::spelled::data_type;
-use crate::unique_rules::{SaidUnique, name_anew, uniques};
+use crate::unique_rules::{SaidUnique, name_anew, name_key, uniques};
 use crate::user_types::{check_default, enumerated};
 
 impl Session {
@@ -158,8 +158,8 @@ impl Session {
             return Ok(());
         }
         self.check_now()?;
-        if let [Action::AddPrimaryKey(key)] = actions {
-            return self.add_key(name, key).await;
+        if let [Action::AddPrimaryKey { key, name: said }] = actions {
+            return self.add_key(name, key, said.as_deref()).await;
         }
         // What is wrong with it is told before anybody is kept out, and most of the rows are delivered by then.
         let before = Arc::clone(self.node.catalog().require(name)?.schema());
@@ -208,15 +208,24 @@ impl Session {
     }
 
     /// Writes all rows into a table with that key, which takes the place. The table is read meanwhile.
-    fn add_key<'a>(&'a self, name: &'a str, key: &'a [(String, bool)]) -> BoxFuture<'a, Result<()>> {
-        self.keyed_anew(name, key).boxed()
+    fn add_key<'a>(
+        &'a self,
+        name: &'a str,
+        key: &'a [(String, bool)],
+        said: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.keyed_anew(name, key, said).boxed()
     }
 
-    async fn keyed_anew(&self, name: &str, key: &[(String, bool)]) -> Result<()> {
+    /// `said` is what the constraint is called.
+    async fn keyed_anew(&self, name: &str, key: &[(String, bool)], said: Option<&str>) -> Result<()> {
         let (node, who, table) = (Arc::clone(&self.node), self.principal(), name.to_owned());
         let altering: Altering = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
         let table = Arc::clone(altering.schema());
-        let to = keyed(&table, key)?;
+        let mut to = keyed(&table, key)?;
+        to.options.rules.key_name = said.filter(|name| !to.is_key_named(name)).map(str::to_owned);
+        let others: Vec<_> = self.node.catalog().schemas().into_iter().filter(|other| other.id != table.id).collect();
+        name_key(&mut to, &others)?;
         self.check_references(&table, &to, true)?;
         for part in &to.key {
             if table.columns[part.column_idx].nullable {
@@ -384,6 +393,7 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
         | Action::DropConstraint { .. }
         | Action::DropIndex { .. }
         | Action::RenameIndex { .. }
+        | Action::RenameConstraint { .. }
         | Action::DropNotNull { .. }
         | Action::DropDefault { .. }
         | Action::DropExpression { .. } => 0,
@@ -393,7 +403,7 @@ fn in_passes(actions: &[Action]) -> Vec<&Action> {
         Action::SetNotNull { .. } => 4,
         Action::SetDefault { .. } => 5,
         // By themselves.
-        Action::AddPrimaryKey(_) | Action::RenameColumn { .. } => 6,
+        Action::AddPrimaryKey { .. } | Action::RenameColumn { .. } => 6,
     };
     let mut actions: Vec<&Action> = actions.iter().collect();
     actions.sort_by_key(pass);
@@ -496,9 +506,13 @@ impl Changed {
             Action::RenameIndex { name, to } => {
                 let uniques = self.to.options.rules.uniques.iter_mut();
                 uniques.filter(|unique| unique.name == *name).for_each(|unique| unique.name.clone_from(to));
+                if self.to.is_key_named(name) {
+                    self.to.options.rules.key_name = Some(to.clone());
+                }
             }
+            Action::RenameConstraint { name, to } => self.rename_constraint(name, to)?,
             Action::DropIndex { name } => self.to.options.rules.uniques.retain(|unique| unique.name != *name),
-            Action::AddPrimaryKey(_) => {
+            Action::AddPrimaryKey { .. } => {
                 return Err(SqlError::unsupported(
                     "ALTER TABLE … ADD PRIMARY KEY beside other actions",
                     "ALTER TABLE t ADD PRIMARY KEY (…) in a statement of its own",
@@ -727,6 +741,39 @@ impl Changed {
         self.to.options.rules.forget_empty();
     }
 
+    /// The index of a constraint is called as it is.
+    fn rename_constraint(&mut self, name: &str, to: &str) -> Result<()> {
+        let table = full_name::bare(&self.to.name);
+        let has_index = |name: &str| {
+            let mut uniques = self.to.options.rules.uniques.iter();
+            self.to.is_key_named(name) || uniques.any(|unique| unique.name == name)
+        };
+        if has_index(name) && has_index(to) {
+            return Err(taken(to));
+        }
+        if foreign_rules::has_constraint(&self.to, to) {
+            let message = format!("constraint \"{to}\" for relation \"{table}\" already exists");
+            return Err(SqlError::new(state::DUPLICATE_OBJECT, message));
+        }
+        let missing = || {
+            let message = format!("constraint \"{name}\" for table \"{table}\" does not exist");
+            SqlError::new(state::UNDEFINED_OBJECT, message)
+        };
+        if !foreign_rules::has_constraint(&self.to, name) {
+            return Err(missing());
+        }
+        if self.to.is_key_named(name) {
+            self.to.options.rules.key_name = Some(to.to_owned());
+            return Ok(());
+        }
+        let rules = &mut self.to.options.rules;
+        let checks = rules.checks.iter_mut().map(|check| &mut check.name);
+        let uniques = rules.uniques.iter_mut().filter(|unique| !unique.by_index).map(|unique| &mut unique.name);
+        let keys = rules.foreign_keys.iter_mut().map(|key| &mut key.name);
+        checks.chain(uniques).chain(keys).filter(|of| of.as_str() == name).for_each(|of| to.clone_into(of));
+        Ok(())
+    }
+
     fn drop_constraint(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let checks = &mut self.to.options.rules.checks;
         if let Some(at) = checks.iter().position(|check| check.name == name) {
@@ -743,7 +790,7 @@ impl Changed {
             keys.remove(at);
             return Ok(());
         }
-        if !self.to.is_keyless() && name == format!("{}{KEY_SUFFIX}", full_name::bare(&self.to.name)) {
+        if self.to.is_key_named(name) {
             return Err(SqlError::unsupported(
                 "ALTER TABLE … DROP CONSTRAINT of a primary key",
                 "CREATE TABLE … AS makes a table without a key; rename it then",

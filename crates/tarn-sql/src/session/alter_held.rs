@@ -64,7 +64,7 @@ impl Session {
         let mut altered = self.altered_so_far(name)?;
         let before = Arc::clone(altered.handle.schema());
         self.node.may_own(&self.principal(), &before)?;
-        if actions.iter().any(|action| matches!(action, Action::AddPrimaryKey(_))) {
+        if actions.iter().any(|action| matches!(action, Action::AddPrimaryKey { .. })) {
             return Err(SqlError::unsupported(
                 format!(
                     "ALTER TABLE {name} ADD PRIMARY KEY inside a transaction, which writes all rows into another table"

@@ -35,7 +35,7 @@ use super::{Answer, PendingChanges, Session};
 use crate::alter_sql::{Action, Alter, Change, Kind};
 use crate::error::{Result, SqlError, state};
 use crate::index_sql::{asked, index_name};
-use crate::names::{KEY_SUFFIX, check_name, fold, quote, table_name};
+use crate::names::{check_name, fold, quote, table_name};
 use crate::transaction::{Does, Made, What};
 use crate::unique_rules::NOT_MADE;
 
@@ -132,12 +132,6 @@ impl Session {
                 return Err(SqlError::new(state::UNDEFINED_TABLE, message));
             };
             let index = full_name::bare(&name);
-            if !table.options.rules.uniques.iter().any(|unique| unique.name == index) {
-                return Err(SqlError::unsupported(
-                    "ALTER INDEX … RENAME of a primary key",
-                    "leave it: it is called after its table",
-                ));
-            }
             let sequences = self.node.sequences().all().await?;
             let full = full_name::beside(&table.name, &to);
             if self.is_relation(&full) || sequences.iter().any(|(other, _)| *other == full) {
@@ -155,7 +149,8 @@ impl Session {
             let is_it =
                 |unique: &&Unique| !unique.of_foreign_key && full_name::beside(&table.name, &unique.name) == index;
             let unique = table.options.rules.uniques.iter().find(is_it);
-            let is_key = index.strip_suffix(KEY_SUFFIX) == Some(&table.name) && !table.is_keyless();
+            let (schema, name) = full_name::split(index);
+            let is_key = full_name::schema_of(&table.name) == schema && table.is_key_named(name);
             let is_constraint = unique.map(|unique| !unique.by_index).or(is_key.then_some(true))?;
             Some((table, is_constraint))
         })

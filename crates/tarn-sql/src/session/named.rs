@@ -664,8 +664,9 @@ impl Names<'_> {
                 | Action::AddUnique(_)
                 | Action::DropIndex { .. }
                 | Action::RenameIndex { .. }
+                | Action::RenameConstraint { .. }
                 | Action::DropConstraint { .. }
-                | Action::AddPrimaryKey(_)
+                | Action::AddPrimaryKey { .. }
                 | Action::DropColumn(_)
                 | Action::RenameColumn { .. } => {}
             }

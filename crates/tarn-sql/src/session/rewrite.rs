@@ -5,13 +5,13 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::alter::Altering;
-use tarn_types::{ColumnRules, Rules, TableSchema, full_name};
+use tarn_types::{ColumnRules, Rules, TableSchema};
 
 use super::Session;
 use super::create_as::written;
 use super::execute::to_its_end;
 use crate::error::{Result, SqlError, state};
-use crate::names::{KEY_SUFFIX, quote};
+use crate::names::quote;
 use crate::unique_rules::NOT_MADE;
 
 /// A table that has all rows, and is not in its place yet. Given up, it is dropped.
@@ -57,9 +57,7 @@ impl Session {
             let names: Vec<String> = to.shown().iter().map(|column| quote(&column.name)).collect();
             let names = names.join(", ");
             let fill = written(&format!("INSERT INTO {} ({names}) SELECT {names} FROM {rows}", quote(&name)))?;
-            self.change_rows(fill)
-                .await
-                .map_err(|error| not_unique(error, &format!("{}{KEY_SUFFIX}", full_name::bare(&to.name))))?;
+            self.change_rows(fill).await.map_err(|error| not_unique(error, &to.key_name()))?;
             // The rows lie elsewhere, so all entries are others.
             to.options.rules.uniques.iter_mut().for_each(|unique| unique.index = NOT_MADE);
             let beside = self.node.catalog().schema(&name)?;

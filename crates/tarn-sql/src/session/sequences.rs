@@ -19,7 +19,7 @@ use crate::ddl::Defined;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{next_of, read, sequence_of};
 use crate::sequence_sql::{Clauses, SequenceSql, width_of};
-use crate::unique_rules::name_anew;
+use crate::unique_rules::{name_anew, name_key};
 
 /// How often a name is looked for that nobody else takes meanwhile.
 const TRIES: usize = 16;
@@ -45,6 +45,9 @@ pub(super) async fn create_defined(
         let sequences = node.sequences().all().await?;
         let is_taken = |name: &str| node.catalog().contains(name) || sequences.iter().any(|(other, _)| other == name);
         unnamed.into_iter().for_each(|at| name_anew(&mut schema, at, is_taken));
+    }
+    if !node.catalog().contains(&name) {
+        name_key(&mut schema, &node.catalog().schemas())?;
     }
     let made = match node.catalog().contains(&name) {
         // What is said of that comes from below.
