@@ -507,6 +507,16 @@ impl Session {
         self.compute(planning).await
     }
 
+    /// The columns of a plan as its rows will have them: where a CASE or a UNION is of several types, that of all. A plan
+    /// has those of their first until it runs. Computes on this thread.
+    ///
+    /// Errors: as those of running it, for what has no common type.
+    pub fn coerced_columns(&self, plan: LogicalPlan) -> Result<SchemaRef> {
+        let state = self.state().0;
+        let coerced = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        Ok(SchemaRef::clone(coerced.schema().inner()))
+    }
+
     /// The columns that the query of a function gives, whether the function is kept already or not.
     ///
     /// Errors: the query cannot be planned with parameters of these types.

@@ -4,8 +4,6 @@
 //! A table whose rows cannot be written is dropped again. It is there, and fills, while the statement runs: after a
 //! crash it has as many rows as it had. Inside a transaction its rows are held until COMMIT.
 
-use std::sync::Arc;
-
 use datafusion::sql::sqlparser::ast::{
     CascadeOption, CreateTable, Insert, Query, Statement, Truncate, TruncateIdentityOption,
 };
@@ -37,7 +35,7 @@ impl Session {
         }
         self.check_filled(&name, query, own.is_some())?;
         let plan = self.permitted(self.plan(&Statement::Query(Box::new(query.clone())), &[]).await?)?;
-        let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
+        let fields = shown(&self.query.coerced_columns(plan)?);
         if let Some(field) = fields.fields().iter().find(|field| is_bpchar(field)) {
             let message = format!("column \"{}\" of type bpchar without a length in a table", field.name());
             return Err(SqlError::unsupported(message, "cast it to char(n), or to text"));
