@@ -7,15 +7,17 @@
 //! - `SELECT DISTINCT d.k, x FROM (SELECT DISTINCT k …) d, unnest(ARRAY[3, 1, 2]) x ORDER BY 1, 2`: items are rows, and
 //!   what told the rows of the input apart does not tell theirs. It was sorted by `k` alone.
 //!
-//! Each rule that makes a node says it anew, so that nothing is told of keys right before each rule that asks.
+//! Each rule that makes a node says it anew, so those that leave something out are told of no keys whenever they ask.
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, FunctionalDependencies};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Distinct, LogicalPlan};
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::rule_order::wrapped;
 
 /// Rules of DataFusion that leave something out for what is a key.
 const ASK_FOR_KEYS: [&str; 4] =
@@ -24,44 +26,47 @@ const ASK_FOR_KEYS: [&str; 4] =
 type LogicalRule = Arc<dyn OptimizerRule + Send + Sync>;
 
 /// The rules, of which those that ask for keys are told of none.
-///
-/// # Panics
-///
-/// One of them is not there: a release of DataFusion has given it another name.
 pub(crate) fn without_claims(rules: Vec<LogicalRule>) -> Vec<LogicalRule> {
-    for name in ASK_FOR_KEYS {
-        assert!(rules.iter().any(|rule| rule.name() == name), "a rule is called {name}");
-    }
-    let told_nothing = |rule: LogicalRule| match ASK_FOR_KEYS.contains(&rule.name()) {
-        true => vec![Arc::new(NoKeyClaims) as LogicalRule, rule],
-        false => vec![rule],
-    };
-    rules.into_iter().flat_map(told_nothing).collect()
+    ASK_FOR_KEYS.into_iter().fold(rules, |rules, name| wrapped(rules, name, |inner| Arc::new(WithoutClaims { inner })))
 }
 
-/// The rule: no node says what its keys are.
 #[derive(Debug)]
-struct NoKeyClaims;
+struct WithoutClaims {
+    inner: LogicalRule,
+}
 
-impl OptimizerRule for NoKeyClaims {
+impl OptimizerRule for WithoutClaims {
     fn name(&self) -> &str {
-        "no_key_claims"
+        self.inner.name()
     }
 
-    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let mut claims = false;
-        plan.apply_with_subqueries(|node| {
-            claims |= !node.schema().functional_dependencies().is_empty();
-            Ok(if claims { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        match claims {
-            true => plan.transform_down_with_subqueries(forgotten),
-            false => Ok(Transformed::no(plan)),
-        }
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.inner.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let plan = match self.inner.apply_order() {
+            // It is asked for each node, and asks what the node's inputs are.
+            Some(_) if plan.inputs().into_iter().any(claims) => {
+                plan.map_children(|input| input.transform_down(|node| forgotten(node, TreeNodeRecursion::Jump)))?.data
+            }
+            Some(_) => plan,
+            None => plan.transform_down_with_subqueries(|node| forgotten(node, TreeNodeRecursion::Continue))?.data,
+        };
+        self.inner.rewrite(plan, config)
     }
 }
 
-fn forgotten(mut node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn claims(plan: &LogicalPlan) -> bool {
+    !plan.schema().functional_dependencies().is_empty()
+}
+
+/// The node without what it says of keys; `then` is where to go on behind one that says it of itself.
+fn forgotten(mut node: LogicalPlan, then: TreeNodeRecursion) -> Result<Transformed<LogicalPlan>> {
     let schema = match &mut node {
         LogicalPlan::Projection(node) => &mut node.schema,
         LogicalPlan::Window(node) => &mut node.schema,
@@ -76,7 +81,7 @@ fn forgotten(mut node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         _ => return Ok(Transformed::no(node)),
     };
     let is_changed = forget(schema)?;
-    Ok(Transformed::new(node, is_changed, TreeNodeRecursion::Continue))
+    Ok(Transformed::new(node, is_changed, then))
 }
 
 fn forget(schema: &mut DFSchemaRef) -> Result<bool> {

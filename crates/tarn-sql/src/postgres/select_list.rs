@@ -401,8 +401,12 @@ fn huge(expr: &mut Expr) {
     }
 }
 
-/// Whether it has more digits than 76, before or behind the point, or more zeros at its end than 128.
+/// Whether it has more digits than 76, before or behind the point, or more zeros at its end than 128. The offset of a
+/// frame, which has its type before it, is no number here.
 fn is_beyond_numerics(number: &str) -> bool {
+    if !number.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        return false;
+    }
     let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let Ok(exponent) = exponent.parse::<i64>() else { return true };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
