@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::FieldRef;
-use datafusion::common::Column;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DFSchemaRef};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::expr::{Cast, Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, JoinType, LogicalPlan, Operator, Subquery};
 
 /// A column that the plan names and that is none of its own.
 #[derive(Debug, Clone)]
@@ -114,11 +114,17 @@ pub(crate) fn asked_again(node: LogicalPlan) -> Result<Transformed<LogicalPlan>>
 
 /// Does it ask by conditions `inner = outer` alone, where the planner pulls them out of it? Then the planner makes the
 /// join, of one hash table.
+///
+/// Below an aggregate `inner` is a column, which the planner groups by, too.
 pub(super) fn is_of_equality(plan: &LogicalPlan) -> Result<bool> {
+    let is_grouped = plan.exists(|node| Ok(matches!(node, LogicalPlan::Aggregate(_))))?;
     let mut is_of_equality = true;
     plan.apply(|node| {
         let asks = match node {
-            LogicalPlan::Filter(filter) => split_conjunction(&filter.predicate).into_iter().any(asks_otherwise),
+            LogicalPlan::Filter(filter) => {
+                let of_groups = is_grouped.then(|| filter.input.schema());
+                split_conjunction(&filter.predicate).into_iter().any(|of| asks_otherwise(of, of_groups))
+            }
             _ => {
                 let mut asks = false;
                 node.apply_expressions(|expr| {
@@ -144,19 +150,45 @@ pub(super) fn is_of_equality(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_of_equality)
 }
 
-/// Whether the condition is of the row around it, and no equality of a value of each.
-fn asks_otherwise(condition: &Expr) -> bool {
+/// Whether the condition is of the row around it, and no equality of a value of each. Below an aggregate that inside is
+/// one `of_groups`.
+fn asks_otherwise(condition: &Expr, of_groups: Option<&DFSchemaRef>) -> bool {
     if !asks_outside(condition).unwrap_or(true) {
         return false;
     }
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return true };
-    let is_inside = |expr: &Expr| !asks_outside(expr).unwrap_or(true) && !expr.column_refs().is_empty();
+    let is_inside = |expr: &Expr| match of_groups {
+        Some(columns) => has_groups(expr, columns),
+        None => !asks_outside(expr).unwrap_or(true) && !expr.column_refs().is_empty(),
+    };
     // The planner pulls out no value of a subquery that asks itself.
     let is_outside = |expr: &Expr| {
         let has_subquery = expr.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(true);
         asks_outside(expr).unwrap_or(false) && expr.column_refs().is_empty() && !has_subquery
     };
     !((is_inside(left) && is_outside(right)) || (is_outside(left) && is_inside(right)))
+}
+
+/// Whether rows of one value are those of one group of the column: it is the column, or each of its values is cast to
+/// another one.
+fn has_groups(expr: &Expr, columns: &DFSchema) -> bool {
+    match expr {
+        Expr::Column(_) => true,
+        Expr::Cast(Cast { expr, field }) if matches!(expr.as_ref(), Expr::Column(_)) => {
+            let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+            expr.get_type(columns).is_ok_and(|from| match (&from, field.data_type()) {
+                (from, to) if from == to || (text(from) && text(to)) => true,
+                (DataType::Int16, DataType::Int32 | DataType::Int64 | DataType::Float64) => true,
+                (DataType::Int32, DataType::Int64 | DataType::Float64) => true,
+                (DataType::Float32, DataType::Float64) => true,
+                (DataType::Date32, DataType::Timestamp(..)) => true,
+                (from, DataType::Decimal128(_, scale)) if from.is_integer() => *scale >= 0,
+                (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => to >= from,
+                _ => false,
+            })
+        }
+        _ => false,
+    }
 }
 
 fn asks_outside(expr: &Expr) -> Result<bool> {
