@@ -153,11 +153,12 @@ fn of_subqueries(expr: Expr, around: &[DFSchemaRef]) -> Result<Transformed<Expr>
 }
 
 /// Grouping sets are of columns that are called as their expressions are: what would get another name is computed
-/// below, under the name that it has.
+/// below, under the name that it has. So are keys that `grouping(…)` asks for, which finds them by how they look.
 fn sets_of_columns(aggregate: Aggregate) -> Result<Transformed<Aggregate>> {
     let sets: Vec<&Expr> = match &aggregate.group_expr[..] {
         [Expr::GroupingSet(GroupingSet::Rollup(exprs) | GroupingSet::Cube(exprs))] => exprs.iter().collect(),
         [Expr::GroupingSet(GroupingSet::GroupingSets(sets))] => sets.iter().flatten().collect(),
+        keys if has_grouping(&aggregate.aggr_expr)? => keys.iter().collect(),
         _ => return Ok(Transformed::no(aggregate)),
     };
     let mut computed: Vec<(Expr, String)> = vec![];
@@ -187,7 +188,32 @@ fn sets_of_columns(aggregate: Aggregate) -> Result<Transformed<Aggregate>> {
         })
     };
     let by = aggregate.group_expr.into_iter().map(|expr| Ok(by_column(expr)?.data)).collect::<Result<_>>()?;
-    Ok(Transformed::yes(Aggregate::try_new(Arc::new(LogicalPlan::Projection(input)), by, aggregate.aggr_expr)?))
+    let asked_by_column = |expr: Expr| -> Result<Expr> {
+        let name = NamePreserver::new_for_projection().save(&expr);
+        let asked = expr.transform_down(|expr| match expr {
+            Expr::AggregateFunction(mut function) if function.func.name() == GROUPING => {
+                let keys = function.params.args.into_iter().map(|key| Ok(by_column(key)?.data));
+                function.params.args = keys.collect::<Result<_>>()?;
+                Ok(Transformed::new(Expr::AggregateFunction(function), true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(name.restore(asked.data))
+    };
+    let aggregates = aggregate.aggr_expr.into_iter().map(asked_by_column).collect::<Result<_>>()?;
+    Ok(Transformed::yes(Aggregate::try_new(Arc::new(LogicalPlan::Projection(input)), by, aggregates)?))
+}
+
+/// Which keys a row is not grouped by.
+const GROUPING: &str = "grouping";
+
+fn has_grouping(aggregates: &[Expr]) -> Result<bool> {
+    let mut found = false;
+    for expr in aggregates {
+        found |= expr
+            .exists(|expr| Ok(matches!(expr, Expr::AggregateFunction(function) if function.func.name() == GROUPING)))?;
+    }
+    Ok(found)
 }
 
 /// The expression with literals that fit.
