@@ -2,8 +2,12 @@
 //!
 //! The planner wants a name of its own for each column, clients want those that PostgreSQL gives: inside, names have
 //! something behind them that is not shown.
+//!
+//! A column of a query in FROM or WITH that nobody gave a name is called so, too, where something else names it:
+//! `SELECT max(count) FROM (SELECT k, count(*) FROM t GROUP BY k) q`. Else it keeps the planner's name, which views may
+//! have kept.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -13,11 +17,12 @@ use datafusion::sql::sqlparser::ast::{
     OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias,
     TableFactor, TableWithJoins, TimezoneInfo, TrimWhereField, UnaryOperator, Value, Visitor, VisitorMut,
 };
-use tarn_query::{walk, walk_mut};
+use tarn_query::{each_expr, walk, walk_mut};
 
 use crate::compat::{is_catalog_name, is_variable};
 use crate::names::{column_of, fold};
 use crate::postgres::in_from::over;
+use crate::postgres::row_access::row_of_all;
 
 /// Behind the name of a column that the planner needs by another name: a character that is nobody's.
 pub(crate) const OTHER_NAME: char = '\u{F8FE}';
@@ -79,11 +84,24 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     struct Names {
         n_queries: usize,
         has_answer: bool,
+        named: HashMap<String, usize>,
     }
     impl VisitorMut for Names {
         type Break = ();
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
             self.n_queries += 1;
+            for cte in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+                name_inside(&mut cte.query, Some(&cte.alias), &self.named);
+            }
+            if self.n_queries > 1 || !self.has_answer {
+                order_inside(query);
+            }
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Derived { subquery, alias, .. } = factor {
+                name_inside(subquery, alias.as_ref(), &self.named);
+            }
             ControlFlow::Continue(())
         }
         fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -100,19 +118,171 @@ pub(crate) fn name_columns(statement: &mut Statement) {
         }
     }
     let has_answer = answer(statement).is_some();
-    let _ = walk_mut(statement, &mut Names { n_queries: 0, has_answer });
+    let named = named(statement);
+    let _ = walk_mut(statement, &mut Names { n_queries: 0, has_answer, named });
     let Some(query) = answer(statement) else { return };
-    let named = first_select(&mut query.body).map(|select| name_unnamed(&mut select.projection)).unwrap_or_default();
-    // What orders the rows is said by the same words, and is the column by now. A number is none of a column's words,
-    // but its place.
-    if let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = &mut query.order_by {
-        for order in all.iter_mut().filter(|order| !matches!(order.expr, Expr::Value(_))) {
-            if let Some((_, alias)) = named.iter().find(|(expr, _)| *expr == order.expr) {
-                order.expr = Expr::Identifier(alias.clone());
+    if let Some(select) = first_select(&mut query.body) {
+        let named = name_unnamed(select);
+        order_by_columns(query.order_by.as_mut(), &named, &called(&select.projection));
+    }
+    tell_apart(query);
+}
+
+/// What orders the rows is said by the same words, or by the column's name, and is the column by now. A number is none
+/// of a column's words, but its place.
+fn order_by_columns(order_by: Option<&mut OrderBy>, named: &[(Expr, Ident)], called: &[String]) {
+    let Some(OrderBy { kind: OrderByKind::Expressions(all), .. }) = order_by else { return };
+    for order in all.iter_mut().filter(|order| !matches!(order.expr, Expr::Value(_))) {
+        // Which of two columns a name means is said by none.
+        let is_only = |name: &String| called.iter().filter(|of| *of == name).count() == 1;
+        let name = bare_name(&order.expr).map(fold).filter(is_only);
+        let is_meant = |(expr, alias): &&(Expr, Ident)| {
+            *expr == order.expr || name.as_deref().is_some_and(|name| shown_name(&alias.value) == name)
+        };
+        if let Some((_, alias)) = named.iter().find(is_meant) {
+            order.expr = Expr::Identifier(alias.clone());
+        }
+    }
+}
+
+/// `(SELECT count(*) FROM t GROUP BY k ORDER BY count LIMIT 1)`: a key that is called as the only item without a name
+/// is that.
+fn order_inside(query: &mut Query) {
+    let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by else { return };
+    let SetExpr::Select(select) = query.body.as_ref() else { return };
+    for key in keys {
+        let Some(name) = bare_name(&key.expr).map(fold) else { continue };
+        let is_called = |item: &&SelectItem| match item {
+            SelectItem::ExprWithAlias { alias, .. } => fold(alias) == name,
+            SelectItem::UnnamedExpr(expr) => shown_as(expr) == name,
+            _ => false,
+        };
+        let mut called = select.projection.iter().filter(is_called);
+        if let (Some(item), None) = (called.next(), called.next())
+            && let Some(expr) = unnamed(item)
+        {
+            key.expr = expr.clone();
+        }
+    }
+}
+
+/// What queries in FROM and WITH give without a name, by what PostgreSQL calls it, and what these queries are called;
+/// and how often each is named in the statement. Most statements have none.
+fn named(statement: &Statement) -> HashMap<String, usize> {
+    #[derive(Default)]
+    struct Unnamed(HashMap<String, usize>);
+    impl Unnamed {
+        fn add(&mut self, query: &Query, alias: Option<&TableAlias>) {
+            let mut body = query.body.as_ref();
+            let select = loop {
+                match body {
+                    SetExpr::Select(select) => break select,
+                    SetExpr::Query(query) => body = &query.body,
+                    SetExpr::SetOperation { left, .. } => body = left,
+                    _ => return,
+                }
+            };
+            let mut names = select.projection.iter().filter_map(unnamed).map(shown_as).peekable();
+            if names.peek().is_some() {
+                self.0.extend(names.chain(alias.map(|alias| fold(&alias.name))).map(|name| (name, 0)));
             }
         }
     }
-    tell_apart(query);
+    impl Visitor for Unnamed {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+                self.add(&cte.query, Some(&cte.alias));
+            }
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Derived { subquery, alias, .. } = factor {
+                self.add(subquery, alias.as_ref());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut unnamed = Unnamed::default();
+    let _ = walk(statement, &mut unnamed);
+    let Unnamed(mut named) = unnamed;
+    if !named.is_empty() {
+        let _ = each_expr(statement, |expr| count_named(expr, &mut named));
+    }
+    named
+}
+
+fn count_named(expr: &Expr, named: &mut HashMap<String, usize>) -> ControlFlow<()> {
+    if let Some(n_named) = column_of(expr).and_then(|name| named.get_mut(&fold(name))) {
+        *n_named += 1;
+    }
+    ControlFlow::Continue(())
+}
+
+/// Gives what a query in FROM or WITH has without a name that which PostgreSQL gives, if something beside its list names
+/// it, or its whole row.
+fn name_inside(query: &mut Query, alias: Option<&TableAlias>, named: &HashMap<String, usize>) {
+    if named.is_empty() {
+        return;
+    }
+    let Some(select) = first_select(&mut query.body) else { return };
+    let mut own: HashMap<String, usize> = named.keys().map(|name| (name.clone(), 0)).collect();
+    let _ = each_expr(&*select, |expr| count_named(expr, &mut own));
+    let is_beside = |name: &String| named.get(name) > own.get(name);
+    let is_row = alias.is_some_and(|alias| is_beside(&fold(&alias.name)));
+    let grouped = group_names(select);
+    let has_star = select
+        .projection
+        .iter()
+        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    let given = called(&select.projection);
+    let mut taken = HashSet::new();
+    let mut renamed = vec![];
+    for (idx, item) in select.projection.iter_mut().enumerate() {
+        let Some(expr) = unnamed(item) else { continue };
+        let name = shown_as(expr);
+        // What `*` may have, and what has the name for its own, is meant by it.
+        let is_another = given.contains(&name) || (has_star && own.get(&name).is_some_and(|n_named| *n_named > 0));
+        if is_another || !(is_row || is_beside(&name) || grouped.contains(&name)) {
+            continue;
+        }
+        let alias = match taken.insert(name.clone()) {
+            true => Ident::with_quote('"', &name),
+            false => numbered_name(&name, idx),
+        };
+        renamed.push((expr.clone(), alias.clone()));
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    }
+    // What is DISTINCT is ordered by its columns alone.
+    if select.distinct.is_some() {
+        order_by_columns(query.order_by.as_mut(), &renamed, &called(&select.projection));
+    }
+}
+
+/// The expression of an item that nobody gave a name.
+fn unnamed(item: &SelectItem) -> Option<&Expr> {
+    match item {
+        SelectItem::UnnamedExpr(expr) if column_of(expr).is_none() && row_of_all(expr).is_none() => Some(expr),
+        _ => None,
+    }
+}
+
+/// The names that items have by themselves, as they are shown.
+fn called(items: &[SelectItem]) -> Vec<String> {
+    let name = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(shown_name(&fold(alias)).to_owned()),
+        SelectItem::UnnamedExpr(expr) => column_of(expr).map(fold),
+        _ => None,
+    };
+    items.iter().filter_map(name).collect()
+}
+
+/// Keys of GROUP BY that are names: of a column of FROM, or of the list.
+fn group_names(select: &Select) -> HashSet<String> {
+    match &select.group_by {
+        GroupByExpr::Expressions(keys, _) => keys.iter().filter_map(bare_name).map(fold).collect(),
+        GroupByExpr::All(_) => HashSet::new(),
+    }
 }
 
 /// The query whose columns a client is shown, or a table gets.
@@ -206,15 +376,21 @@ fn first_select(body: &mut SetExpr) -> Option<&mut Select> {
     }
 }
 
-/// What got a name, and which.
-fn name_unnamed(items: &mut [SelectItem]) -> Vec<(Expr, Ident)> {
+/// What got a name, and which. What rows are grouped by finds it by the name alone.
+fn name_unnamed(select: &mut Select) -> Vec<(Expr, Ident)> {
+    let mut taken: HashSet<String> = called(&select.projection).into_iter().collect();
+    let grouped = group_names(select);
     let mut named = vec![];
-    for (idx, item) in items.iter_mut().enumerate() {
+    for (idx, item) in select.projection.iter_mut().enumerate() {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
         if column_of(expr).is_some() {
             continue;
         }
-        let alias = numbered_name(&shown_as(expr), idx);
+        let name = shown_as(expr);
+        let alias = match grouped.contains(&name) && taken.insert(name.clone()) {
+            true => Ident::with_quote('"', name),
+            false => numbered_name(&name, idx),
+        };
         named.push((expr.clone(), alias.clone()));
         let empty = Expr::Value(Value::Null.with_empty_span());
         *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, empty), alias };

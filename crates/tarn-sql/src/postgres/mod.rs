@@ -220,7 +220,7 @@ mod refused;
 mod regressions;
 mod regular_expressions;
 mod rounding;
-mod row_access;
+pub(crate) mod row_access;
 mod row_queries;
 mod rowwise;
 pub(crate) mod select_list;
