@@ -61,6 +61,7 @@ use crate::join_keys::JoinKeys;
 use crate::key_claims::without_claims;
 use crate::lake::{Lake, lake_url};
 use crate::late_materialization::Shape;
+use crate::limited_groups::LimitedGroups;
 use crate::lists::Lists;
 use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
@@ -285,12 +286,14 @@ impl Engine {
         physical.insert(0, Arc::new(Forgets));
         insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
         insert_before(&mut physical, PUSHES_SORTS, Arc::new(Backwards));
+        physical.push(Arc::new(LimitedGroups));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([
             Arc::new(InWindows) as _,
             Arc::new(Balance) as _,
             Arc::new(Owned) as _,
             Arc::new(JoinsPause) as _,
+            Arc::new(LimitedGroups) as _,
         ]);
         let mut builder = SessionStateBuilder::new().with_default_features();
         builder.expr_planners().get_or_insert_default().splice(0..0, self.meaning.operators.iter().cloned());

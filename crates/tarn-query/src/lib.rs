@@ -62,6 +62,7 @@ mod filtered_windows;
 mod from_tables;
 mod in_windows;
 mod join_keys;
+mod limited_groups;
 mod lists;
 mod long_constants;
 mod moving_frames;
