@@ -147,7 +147,9 @@ impl ScalarUDFImpl for OfStrings {
             };
         }
         if let Some(inner) = self.inner.as_ref().filter(|_| !types.first().is_some_and(DataType::is_binary)) {
-            let fields: Vec<FieldRef> = types.iter().map(|of| Arc::new(Field::new("", of.clone(), true))).collect();
+            // DataFusion's places in texts are of two types of integers.
+            let wide = |of: &DataType| if *of == DataType::Int16 { DataType::Int32 } else { of.clone() };
+            let fields: Vec<FieldRef> = types.iter().map(|of| Arc::new(Field::new("", wide(of), true))).collect();
             let coerced = fields_with_udf(&fields, inner.as_ref()).map_err(|_| undefined(self.name(), types))?;
             return Ok(coerced.iter().map(|field| field.data_type().clone()).collect());
         }

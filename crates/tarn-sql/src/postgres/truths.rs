@@ -19,6 +19,10 @@ pub(super) struct Truths;
 impl ExprPlanner for Truths {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let is_truth = |side: &Expr| matches!(side.get_type(schema), Ok(DataType::Boolean));
+        // `'a' || true` is a text.
+        if expr.op == BinaryOperator::StringConcat {
+            return Ok(PlannerResult::Original(expr));
+        }
         let RawBinaryExpr { op, left, right } = expr;
         let (left, right) = match (text(&left), text(&right)) {
             // It is a text with the word behind it.

@@ -259,7 +259,9 @@ pub(super) fn meant(
                 Some(Declared::Value(declared))
             }
             (Ok(found), _, None) if is_cut(found) => Some(any_digits),
-            (Ok(found), _, Some(Declared::Value(declared))) if differs(found, declared) => {
+            (Ok(found), _, Some(Declared::Value(declared)))
+                if differs(found, declared) || is_assigned_to_text(found, declared) =>
+            {
                 Some(Declared::Value(declared))
             }
             (_, Some(item), None | Some(Declared::Array(_))) if is_cut(item) => Some(Declared::Array(BARE_NUMERIC)),
@@ -275,8 +277,10 @@ pub(super) fn meant(
             let keeps = match (&found, &declared) {
                 // By the session's time zone.
                 (_, Some(Declared::Value(of))) if is_time(*of) => true,
-                // Rounded.
-                (Some(Ok(found)), Some(Declared::Value(of))) => is_integer(*found) && !is_integer(*of),
+                // Rounded, or written as a text.
+                (Some(Ok(found)), Some(Declared::Value(of))) => {
+                    (is_integer(*found) && !is_integer(*of)) || is_assigned_to_text(*found, *of)
+                }
                 (None, _) => true,
                 _ => false,
             };
@@ -299,6 +303,11 @@ fn is_integer(of: DataType) -> bool {
 
 fn is_time(of: DataType) -> bool {
     matches!(of, DataType::Date | DataType::Time | DataType::Timestamp | DataType::TimestampTz | DataType::Interval)
+}
+
+/// Whether it is no text where one is wanted: a column of texts takes what is assigned to it, other places refuse it.
+pub(super) fn is_assigned_to_text(found: DataType, declared: DataType) -> bool {
+    found == DataType::Text && (is_number(declared) || is_time(declared) || declared == DataType::Bool)
 }
 
 /// Whether a value of the one type is not the same when it is made one of the other.

@@ -34,8 +34,8 @@ use super::locking::{LockPlan, answered};
 use super::moves;
 use super::named::Path;
 use super::placeholders::{
-    Declared, Told, array_type, cast_declared, described, is_number, item_type, meant, parameter_fields, sql_type,
-    typed_by_casts, with_arrays, with_casts,
+    Declared, Told, array_type, cast_declared, described, is_assigned_to_text, is_number, item_type, meant,
+    parameter_fields, sql_type, typed_by_casts, with_arrays, with_casts,
 };
 use super::returning::Returning;
 use crate::activity::Way;
@@ -414,7 +414,14 @@ impl Session {
                 let compared = plan.key_parameters();
                 let (mut exact, mut is_keyed) = (vec![], true);
                 for (place, of) in meant(statement, &parameters, declared).into_iter().enumerate() {
-                    match (of, compared.get(&place), places.get(place).copied().flatten()) {
+                    let column = places.get(place).copied().flatten();
+                    match (of, compared.get(&place), column) {
+                        // Assigned to a text, which the planner knows.
+                        (Some(Declared::Value(of)), _, Some(column))
+                            if is_assigned_to_text(table.columns[column].data_type, of) =>
+                        {
+                            is_keyed = false;
+                        }
                         // It is compared as what it is: a key that it is not exactly there is not.
                         (Some(Declared::Value(of)), Some(true), Some(column)) if is_number(of) => {
                             parameters[place] = Some(Arc::new(arrow_field("", &of, true)));
