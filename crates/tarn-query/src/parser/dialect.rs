@@ -11,6 +11,7 @@
 //! | `a OPERATOR(pg_catalog.~) b` | as BETWEEN | as any other operator |
 //! | `a < b < c`, `a LIKE b LIKE c` | `(a < b) < c` | refused: these do not chain |
 //! | `a ISNULL` | `a AS isnull` | `a IS NULL` |
+//! | `INSERT INTO t SELECT 1 ON CONFLICT …` | `1 AS on` | what is done with rows that are there |
 //! | `a BETWEEN SYMMETRIC b AND c` | refused | between them in either order |
 //! | `interval(2) '1.239 s'` | without its precision | with it |
 //! | `a::text COLLATE "C"` | refused | a collation |
@@ -676,8 +677,9 @@ impl Dialect for PgDialect {
         POSTGRES.get_reserved_grantees_types()
     }
 
+    /// `INSERT INTO t SELECT 1 ON CONFLICT …`: no `1 AS on`.
     fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        COLUMN_ALIASES.contains(kw) || POSTGRES.is_column_alias(kw, parser)
+        *kw != Keyword::ON && (COLUMN_ALIASES.contains(kw) || POSTGRES.is_column_alias(kw, parser))
     }
 
     fn is_select_item_alias(&self, explicit: bool, kw: &Keyword, parser: &mut Parser) -> bool {

@@ -151,6 +151,15 @@ fn expressions_that_were_read_otherwise() {
 }
 
 #[test]
+fn on_conflict_stands_behind_a_query_without_from() {
+    for query in ["SELECT 7", "SELECT 7 UNION ALL SELECT 8"] {
+        let text = format!("INSERT INTO t (id) {query} ON CONFLICT DO NOTHING");
+        let Statement::Insert(insert) = statements(&text).unwrap().remove(0) else { panic!("{text}") };
+        assert!(insert.on.is_some(), "{text}");
+    }
+}
+
+#[test]
 fn operators_before_a_sign_are_split() {
     for (text, want) in [
         ("a>-1", "(a > (- 1))"),
