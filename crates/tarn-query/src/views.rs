@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::Column;
 use datafusion::common::metadata::FieldMetadata;
@@ -333,8 +333,11 @@ fn columns_of(
         let is_same = match (data_type_of(field), column.data_type) {
             (Ok(DataType::Decimal { .. }), DataType::Decimal { .. }) => true,
             (Ok(now), before) => now == before,
-            // A NULL without a type.
-            (Err(_), before) => field.data_type().is_null() && before == DataType::Text,
+            // A NULL without a type, and what lies between two times.
+            (Err(_), before) => {
+                (field.data_type().is_null() && before == DataType::Text)
+                    || (matches!(field.data_type(), ArrowType::Duration(_)) && before == DataType::Interval)
+            }
         };
         if !is_same {
             let now = data_type_of(field).map_or_else(|_| field.data_type().to_string(), |now| now.to_string());

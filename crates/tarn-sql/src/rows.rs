@@ -96,6 +96,11 @@ pub(crate) fn is_bpchar(field: &Field) -> bool {
     field.metadata().get(TYPE_KEY).is_some_and(|of| of == BPCHAR)
 }
 
+/// Whether it is what lies between two times, which is an interval for whoever sees it.
+pub(crate) fn is_between_times(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::Duration(_))
+}
+
 /// The wire type of one column.
 pub fn pg_type(field: &Field) -> Result<Type> {
     match field.metadata().get(TYPE_KEY).map(String::as_str) {

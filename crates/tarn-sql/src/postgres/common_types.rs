@@ -23,6 +23,7 @@ use tarn_types::{DataType as Stored, Enumerated, Length, TypeId, data_type_of};
 
 use super::filled::{self, is_filled};
 use super::fitted::{Longer, fitted_to, is_twice};
+use super::interval_aggregates::INTERVAL;
 use super::kept_as_text::cast_function;
 use super::numeric::numeric;
 use crate::error::{SqlError, state};
@@ -238,6 +239,7 @@ impl Change {
                     let is_exact = to.data_type().is_decimal();
                     Some(if is_exact { Change::ToNumeric } else { Change::To(to.data_type().clone()) })
                 }
+                Some(Kind::Interval) => Some(Change::To(INTERVAL)),
                 Some(_) => Some(Change::To(to.data_type().clone())),
             });
         };
@@ -258,6 +260,8 @@ impl Change {
                 let zone = is_instant(to.data_type()).then(|| Arc::clone(&common.here));
                 Some(Change::To(DataType::Timestamp(TimeUnit::Microsecond, zone)))
             }
+            // What lies between two times is one, too.
+            Some(Kind::Interval) if own.data_type() != &INTERVAL => Some(Change::To(INTERVAL)),
             // Functions give one kind of them, columns another.
             Some(Kind::Bytes) if own.data_type().is_binary() && own.data_type() != to.data_type() => {
                 Some(Change::To(to.data_type().clone()))

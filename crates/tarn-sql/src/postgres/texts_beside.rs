@@ -26,6 +26,7 @@ use tarn_query::{datafusion, each_expression};
 
 use super::common_types::{Strictness, is_written, time_together};
 use super::inets::INET;
+use super::interval_aggregates::INTERVAL;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
 
@@ -49,8 +50,11 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 /// Whether a text beside a value of this type is read as one by these functions. Beside numbers and addresses
 /// DataFusion, or the function itself, does so.
 fn is_read(of: &DataType) -> bool {
-    use DataType::{Binary, BinaryView, Boolean, Date32, Interval, List, Time64, Timestamp};
-    matches!(of, Boolean | Date32 | Timestamp(..) | Time64(_) | Interval(_) | Binary | BinaryView | List(_))
+    use DataType::{Binary, BinaryView, Boolean, Date32, Duration, Interval, List, Time64, Timestamp};
+    matches!(
+        of,
+        Boolean | Date32 | Timestamp(..) | Time64(_) | Interval(_) | Duration(_) | Binary | BinaryView | List(_)
+    )
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -109,6 +113,8 @@ impl ScalarUDFImpl for Told {
             true => first.clone(),
             false => self.by_inner(&others)?.swap_remove(0),
         };
+        // What lies between two times is an interval.
+        let to = if matches!(to, DataType::Duration(_)) { INTERVAL } else { to };
         Ok(vec![to; types.len()])
     }
 
@@ -172,16 +178,24 @@ fn compared(left: &mut Expr, right: &mut Expr, schema: &DFSchema, strictness: St
     let (Ok((_, of_left)), Ok((_, of_right))) = (left.to_field(schema), right.to_field(schema)) else {
         return Ok(false);
     };
-    let (text, to) = if of_left.data_type().is_string() && is_read(of_right.data_type()) {
-        (left, of_right.data_type())
+    let (text, value, to) = if of_left.data_type().is_string() && is_read(of_right.data_type()) {
+        (left, right, of_right.data_type())
     } else if of_right.data_type().is_string() && is_read(of_left.data_type()) {
-        (right, of_left.data_type())
+        (right, left, of_left.data_type())
     } else {
         return Ok(false);
     };
     if is_written(text) {
-        let of = std::mem::replace(text, Expr::Literal(ScalarValue::Null, None));
-        *text = Expr::Cast(Cast::new(Box::new(of), to.clone()));
+        let cast_to = |expr: &mut Expr, to: DataType| {
+            let of = std::mem::replace(expr, Expr::Literal(ScalarValue::Null, None));
+            *expr = Expr::Cast(Cast::new(Box::new(of), to));
+        };
+        if let DataType::Duration(_) = to {
+            cast_to(value, INTERVAL);
+            cast_to(text, INTERVAL);
+        } else {
+            cast_to(text, to.clone());
+        }
         return Ok(true);
     }
     if strictness == Strictness::Lenient {

@@ -16,7 +16,7 @@ use crate::ddl::{Ddl, Defined, table_of_columns};
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
-use crate::rows::is_bpchar;
+use crate::rows::{is_between_times, is_bpchar};
 use crate::shown::shown;
 use crate::statement::{Parsed, parse};
 
@@ -44,6 +44,8 @@ impl Session {
             // What shows no zeros at its end goes on so.
             Ok(DataType::Decimal { .. }) if Digits::is_bare(field) => Ok((field.name().clone(), BARE_NUMERIC)),
             Ok(data_type) => Ok((field.name().clone(), data_type)),
+            // What lies between two times is kept as what it is shown as.
+            Err(_) if is_between_times(field) => Ok((field.name().clone(), DataType::Interval)),
             Err(_) => Err(SqlError::unsupported(
                 format!("column \"{}\" of type {} in a table", field.name(), field.data_type()),
                 "cast it in the SELECT",

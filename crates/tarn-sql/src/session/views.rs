@@ -27,6 +27,7 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, quote};
 use crate::row_type::named;
+use crate::rows::is_between_times;
 use crate::seen_schemas::REWRITES;
 use crate::shown::shown;
 use crate::temporary::{OnCommit, OwnTable, read_as};
@@ -418,6 +419,9 @@ fn column_type(name: &str, field: &FieldRef) -> Result<DataType> {
     // A NULL without a type is a text, as in PostgreSQL.
     if field.data_type().is_null() {
         return Ok(DataType::Text);
+    }
+    if is_between_times(field) {
+        return Ok(DataType::Interval);
     }
     data_type_of(field).map_err(|_| {
         let of = match named(field.data_type()) {
