@@ -13,8 +13,9 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, when};
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_query::sqlparser::ast::BinaryOperator;
+use tarn_query::sqlparser::ast::{self, BinaryOperator, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 
+use super::calls::{is_named, take};
 use super::common_types::is_written;
 
 /// Plans the operator.
@@ -66,6 +67,26 @@ impl ExprPlanner for ArrayOperators {
             op => PlannerResult::Original(RawBinaryExpr { left: sides.0, right: sides.1, op }),
         })
     }
+}
+
+/// `array_cat(a, NULL)` is `a`, as `a || NULL` is.
+pub(super) fn without_null(expr: &mut ast::Expr) {
+    let ast::Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return };
+    if !is_named(name, "array_cat") {
+        return;
+    }
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(one)), FunctionArg::Unnamed(FunctionArgExpr::Expr(two))] =
+        &mut list.args[..]
+    else {
+        return;
+    };
+    let is_null = |of: &ast::Expr| matches!(of, ast::Expr::Value(of) if of.value == ast::Value::Null);
+    let array = match (is_null(one), is_null(two)) {
+        (true, false) => take(two),
+        (false, true) => take(one),
+        _ => return,
+    };
+    *expr = ast::Expr::Nested(Box::new(array));
 }
 
 /// Whether all items of the second array are in the first. A NULL is in none.

@@ -111,6 +111,14 @@ fn key_of(key: &OrderByExpr, projection: &[SelectItem]) -> Option<OrderByExpr> {
     }
 }
 
+/// Whether a row of it may be several, as of `unnest`.
+fn has_rows_of_its_own(projection: &[SelectItem]) -> bool {
+    projection.iter().any(|item| match item {
+        SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => has_rows(item),
+        _ => true,
+    })
+}
+
 /// A query of the query. Its order is that of the numbers of its rows, or that of the values.
 fn of_query(query: &Query) -> Result<Query> {
     let mut inner = query.clone();
@@ -127,13 +135,9 @@ fn of_query(query: &Query) -> Result<Query> {
         };
         let OrderByKind::Expressions(written) = &order_by.kind else { return Err(refused()) };
         match inner.body.as_mut() {
-            SetExpr::Select(select) if select.distinct.is_none() => {
+            SetExpr::Select(select) if select.distinct.is_none() && !has_rows_of_its_own(&select.projection) => {
                 let all = written.iter().map(|key| key_of(key, &select.projection)).collect::<Option<Vec<_>>>();
-                let has_rows_of_its_own = select.projection.iter().any(|item| match item {
-                    SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. } => has_rows(item),
-                    _ => true,
-                });
-                let all = all.filter(|_| !has_rows_of_its_own).ok_or_else(refused)?;
+                let all = all.ok_or_else(refused)?;
                 let mut place = call("row_number", vec![]);
                 if let Expr::Function(function) = &mut place {
                     let window =

@@ -49,7 +49,7 @@ fn of_strings(inner: Arc<ScalarUDF>, what: What) -> ScalarUDF {
     ScalarUDF::from(OfStrings { inner: Some(inner), what, signature })
 }
 
-/// Plans `~~` and its kin, of texts as LIKE, and what the grammar has forms of.
+/// Plans `~~` and its kin, of texts as LIKE, `^@`, which is `starts_with`, and what the grammar has forms of.
 #[derive(Debug)]
 pub(super) struct ByteStrings;
 
@@ -67,6 +67,13 @@ impl ExprPlanner for ByteStrings {
     }
 
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::PGStartsWith {
+            let is_text = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_string() || of.is_null());
+            return Ok(match is_text(&expr.left) && is_text(&expr.right) {
+                true => PlannerResult::Planned(string::starts_with().call(vec![expr.left, expr.right])),
+                false => PlannerResult::Original(expr),
+            });
+        }
         let (negated, case_insensitive) = match expr.op {
             BinaryOperator::PGLikeMatch => (false, false),
             BinaryOperator::PGNotLikeMatch => (true, false),

@@ -40,11 +40,11 @@ use super::numeric::NUMERIC;
 use super::regular_expressions::SUBSTRING;
 use super::series::SERIES;
 use super::{
-    any_of, array_depths, array_queries, assigned_rows, blank_padded, cast_calls, collations, distinct_order,
-    few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types, item_comparisons,
-    joined_alias, lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps, recursion, refused,
-    row_access, row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names, using,
-    value_columns, variadic, window_offsets, windows_copied,
+    any_of, array_depths, array_operators, array_queries, assigned_rows, blank_padded, cast_calls, collations,
+    distinct_order, few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types,
+    item_comparisons, joined_alias, lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps,
+    recursion, refused, row_access, row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names,
+    using, value_columns, variadic, window_offsets, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -220,6 +220,7 @@ impl VisitorMut for Rewrite {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<SqlError> {
         cast_calls::as_cast(expr);
+        array_operators::without_null(expr);
         type_names::plain(expr);
         blank_padded::as_call(expr);
         row_access::rewrite(expr);

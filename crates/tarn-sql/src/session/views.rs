@@ -256,7 +256,7 @@ impl Session {
             self.check_no_circle(&asked.name, &below)?;
         }
         let plan = self.permitted(plan)?;
-        let fields = shown(&self.query.coerced_columns(plan)?);
+        let fields = shown(&Arc::new(plan.schema().as_arrow().clone()));
         let given: Vec<String> = fields.fields().iter().map(|field| field.name().clone()).collect();
         if asked.columns.len() > given.len() {
             return Err(SqlError::new(state::SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns"));
