@@ -18,7 +18,7 @@ use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Operator, Projection, SortExpr, lit};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Operator, Projection, SortExpr, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_node};
@@ -213,6 +213,18 @@ fn sort_keys(by: &mut [SortExpr], schema: &DFSchema) -> Result<bool> {
 }
 
 fn in_expression(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    // The value is what is shown, and its key what is compared.
+    if let Expr::ScalarFunction(call) = &expr
+        && call.name() == "nullif"
+        && let [value, other] = &call.args[..]
+        && json_type(value, schema) == Some(Stored::Jsonb)
+        && !value.is_volatile()
+    {
+        let (value, mut left, mut right) = (value.clone(), value.clone(), other.clone());
+        compared(&mut left, &mut right, schema, "=")?;
+        let chosen = when(left.eq(right), Expr::Literal(ScalarValue::Null, None)).otherwise(value)?;
+        return Ok(Transformed::yes(chosen));
+    }
     let is_changed = match &mut expr {
         Expr::BinaryExpr(of) if is_comparison(of.op) => {
             compared(&mut of.left, &mut of.right, schema, &of.op.to_string())?
