@@ -63,6 +63,10 @@ pub(crate) fn told(sentence: &str) -> Option<SqlError> {
         let hint = format!("say its type where it stands, as in {parameter}::text");
         return Some(SqlError::new(state::AMBIGUOUS_PARAMETER, message).with_hint(hint));
     }
+    if sentence.contains("frame offsets for ROWS / GROUPS must be non negative integers") {
+        let message = "ROWS and GROUPS of an offset that is a parameter, or computed, are not supported";
+        return Some(SqlError::unsupported(message, "write the number into the statement"));
+    }
     operator(sentence).or_else(|| clause(sentence)).map(|(state, message)| SqlError::new(state, message))
 }
 

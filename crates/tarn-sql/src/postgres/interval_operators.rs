@@ -14,7 +14,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Date32Type, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Date32Type, Field, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
     Time64MicrosecondType, TimeUnit,
 };
 use datafusion::common::{DFSchema, exec_err};
@@ -46,10 +46,14 @@ pub(super) struct TimeOperators;
 
 impl ExprPlanner for TimeOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let mut expr = expr;
+        if expr.op == BinaryOperator::Minus {
+            as_date(&mut expr.left, &expr.right, schema);
+            as_date(&mut expr.right, &expr.left, schema);
+        }
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(expr));
         };
-        let mut expr = expr;
         if matches!(expr.op, BinaryOperator::Plus | BinaryOperator::Minus) {
             in_days(&mut expr.left, &left);
             in_days(&mut expr.right, &right);
@@ -90,6 +94,16 @@ impl ExprPlanner for TimeOperators {
             }
             None => PlannerResult::Original(expr),
         })
+    }
+}
+
+/// A parameter that a date is taken from, or that is taken from one, is a date if the client says nothing else.
+fn as_date(side: &mut Expr, other: &Expr, schema: &DFSchema) {
+    if let Expr::Placeholder(parameter) = side
+        && parameter.field.is_none()
+        && other.get_type(schema).is_ok_and(|of| of == DataType::Date32)
+    {
+        parameter.field = Some(Arc::new(Field::new("", DataType::Date32, true)));
     }
 }
 
