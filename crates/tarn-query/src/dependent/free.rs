@@ -178,6 +178,7 @@ fn has_groups(expr: &Expr, columns: &DFSchema) -> bool {
             let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
             expr.get_type(columns).is_ok_and(|from| match (&from, field.data_type()) {
                 (from, to) if from == to || (text(from) && text(to)) => true,
+                (DataType::Dictionary(_, values), to) => text(values) && text(to),
                 (DataType::Int16, DataType::Int32 | DataType::Int64 | DataType::Float64) => true,
                 (DataType::Int32, DataType::Int64 | DataType::Float64) => true,
                 (DataType::Float32, DataType::Float64) => true,
