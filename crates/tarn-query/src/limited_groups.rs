@@ -1,6 +1,6 @@
-//! May an aggregate end after so many groups? `DISTINCT … LIMIT` says so where its rows have no order. Where they come to
-//! have one while other rules run, as above windows, DataFusion takes the limit for that of the first groups in an order,
-//! of which there is none: `Ordering direction required for DISTINCT with limit`.
+//! May an aggregate end after so many groups? `DISTINCT … LIMIT` says so where its rows have no order. Where they come
+//! to have one while other rules run, as above windows, DataFusion takes the limit for that of the first groups in an
+//! order, of which there is none: `Ordering direction required for DISTINCT with limit`.
 //!
 //! Such an aggregate loses the limit, which is above it still.
 

@@ -219,8 +219,8 @@ fn count_named(expr: &Expr, named: &mut HashMap<String, usize>) -> ControlFlow<(
     ControlFlow::Continue(())
 }
 
-/// Gives what a query in FROM or WITH has without a name that which PostgreSQL gives, if something beside its list names
-/// it, or its whole row.
+/// Gives what a query in FROM or WITH has without a name PostgreSQL's name, if something beside its list names it, or
+/// its whole row.
 fn name_inside(query: &mut Query, alias: Option<&TableAlias>, named: &HashMap<String, usize>) {
     if named.is_empty() {
         return;
