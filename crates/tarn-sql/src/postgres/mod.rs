@@ -64,7 +64,7 @@
 //! | `SELECT array_agg(id)`, `ARRAY[id]` of a `uuid` | a `uuid[]` | a `text[]` | `typed_arrays` |
 //! | `SELECT rank(3) WITHIN GROUP (ORDER BY x)` | its rank if it were there | not known | `hypothetical_sets` |
 //! | `SELECT width_bucket(x, ARRAY[1, 3])` | 1 | not known | `array_bucket` |
-//! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_disc` | values | not known | `ordered_sets` |
+//! | `SELECT mode() WITHIN GROUP (ORDER BY x)`, `percentile_cont(1.0 / 3)` | values | not known, six digits | `ordered_sets` |
 //! | `SELECT convert_from(b, 'UTF8')`, `encode(b, 'escape')`, `get_byte` | texts, bytes | not known | `bytes` |
 //! | `SELECT substr('\x0102'::bytea, 2), '\x01'::bytea ~~ '%'` | \x02, t | not known | `byte_strings` |
 //! | `SELECT quote_ident('ABC'), parse_ident('A.b')` | "ABC", {a,b} | ABC, {A,b} | `identifiers` |

@@ -1,13 +1,14 @@
 //! Which value stands at a place of ordered values, and which comes most often? `percentile_disc(0.5) WITHIN GROUP
-//! (ORDER BY x)`, of one place or of several, `mode() WITHIN GROUP (ORDER BY x)`, and `percentile_cont` of several
-//! places: each is a function of the array that `array_agg(x ORDER BY x)` collects, which bounds it.
+//! (ORDER BY x)`, of one place or of several, `mode() WITHIN GROUP (ORDER BY x)`, and `percentile_cont`, whose
+//! weights DataFusion cuts to six digits: each is a function of the array that `array_agg(x ORDER BY x)` collects,
+//! which bounds it.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, ListArray, UInt32Array};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, take as taken};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, IntervalMonthDayNano, IntervalUnit};
 use arrow::row::{RowConverter, SortField};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -15,13 +16,17 @@ use datafusion::logical_expr::{
 };
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::{
-    DataType as Sql, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName,
 };
+use tarn_types::Span;
 
 use super::averages::undefined;
 use super::calls::{call, is_named, take};
+use super::extract::intervals;
+use super::interval_operators::scaled;
 use super::rowwise::Rows;
+use super::times_of_text::{arrow_of, out_of_range, span_of};
 use crate::error::{SqlError, state};
 
 /// As it is called, and the function of an array.
@@ -41,11 +46,9 @@ pub(super) fn rewrite(expr: &mut Expr) {
         return;
     }
     let args: Vec<Expr> = list.args.iter_mut().filter_map(plain).map(take).collect();
-    let is_array = |expr: &Expr| matches!(expr, Expr::Array(_) | Expr::Cast { data_type: Sql::Array(_), .. });
     let known = [(DISCRETE, 1), (MODE, 0), (CONTINUOUS, 1)];
     let known = known.into_iter().find(|((name, _), n_args)| is_named(&function.name, name) && args.len() == *n_args);
-    let of = known.filter(|((name, _), _)| *name != CONTINUOUS.0 || args.first().is_some_and(is_array));
-    let Some(((_, of), _)) = of else {
+    let Some(((_, of), _)) = known else {
         // It stays what it was.
         list.args.iter_mut().filter_map(plain).zip(args).for_each(|(place, arg)| *place = arg);
         return;
@@ -80,9 +83,14 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 enum What {
     Discrete,
     Mode,
-    /// Of several places.
     Continuous,
 }
+
+/// Where a value lies among those of all rows: at one of them, at another, and how far it is on the way from the first
+/// to the second.
+type Place = (u32, u32, f64);
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfOrdered {
@@ -136,6 +144,9 @@ impl ScalarUDFImpl for OfOrdered {
             (What::Continuous, Some(item), [_, share]) if item.is_numeric() && is_share(share) => {
                 Some(vec![list_of(DataType::Float64), floats(share)])
             }
+            (What::Continuous, Some(DataType::Interval(_) | DataType::Duration(_)), [of, share]) if is_share(share) => {
+                Some(vec![of.clone(), floats(share)])
+            }
             _ => None,
         };
         coerced.ok_or_else(|| undefined(self.called(), types).into())
@@ -143,7 +154,10 @@ impl ScalarUDFImpl for OfOrdered {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let DataType::List(item) = &types[0] else { return Err(undefined(self.called(), types).into()) };
-        let item = item.data_type().clone();
+        let item = match (self.what, item.data_type()) {
+            (What::Continuous, DataType::Duration(_)) => INTERVAL,
+            (_, item) => item.clone(),
+        };
         Ok(if types.get(1).is_some_and(DataType::is_list) { list_of(item) } else { item })
     }
 
@@ -166,26 +180,21 @@ impl ScalarUDFImpl for OfOrdered {
         let lists = rows.columns[0].as_list::<i32>();
         // Of several places a list, of one a value, in each row.
         let (mut places, mut ends, mut is_there) = (vec![], vec![0], vec![]);
-        let mut means = vec![];
         for row in rows.there() {
             let shares = row.and_then(|row| rows.columns.get(1).map(|shares| shares_of(shares, row))).transpose()?;
-            let row = row.map(|row| (row, there(lists, row)));
-            let found = match (self.what, &row, shares) {
-                (_, None, _) => None,
-                (What::Mode, Some((_, there)), _) => Some(vec![most_often(lists.values(), there)?]),
-                (What::Discrete, Some((_, there)), Some(shares)) => {
-                    Some(shares.iter().map(|share| share.and_then(|share| discrete(there, share))).collect())
-                }
-                (What::Continuous, Some((_, there)), Some(shares)) => {
-                    let floats = cast(lists.values(), &DataType::Float64)?;
-                    let floats = floats.as_primitive::<Float64Type>();
-                    means.extend(shares.iter().map(|share| share.and_then(|share| continuous(floats, there, share))));
-                    Some(vec![None; shares.len()])
+            let there = row.map(|row| there(lists, row));
+            let of_each = |shares: Vec<Option<f64>>, of: &dyn Fn(f64) -> Option<Place>| {
+                shares.into_iter().map(|share| share.and_then(of)).collect::<Vec<_>>()
+            };
+            // Nothing is at no place.
+            let found = match (self.what, there.filter(|there| !there.is_empty()), shares) {
+                (What::Mode, Some(there), _) => Some(vec![most_often(lists.values(), &there)?.map(|at| (at, at, 0.0))]),
+                (What::Discrete, Some(there), Some(shares)) => Some(of_each(shares, &|share| discrete(&there, share))),
+                (What::Continuous, Some(there), Some(shares)) => {
+                    Some(of_each(shares, &|share| continuous(&there, share)))
                 }
                 _ => None,
             };
-            // Nothing is at no place.
-            let found = found.filter(|_| row.as_ref().is_some_and(|(_, there)| !there.is_empty()));
             is_there.push(found.is_some());
             match (found, args.return_field.data_type().is_list()) {
                 (Some(found), _) => places.extend(found),
@@ -195,8 +204,11 @@ impl ScalarUDFImpl for OfOrdered {
             ends.push(places.len() as i32);
         }
         let items = match self.what {
-            What::Continuous => Arc::new(Float64Array::from(means)) as ArrayRef,
-            _ => taken(lists.values(), &UInt32Array::from(places), None)?,
+            What::Continuous => means(lists.values(), &places)?,
+            _ => {
+                let places = places.into_iter().map(|place: Option<Place>| place.map(|(at, _, _)| at));
+                taken(lists.values(), &places.collect::<UInt32Array>(), None)?
+            }
         };
         let answer: ArrayRef = match args.return_field.data_type() {
             DataType::List(item) => {
@@ -232,18 +244,56 @@ fn shares_of(shares: &ArrayRef, row: usize) -> Result<Vec<Option<f64>>, SqlError
 }
 
 /// The first value at or behind which that share of all is.
-fn discrete(there: &[u32], share: f64) -> Option<u32> {
+fn discrete(there: &[u32], share: f64) -> Option<Place> {
     let nth = (share * there.len() as f64).ceil().max(1.0) as usize;
-    there.get(nth - 1).copied()
+    there.get(nth - 1).map(|at| (*at, *at, 0.0))
 }
 
 /// Between two values, by how near the place is to each.
-fn continuous(values: &Float64Array, there: &[u32], share: f64) -> Option<f64> {
+fn continuous(there: &[u32], share: f64) -> Option<Place> {
     let place = share * there.len().checked_sub(1)? as f64;
-    let (first, second) = (place.floor(), place.ceil());
-    let at = |nth: f64| there.get(nth as usize).map(|at| values.value(*at as usize));
-    let (low, high) = (at(first)?, at(second)?);
-    Some(if first == second { low } else { low + (place - first) * (high - low) })
+    let at = |nth: f64| there.get(nth as usize).copied();
+    Some((at(place.floor())?, at(place.ceil())?, place - place.floor()))
+}
+
+/// The values at places between two others.
+fn means(values: &ArrayRef, places: &[Option<Place>]) -> Result<ArrayRef> {
+    if matches!(values.data_type(), DataType::Interval(_) | DataType::Duration(_)) {
+        let values = intervals(values)?;
+        let of = |(low, high, share): Place| match low == high {
+            true => Ok(values.value(low as usize)),
+            false => between(values.value(low as usize), values.value(high as usize), share),
+        };
+        let all = places.iter().map(|place| place.map(of).transpose());
+        return Ok(Arc::new(all.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?));
+    }
+    let values = cast(values, &DataType::Float64)?;
+    let values = values.as_primitive::<Float64Type>();
+    let of = |(low, high, share): Place| {
+        let (from, to) = (values.value(low as usize), values.value(high as usize));
+        // Two that are infinite have nothing between them.
+        if low == high { from } else { from + share * (to - from) }
+    };
+    Ok(Arc::new(places.iter().map(|place| place.map(of)).collect::<Float64Array>()))
+}
+
+/// The first interval, and a share of what lies between it and the second.
+fn between(
+    low: IntervalMonthDayNano,
+    high: IntervalMonthDayNano,
+    share: f64,
+) -> Result<IntervalMonthDayNano, SqlError> {
+    let (low, high) = (span_of(low), span_of(high));
+    let apart = || {
+        let months = high.months.checked_sub(low.months)?;
+        Some(Span { months, days: high.days.checked_sub(low.days)?, us: high.us.checked_sub(low.us)? })
+    };
+    let part = span_of(scaled(arrow_of(apart().ok_or_else(out_of_range)?)?, |of| of * share)?);
+    let sum = || {
+        let months = low.months.checked_add(part.months)?;
+        Some(Span { months, days: low.days.checked_add(part.days)?, us: low.us.checked_add(part.us)? })
+    };
+    arrow_of(sum().ok_or_else(out_of_range)?)
 }
 
 /// The value of the longest run of equal ones; of equally long runs the first.
@@ -270,12 +320,22 @@ mod tests {
     #[test]
     fn places_are_found() {
         let there = [0, 1, 3, 4];
-        assert_eq!([discrete(&there, 0.0), discrete(&there, 0.5), discrete(&there, 0.75)], [Some(0), Some(1), Some(3)]);
-        assert_eq!((discrete(&there, 1.0), discrete(&[], 0.5)), (Some(4), None));
-        let values = Float64Array::from(vec![-5.0, 10.0, 0.0, 20.0, 31.0]);
-        assert_eq!(continuous(&values, &there, 0.5), Some(15.0));
-        assert_eq!(continuous(&values, &there, 0.75), Some(22.75));
-        assert_eq!(continuous(&values, &[], 0.75), None);
+        let at = |share: f64| discrete(&there, share).map(|(at, _, _)| at);
+        assert_eq!([at(0.0), at(0.5), at(0.75), at(1.0)], [Some(0), Some(1), Some(3), Some(4)]);
+        assert_eq!(discrete(&[], 0.5), None);
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![-5.0, 10.0, 0.0, 20.0, 31.0]));
+        let places = [0.5, 0.75, 1.0].map(|share| continuous(&there, share));
+        let means = means(&values, &places).unwrap();
+        assert_eq!(means.as_primitive::<Float64Type>().values()[..], [15.0, 22.75, 31.0]);
+        assert_eq!(continuous(&[], 0.75), None);
+    }
+
+    /// What PostgreSQL 15 says.
+    #[test]
+    fn a_share_of_what_is_between_intervals_is_one() {
+        let days = |days: i32| IntervalMonthDayNano::new(0, days, 0);
+        assert_eq!(between(days(1), days(2), 0.25).unwrap(), IntervalMonthDayNano::new(0, 1, 21_600_000_000_000));
+        assert!(between(days(i32::MIN), days(1), 0.5).is_err());
     }
 
     #[test]
