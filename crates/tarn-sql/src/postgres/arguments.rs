@@ -1,14 +1,15 @@
 //! What does a function make of the types of its arguments, where DataFusion makes something else of them? `nullif(1,
-//! 2::bigint)` is an `integer`, as the first of the two; functions of times are NULL of NULL, before anything else is
-//! wrong with an argument.
+//! 2::bigint)` is an `integer`, as the first of the two, and `nullif(1, 2::real)` a `double precision`; functions of
+//! times are NULL of NULL, before anything else is wrong with an argument.
 //!
 //! One rule looks at all of them.
 
+use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit, when};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
@@ -44,12 +45,22 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let (Ok(of), Ok(by)) = (value.get_type(schema), other.get_type(schema)) else {
                 return Ok(Transformed::no(expr));
             };
-            let is_wider = of.is_integer() && by.is_integer() && of != by && !value.is_volatile();
-            if !is_wider {
-                return Ok(Transformed::no(expr));
-            }
-            let same = value.clone().eq(other.clone());
-            Ok(Transformed::yes(when(same, lit(ScalarValue::try_from(&of)?)).otherwise(value.clone())?))
+            let is_number = |of: &DataType| of.is_integer() || of.is_decimal();
+            let double = |of: &Expr| Expr::Cast(Cast::new(Box::new(of.clone()), DataType::Float64));
+            // Beside a float it is compared as `double precision`, which only what is a float already does not become.
+            let (value, same) = match (&of, &by) {
+                _ if value.is_volatile() => return Ok(Transformed::no(expr)),
+                (of, by) if of.is_integer() && by.is_integer() && of != by => {
+                    (value.clone(), value.clone().eq(other.clone()))
+                }
+                (of, by) if is_number(of) && by.is_floating() => (double(value), double(value).eq(double(other))),
+                (of, by) if of.is_floating() && by.is_numeric() && of != by => {
+                    (value.clone(), double(value).eq(double(other)))
+                }
+                _ => return Ok(Transformed::no(expr)),
+            };
+            let of = value.get_type(schema)?;
+            Ok(Transformed::yes(when(same, lit(ScalarValue::try_from(&of)?)).otherwise(value)?))
         }
         _ => Ok(Transformed::no(expr)),
     }

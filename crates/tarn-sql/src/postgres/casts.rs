@@ -180,7 +180,9 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Timestamp(_, None) => !(from.is_string() || matches!(from, Date32)),
         Date32 | Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
-        Float64 | LargeBinary => !from.is_string(),
+        // Arrow rounds twice where a number has more digits than a float.
+        Float64 => !(matches!(from, Decimal128(..)) || from.is_string()),
+        LargeBinary => !from.is_string(),
         // Item by item.
         List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
         to if to.is_string() => !matches!(
@@ -367,9 +369,8 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         DataType::Int16 => integers::<Int16Type>(values, "smallint")?,
         DataType::Int32 => integers::<Int32Type>(values, "integer")?,
         DataType::Int64 => integers::<Int64Type>(values, "bigint")?,
-        DataType::Float32 if !values.data_type().is_string() => {
-            reals(cast(values, &DataType::Float64)?.as_primitive())?
-        }
+        DataType::Float32 if !values.data_type().is_string() => reals(floats(values)?.as_primitive())?,
+        DataType::Float64 if !values.data_type().is_string() => floats(values)?,
         DataType::Decimal128(..) => numbers(values, to)?,
         to if to.is_floating() => floats_of_text(values, to)?,
         DataType::LargeBinary => inets_of_texts(values)?,
@@ -518,6 +519,21 @@ fn becoming(from: &DataType, to: &DataType, value: &ScalarValue) -> Option<(Scal
 
 fn beyond_times() -> SqlError {
     SqlError::new(state::DATETIME_OVERFLOW, "date out of range for timestamp")
+}
+
+/// Numbers as the floats that are nearest to them: a quotient of two floats is where both are exact, and others are
+/// read by their digits.
+fn floats(values: &ArrayRef) -> Result<ArrayRef> {
+    /// A greater power of ten is no float.
+    const MOST_DIGITS: u32 = 22;
+    let DataType::Decimal128(_, scale) = *values.data_type() else { return Ok(cast(values, &DataType::Float64)?) };
+    let unit = u32::try_from(scale).ok().filter(|digits| *digits <= MOST_DIGITS);
+    let unit = unit.map(|digits| 10_i128.pow(digits) as f64);
+    let float = |number: i128| match unit {
+        Some(unit) if number.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => number as f64 / unit,
+        _ => format!("{number}e{}", -i32::from(scale)).parse().expect("digits and an exponent are a float"),
+    };
+    Ok(Arc::new(values.as_primitive::<Decimal128Type>().unary::<_, Float64Type>(float)))
 }
 
 fn reals(values: &Float64Array) -> Result<ArrayRef, SqlError> {

@@ -12,23 +12,68 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
+use datafusion::logical_expr::expr::{Case, InList, InSubquery, ScalarFunction, SetComparison};
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Subquery,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_query::{BinaryKernel, each_expression, operator_function};
+use tarn_query::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType as SqlType, Expr as SqlExpr, UnaryOperator, Value as SqlValue,
+};
+use tarn_query::{BinaryKernel, each_expression, each_node, operator_function};
 
 use crate::error::{SqlError, state};
 
-/// `real` beside a number of another type: both are `double precision`, as in PostgreSQL. The rule runs before types
-/// are made one, which DataFusion does by losing digits of the other.
+/// Beyond these, either way, is no `numeric` of ours.
+const MOST_OF_NUMERICS: f64 = 1e38;
+
+/// Numbers that are compared and are no `numeric` of ours are floats: `f < 1e300` is of floats anyhow where `f` is one,
+/// and all others are less.
+pub(super) fn written_beyond_numerics(expr: &mut SqlExpr) {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    match expr {
+        SqlExpr::BinaryOp { left, op: Eq | Gt | GtEq | Lt | LtEq | NotEq, right }
+        | SqlExpr::IsDistinctFrom(left, right)
+        | SqlExpr::IsNotDistinctFrom(left, right) => {
+            [left, right].into_iter().for_each(|side| as_float(side));
+        }
+        SqlExpr::Between { expr, low, high, .. } => [expr, low, high].into_iter().for_each(|side| as_float(side)),
+        SqlExpr::InList { expr, list, .. } => std::iter::once(expr.as_mut()).chain(list).for_each(as_float),
+        _ => {}
+    }
+}
+
+fn as_float(expr: &mut SqlExpr) {
+    match expr {
+        SqlExpr::Nested(of) | SqlExpr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr: of } => {
+            as_float(of);
+        }
+        SqlExpr::Value(value) => {
+            let SqlValue::Number(digits, _) = &value.value else { return };
+            let is_numeric = |of: f64| of == 0.0 || (1.0 / MOST_OF_NUMERICS..=MOST_OF_NUMERICS).contains(&of);
+            if !digits.contains(['e', 'E']) || digits.parse::<f64>().is_ok_and(is_numeric) {
+                return;
+            }
+            value.value = SqlValue::SingleQuotedString(digits.clone());
+            let of = Box::new(SqlExpr::Value(value.clone()));
+            let (kind, data_type) = (CastKind::DoubleColon, SqlType::DoublePrecision);
+            *expr = SqlExpr::Cast { kind, expr: of, data_type, array: false, format: None };
+        }
+        _ => {}
+    }
+}
+
+/// `real` beside a number of another type, and any float beside a `numeric`: both are `double precision`, as in
+/// PostgreSQL. The rule runs before types are made one, which DataFusion does by losing digits of the other.
 #[derive(Debug)]
 pub(super) struct WideFloats;
 
 impl AnalyzerRule for WideFloats {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        each_expression(plan, widened)
+        let plan = each_expression(plan, widened)?;
+        Ok(each_node(plan, widened_keys)?.data)
     }
 
     fn name(&self) -> &str {
@@ -36,33 +81,115 @@ impl AnalyzerRule for WideFloats {
     }
 }
 
-fn widened(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let double = |of: Expr| Expr::Cast(Cast::new(Box::new(of), DataType::Float64));
-    let (left, op, right) = match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => (left, op, right),
+fn widened(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_changed = match &mut expr {
+        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => widen(vec![left.as_mut(), right.as_mut()], schema),
+        Expr::Between(Between { expr, low, high, .. }) => {
+            widen(vec![expr.as_mut(), low.as_mut(), high.as_mut()], schema)
+        }
+        Expr::InList(InList { expr, list, .. }) => {
+            // Several constants are of one type with what is looked for, which is a `real` beside numerics: they are
+            // an array of it. Columns, and one constant alone, are compared one by one.
+            let constants = list.iter_mut().filter(|of| !of.any_column_refs());
+            let all: Vec<&mut Expr> = std::iter::once(expr.as_mut()).chain(constants).collect();
+            let is_narrowed = all.len() > 2 && narrow(all, schema);
+            widen(std::iter::once(expr.as_mut()).chain(list).collect(), schema) || is_narrowed
+        }
+        Expr::Case(Case { expr: Some(of), when_then_expr, .. }) => {
+            let whens = when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+            widen(std::iter::once(of.as_mut()).chain(whens).collect(), schema)
+        }
+        Expr::InSubquery(InSubquery { expr, subquery, .. })
+        | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+            let is_changed = match &subquery.subquery.schema().fields()[..] {
+                [field] => are_wide(&[expr.get_type(schema).ok(), Some(field.data_type().clone())]),
+                _ => false,
+            };
+            if is_changed {
+                to_double(expr);
+                *subquery = doubles(subquery)?;
+            }
+            is_changed
+        }
         // What lies between two of them is a `double precision`.
-        Expr::AggregateFunction(mut call)
+        Expr::AggregateFunction(call)
             if call.func.name() == "percentile_cont"
                 && matches!(call.params.args.first().map(|of| of.get_type(schema)), Some(Ok(DataType::Float32))) =>
         {
             let places = call.params.order_by.iter_mut().map(|by| &mut by.expr);
             for of in call.params.args.iter_mut().take(1).chain(places) {
-                *of = double(std::mem::replace(of, Expr::Literal(ScalarValue::Null, None)));
+                to_double(of);
             }
-            return Ok(Transformed::yes(Expr::AggregateFunction(call)));
+            true
         }
-        other => return Ok(Transformed::no(other)),
-    };
-    let is_wide = |of: &DataType| of.is_decimal() || matches!(of, DataType::Int32 | DataType::Int64);
-    let is_changed = match (left.get_type(schema), right.get_type(schema)) {
-        (Ok(DataType::Float32), Ok(other)) | (Ok(other), Ok(DataType::Float32)) => is_wide(&other),
         _ => false,
     };
-    if !is_changed {
-        return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
+    Ok(Transformed::new_transformed(expr, is_changed))
+}
+
+/// Keys of joins, each of which is of one side.
+fn widened_keys(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Join(mut join) = node else { return Ok(Transformed::no(node)) };
+    let mut is_changed = false;
+    for (left, right) in &mut join.on {
+        let types = [left.get_type(join.left.schema()).ok(), right.get_type(join.right.schema()).ok()];
+        if are_wide(&types) {
+            to_double(left);
+            to_double(right);
+            is_changed = true;
+        }
     }
-    let (left, right) = (Box::new(double(*left)), Box::new(double(*right)));
-    Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
+}
+
+/// Whether numbers of these types are `double precision` beside each other, which the planner would not make of them.
+fn are_wide(types: &[Option<DataType>]) -> bool {
+    let has = |is_one: fn(&DataType) -> bool| types.iter().flatten().any(is_one);
+    let has_numerics = has(DataType::is_decimal);
+    (has(|of| *of == DataType::Float32) && (has_numerics || has(DataType::is_integer)))
+        || (has(|of| *of == DataType::Float64) && has_numerics)
+}
+
+/// Makes numbers `double precision` where they are beside each other. Whether it is necessary.
+fn widen(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let types: Vec<_> = all.iter().map(|of| of.get_type(schema).ok()).collect();
+    are_wide(&types) && cast_all(all, &types, &DataType::Float64)
+}
+
+/// Makes numbers `real` where one is, and none is `double precision`. Whether it is necessary.
+fn narrow(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let types: Vec<_> = all.iter().map(|of| of.get_type(schema).ok()).collect();
+    let has_doubles = types.iter().flatten().any(|of| *of == DataType::Float64);
+    !has_doubles && are_wide(&types) && cast_all(all, &types, &DataType::Float32)
+}
+
+fn cast_all(all: Vec<&mut Expr>, types: &[Option<DataType>], to: &DataType) -> bool {
+    for (expr, of) in all.into_iter().zip(types) {
+        if of.as_ref().is_some_and(|of| of.is_numeric() && of != to) {
+            let of = std::mem::replace(expr, Expr::Literal(ScalarValue::Null, None));
+            *expr = Expr::Cast(Cast::new(Box::new(of), to.clone()));
+        }
+    }
+    true
+}
+
+fn double(of: Expr) -> Expr {
+    Expr::Cast(Cast::new(Box::new(of), DataType::Float64))
+}
+
+fn to_double(of: &mut Expr) {
+    *of = double(std::mem::replace(of, Expr::Literal(ScalarValue::Null, None)));
+}
+
+/// The same rows, as floats.
+fn doubles(subquery: &Subquery) -> Result<Subquery> {
+    let rows = LogicalPlanBuilder::from(Arc::clone(&subquery.subquery));
+    let columns = subquery.subquery.schema().columns().into_iter();
+    let floats = columns.map(|column| {
+        let name = column.name.clone();
+        double(Expr::Column(column)).alias(name)
+    });
+    Ok(subquery.with_plan(Arc::new(rows.project(floats)?.build()?)))
 }
 
 /// The rule; it runs when types are known.

@@ -41,10 +41,10 @@ use super::regular_expressions::SUBSTRING;
 use super::series::SERIES;
 use super::{
     any_of, array_depths, array_operators, array_queries, assigned_rows, blank_padded, cast_calls, collations,
-    distinct_order, few_names, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order, interval_types,
-    item_comparisons, joined_alias, lateral_names, local_times, made_times, ordered_sets, ordinality, overlaps,
-    recursion, refused, row_access, row_queries, series, single, sorted_sets, string_delimiters, text_sets, type_names,
-    using, value_columns, variadic, window_offsets, windows_copied,
+    distinct_order, few_names, floats, frame_offsets, grouping_sets, hypothetical_sets, in_from, inner_order,
+    interval_types, item_comparisons, joined_alias, lateral_names, local_times, made_times, ordered_sets, ordinality,
+    overlaps, recursion, refused, row_access, row_queries, series, single, sorted_sets, string_delimiters, text_sets,
+    type_names, using, value_columns, variadic, window_offsets, windows_copied,
 };
 use crate::error::{Result, SqlError};
 use crate::names::{column_of, fold};
@@ -237,6 +237,7 @@ impl VisitorMut for Rewrite {
         array_depths::rewrite(expr);
         huge(expr);
         float(expr);
+        floats::written_beyond_numerics(expr);
         if let Err(error) = cast(expr) {
             return ControlFlow::Break(error);
         }
