@@ -2,7 +2,8 @@
 //! keeps it:
 //!
 //! - `SELECT array_agg(x) FROM (SELECT x FROM t ORDER BY y) s` has the items in the order of `y`. The subquery numbers
-//!   its rows, and the aggregate is ordered by the number.
+//!   its rows, and the aggregate is ordered by the number. What DISTINCT, groups, sets and UNION leave is numbered by a
+//!   query around it.
 //! - `SELECT * FROM (SELECT … ORDER BY y) s LIMIT 3` are the first three. An `OFFSET 0` keeps the planner from leaving
 //!   the order out.
 
@@ -11,17 +12,19 @@ use std::ops::ControlFlow;
 pub(super) use tarn_query::PLACE;
 use tarn_query::each_expr;
 use tarn_query::sqlparser::ast::{
-    Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset, OffsetRows,
-    OrderByExpr, OrderByKind, OrderByOptions, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
-    WindowSpec, WindowType,
+    Distinct, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset,
+    OffsetRows, OrderByExpr, OrderByKind, OrderByOptions, Query, Select, SelectItem, SetExpr, TableAlias,
+    TableAliasColumnDef, TableFactor, TableWithJoins, Value, WildcardAdditionalOptions, WindowSpec, WindowType,
 };
 
 use super::calls::{call, each_outside_queries, is_named, number};
+use super::in_from::{over, query_of};
 use super::refused::gives_rows;
+use super::sorted_sets::{ALIAS, name_of};
 use crate::names::fold;
 
 /// Aggregates whose answer is in the order of their rows.
-const ORDERED: [&str; 4] = ["array_agg", "json_agg", "jsonb_agg", "string_agg"];
+const ORDERED: [&str; 6] = ["array_agg", "json_agg", "json_object_agg", "jsonb_agg", "jsonb_object_agg", "string_agg"];
 /// Keeps the order of the subquery that a query reads, where it decides.
 pub(super) fn keep(query: &mut Query) {
     let is_cut = query.limit_clause.is_some() && query.order_by.is_none();
@@ -89,8 +92,14 @@ pub(super) fn by(expr: Expr) -> OrderByExpr {
     OrderByExpr { expr, options: OrderByOptions { asc: None, nulls_first: None }, with_fill: None }
 }
 
-/// Numbers the rows of a query in its order, if that can be written beside its columns.
+/// Numbers the rows of a query in its order, if that can be written.
 fn number_rows(query: &mut Query) -> bool {
+    let is_plain = matches!(query.body.as_ref(), SetExpr::Select(select) if is_plain(select));
+    (is_plain && number_beside(query)) || number_around(query) || number_beside(query)
+}
+
+/// As [`number_rows`], beside its columns.
+fn number_beside(query: &mut Query) -> bool {
     let Query { with: None, body, order_by: Some(order_by), limit_clause: None, fetch: None, .. } = query else {
         return false;
     };
@@ -104,21 +113,95 @@ fn number_rows(query: &mut Query) -> bool {
         }
         _ => false,
     });
-    if has_sets || !is_plain(select) {
+    // Sets of groups may become several queries.
+    let is_of_groups = match &select.group_by {
+        GroupByExpr::Expressions(groups, modifiers) => {
+            let is_set = |group: &Expr| matches!(group, Expr::GroupingSets(_) | Expr::Rollup(_) | Expr::Cube(_));
+            modifiers.is_empty() && !groups.iter().any(is_set)
+        }
+        GroupByExpr::All(_) => false,
+    };
+    if has_sets || select.distinct.is_some() || !is_of_groups {
         return false;
     }
     let Some(keys) = keys.iter().map(|key| written_out(key, &select.projection)).collect::<Option<Vec<_>>>() else {
         return false;
     };
+    select.projection.push(place_by(keys));
+    query.order_by = None;
+    true
+}
+
+/// As [`number_rows`], by its columns, in a query of which it is read.
+fn number_around(query: &mut Query) -> bool {
+    let Query { body, order_by: Some(order_by), limit_clause: None, fetch: None, .. } = &*query else { return false };
+    let OrderByKind::Expressions(keys) = &order_by.kind else { return false };
+    let Some(projection) = first_list(body) else { return false };
+    let are_names = keys.iter().all(|key| matches!(key.expr, Expr::Identifier(_)));
+    let column = |at: usize| Ident::with_quote('"', format!("c{at}"));
+    let (mut items, columns, keys) = match projection.iter().map(name_of).collect::<Option<Vec<Ident>>>() {
+        Some(names) => {
+            let keys = keys.iter().map(|key| {
+                let at = place_in(&key.expr, projection, &names)?;
+                Some(OrderByExpr { expr: Expr::Identifier(column(at)), ..key.clone() })
+            });
+            let Some(keys) = keys.collect::<Option<Vec<_>>>() else { return false };
+            let columns = (0..names.len()).map(|at| TableAliasColumnDef { name: column(at), data_type: None });
+            let columns: Vec<TableAliasColumnDef> = columns.collect();
+            let shown = names.into_iter().enumerate();
+            let shown = shown
+                .map(|(at, alias)| SelectItem::ExprWithAlias { expr: Expr::Identifier(column(at)), alias })
+                .collect::<Vec<_>>();
+            (shown, columns, keys)
+        }
+        None if are_names => (vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())], vec![], keys.clone()),
+        None => return false,
+    };
+    // Which row of equal ones is left is for this order to say.
+    let decides = matches!(
+        body.as_ref(),
+        SetExpr::Select(select) if matches!(select.distinct, Some(Distinct::On(_)))
+    );
+    let Some(mut read) = query_of(vec![]) else { return false };
+    items.push(place_by(keys));
+    std::mem::swap(&mut read.body, &mut query.body);
+    read.order_by = query.order_by.take().filter(|_| decides);
+    over(&mut read, items, TableAlias { explicit: true, name: Ident::new(ALIAS), columns, at: None });
+    query.body = read.body;
+    true
+}
+
+/// The number of a row in this order.
+fn place_by(keys: Vec<OrderByExpr>) -> SelectItem {
     let mut place = call("row_number", vec![]);
     if let Expr::Function(function) = &mut place {
         let window = WindowSpec { window_name: None, partition_by: vec![], order_by: keys, window_frame: None };
         function.over = Some(WindowType::WindowSpec(window));
     }
-    let alias = Ident::with_quote('"', PLACE);
-    select.projection.push(SelectItem::ExprWithAlias { expr: place, alias });
-    query.order_by = None;
-    true
+    SelectItem::ExprWithAlias { expr: place, alias: Ident::with_quote('"', PLACE) }
+}
+
+/// The list by which the columns of a query are called.
+fn first_list(body: &SetExpr) -> Option<&[SelectItem]> {
+    match body {
+        SetExpr::Select(select) => Some(&select.projection),
+        SetExpr::SetOperation { left, .. } => first_list(left),
+        _ => None,
+    }
+}
+
+/// Which column of a list a key of ORDER BY is: by its place, its name, or what it is.
+fn place_in(key: &Expr, projection: &[SelectItem], names: &[Ident]) -> Option<usize> {
+    let by_name = match key {
+        Expr::Value(value) => {
+            let Value::Number(digits, _) = &value.value else { return None };
+            return digits.parse::<usize>().ok()?.checked_sub(1).filter(|at| *at < names.len());
+        }
+        Expr::Identifier(name) => names.iter().position(|of| fold(of) == fold(name)),
+        _ => None,
+    };
+    let is_key = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } if expr == key);
+    by_name.or_else(|| projection.iter().position(is_key))
 }
 
 /// A key of ORDER BY where columns of the list have no names. `None`: it is the place of one.

@@ -16,7 +16,8 @@ use super::refused::gives_rows;
 use crate::names::fold;
 use crate::shown::shown_as;
 
-const ALIAS: &str = "tarn_sorted";
+/// What the query is called of which the list is taken.
+pub(super) const ALIAS: &str = "tarn_sorted";
 
 /// Takes the list of what is sorted by more than that.
 pub(super) fn keep(query: &mut Query) {
@@ -76,7 +77,7 @@ fn has_sets(select: &mut Select) -> bool {
 }
 
 /// What the column of an item is called. `None`: it is several.
-fn name_of(item: &SelectItem) -> Option<Ident> {
+pub(super) fn name_of(item: &SelectItem) -> Option<Ident> {
     match item {
         SelectItem::UnnamedExpr(expr) => Some(Ident::with_quote('"', shown_as(expr))),
         SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
