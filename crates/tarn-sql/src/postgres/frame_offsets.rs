@@ -6,17 +6,20 @@
 //! …`), and where types are known the rule here makes values of the column's of them. As in PostgreSQL, the type of an
 //! offset is one that the column's type is counted in, and no offset is negative.
 //!
+//! DataFusion knows ranges of few types. A time of day is ordered by its microseconds; of bytes and rows, where there are
+//! no offsets, ranges are groups.
+//!
 //! Refused is what DataFusion would count otherwise: an infinite offset, hours of dates, digits that a numeric column
 //! has not, and days of instants where the session is in no zone of days of 24 hours.
 
-use arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
+use arrow::datatypes::{DataType, Field, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr as Planned, ExprSchemable, LogicalPlan, WindowFrameBound as Bound, WindowFrameUnits as Units,
+    Cast, Expr as Planned, ExprSchemable, LogicalPlan, WindowFrameBound as Bound, WindowFrameUnits as Units,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
@@ -214,21 +217,32 @@ impl AnalyzerRule for FrameOffsets {
     }
 }
 
-/// Whether there was one.
+/// Whether there was one, or a range is another.
 fn values(call: &mut WindowFunction, schema: &DFSchema, has_even_days: bool) -> PlanResult<bool> {
     let params = &mut call.params;
-    let [key] = &params.order_by[..] else { return Ok(false) };
-    if params.window_frame.units != Units::Range {
-        return Ok(false);
-    }
+    let frame = &mut params.window_frame;
+    let Some(key) = params.order_by.first_mut().filter(|_| frame.units == Units::Range) else { return Ok(false) };
     let column = key.expr.get_type(schema)?;
-    let mut is_changed = false;
-    for bound in [&mut params.window_frame.start_bound, &mut params.window_frame.end_bound] {
+    let (mut is_changed, mut has_offsets) = (false, false);
+    for bound in [&mut frame.start_bound, &mut frame.end_bound] {
         let (Bound::Preceding(offset) | Bound::Following(offset)) = bound else { continue };
+        has_offsets |= !offset.is_null();
         if let ScalarValue::Utf8(Some(text)) = &*offset {
             *offset = value(text, &column, has_even_days)?;
             is_changed = true;
         }
+    }
+    match column {
+        DataType::Time64(TimeUnit::Microsecond) => {
+            let time = std::mem::replace(&mut key.expr, Planned::Literal(ScalarValue::Null, None));
+            key.expr = Planned::Cast(Cast::new(Box::new(time), DataType::Int64));
+            is_changed = true;
+        }
+        of if !has_offsets && (of.is_binary() || matches!(of, DataType::Struct(_))) => {
+            frame.units = Units::Groups;
+            is_changed = true;
+        }
+        _ => {}
     }
     Ok(is_changed)
 }
@@ -311,6 +325,17 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
             }
             Ok(ScalarValue::IntervalMonthDayNano(Some(offset)))
         }
+        // Of its parts, hours alone are counted.
+        (DataType::Time64(TimeUnit::Microsecond), Written::Interval | Written::Unknown) => {
+            let offset = match of {
+                Written::Interval => read(text).ok_or_else(|| no_text("interval"))?,
+                _ => interval_of(text, None, None)?,
+            };
+            match offset.nanoseconds {
+                ..0 => Err(invalid()),
+                ns => Ok(plain(&(ns / 1_000).to_string())),
+            }
+        }
         _ => Err(none(column, of)),
     }
 }
@@ -343,8 +368,6 @@ fn sign(of: &IntervalMonthDayNano) -> i128 {
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::TimeUnit;
-
     use super::*;
 
     #[test]
@@ -360,6 +383,7 @@ mod tests {
             ("numeric 1.10", &DataType::Decimal128(10, 1)),
             ("interval 12 months 0 days 0 microseconds", &DataType::Date32),
             ("unknown 70 min", &at),
+            ("unknown 70 min", &DataType::Time64(TimeUnit::Microsecond)),
             ("unknown 70 min", &instant),
         ] {
             assert_eq!(code(text, column), None, "{text}");

@@ -8,9 +8,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, InList, ScalarFunction, WindowFunction};
-use datafusion::logical_expr::{
-    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, WindowFrameBound, WindowFrameUnits, cast,
-};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
@@ -135,17 +133,6 @@ fn checked(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             {
                 let text = std::mem::replace(instead, Expr::Literal(ScalarValue::Null, None));
                 *instead = as_inet(text)?;
-                is_changed = true;
-            }
-            // The engine knows no ranges of bytes; with nothing but ends and peers, ranges are groups.
-            let frame = &mut params.window_frame;
-            let is_of_peers = |bound: &WindowFrameBound| match bound {
-                WindowFrameBound::CurrentRow => true,
-                WindowFrameBound::Preceding(offset) | WindowFrameBound::Following(offset) => offset.is_null(),
-            };
-            let is_range = frame.units == WindowFrameUnits::Range && is_of_peers(&frame.start_bound);
-            if is_range && is_of_peers(&frame.end_bound) && params.order_by.iter().any(|by| is_inet(&by.expr, schema)) {
-                frame.units = WindowFrameUnits::Groups;
                 is_changed = true;
             }
             return Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) });
