@@ -7,10 +7,7 @@
 //! - `SELECT * FROM (SELECT … ORDER BY y) s LIMIT 3` are the first three. An `OFFSET 0` keeps the planner from leaving
 //!   the order out.
 
-use std::ops::ControlFlow;
-
 pub(super) use tarn_query::PLACE;
-use tarn_query::each_expr;
 use tarn_query::sqlparser::ast::{
     Distinct, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset,
     OffsetRows, OrderByExpr, OrderByKind, OrderByOptions, Query, Select, SelectItem, SetExpr, TableAlias,
@@ -19,8 +16,7 @@ use tarn_query::sqlparser::ast::{
 
 use super::calls::{call, each_outside_queries, is_named, number};
 use super::in_from::{over, query_of};
-use super::refused::gives_rows;
-use super::sorted_sets::{ALIAS, name_of};
+use super::sorted_sets::{ALIAS, is_set, name_of};
 use crate::names::fold;
 
 /// Aggregates whose answer is in the order of their rows.
@@ -106,13 +102,7 @@ fn number_beside(query: &mut Query) -> bool {
     let (SetExpr::Select(select), OrderByKind::Expressions(keys)) = (body.as_mut(), &order_by.kind) else {
         return false;
     };
-    let has_sets = select.projection.iter().any(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
-            let of = |part: &Expr| if gives_rows(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            each_expr(expr, of).is_break()
-        }
-        _ => false,
-    });
+    let has_sets = select.projection.iter().any(is_set);
     // Sets of groups may become several queries.
     let is_of_groups = match &select.group_by {
         GroupByExpr::Expressions(groups, modifiers) => {
