@@ -170,7 +170,7 @@ impl Digits {
             Rule::Fixed => MIN_DIGITS.into(),
             Rule::Single => i32::from(MIN_DIGITS) - decimals(value) as i32,
         };
-        digits.clamp(self.least.into(), 38) as i8
+        digits.clamp(self.fewest(), 38) as i8
     }
 
     fn of_quotient(self, value: i128) -> i8 {
@@ -185,7 +185,12 @@ impl Digits {
         };
         // What gives exactly 1, or 10000, was a division of equal first groups.
         let weight = if is_power { weight - 1 } else { weight };
-        (i32::from(MIN_DIGITS) - weight * GROUP).clamp(self.least.into(), 38) as i8
+        (i32::from(MIN_DIGITS) - weight * GROUP).clamp(self.fewest(), 38) as i8
+    }
+
+    /// Of a square of a long number they are more than any number has.
+    fn fewest(self) -> i32 {
+        i32::from(self.least).min(38)
     }
 }
 

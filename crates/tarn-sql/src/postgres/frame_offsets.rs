@@ -6,8 +6,8 @@
 //! …`), and where types are known the rule here makes values of the column's of them. As in PostgreSQL, the type of an
 //! offset is one that the column's type is counted in, and no offset is negative.
 //!
-//! DataFusion knows ranges of few types. A time of day is ordered by its microseconds; of bytes and rows, where there are
-//! no offsets, ranges are groups.
+//! DataFusion knows ranges of few types. A time of day is ordered by its microseconds; of bytes and rows, where there
+//! are no offsets, ranges are groups.
 //!
 //! Refused is what DataFusion would count otherwise: an infinite offset, hours of dates, digits that a numeric column
 //! has not, and days of instants where the session is in no zone of days of 24 hours.

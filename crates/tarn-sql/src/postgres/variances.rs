@@ -23,7 +23,7 @@ use super::division::{POWERS, digits_of_long_quotient, long_quotient, scale_of, 
 use super::frames::OfFrame;
 use super::moments::{Finish, Moments, OfDistinct, OfGroups, OfRows, Squares, state_fields};
 use super::powers::root;
-use crate::digits::{Digits, Rule};
+use crate::digits::{Digits, MIN_DIGITS, Rule};
 use crate::error::{SqlError, state};
 
 /// The functions, to be registered over DataFusion's.
@@ -83,11 +83,12 @@ impl What {
         }
     }
 
-    /// Of numbers with so many digits before and behind the point.
+    /// Of numbers with so many digits before and behind the point. What is before it has room, if that leaves sixteen.
     fn result(self, (whole, scale): (i8, i8)) -> DataType {
-        let scale = scale.saturating_mul(2).min(DECIMAL128_MAX_PRECISION as i8);
         let whole = if self == What::Variance { whole.saturating_mul(2) } else { whole };
-        let scale = scale_of(whole.min(DECIMAL128_MAX_PRECISION as i8), scale);
+        let whole = whole.min(DECIMAL128_MAX_PRECISION as i8);
+        let room = (DECIMAL128_MAX_PRECISION as i8 - whole).max(MIN_DIGITS);
+        let scale = scale_of(whole, scale.saturating_mul(2).min(room));
         DataType::Decimal128((whole + scale).clamp(1, DECIMAL128_MAX_PRECISION as i8) as u8, scale)
     }
 
@@ -111,11 +112,13 @@ impl What {
         let shown = digits.min(scale.into());
         let value = match self {
             What::Variance => long_quotient(dividend, of, divisor, shown),
-            // That of all digits, where there is room for them: the last one that is shown hangs on those behind it.
-            What::Deviation => long_quotient(dividend, of, divisor, digits)
-                .map(|variance| root(variance, digits, shown))
-                .or_else(|_| long_quotient(dividend, of, divisor, shown).map(|variance| root(variance, shown, shown)))
-                .and_then(|root| root.ok_or_else(long)),
+            // That of all digits for which there is room: the last one that is shown hangs on those behind it.
+            What::Deviation => long_quotient(dividend, of, divisor, 0).and_then(|whole| {
+                let n_whole = whole.unsigned_abs().checked_ilog10().map_or(0, |digits| digits as i32 + 1);
+                let digits = digits.min(i32::from(DECIMAL128_MAX_PRECISION) - n_whole);
+                let variance = long_quotient(dividend, of, divisor, digits)?;
+                root(variance, digits, shown).ok_or_else(long)
+            }),
         };
         let value = value.map_err(|_| long())?;
         let filled = value.checked_mul(POWERS[(i32::from(scale) - shown).unsigned_abs() as usize]);
@@ -366,6 +369,10 @@ mod tests {
             Some(25 * 10_i128.pow(15))
         );
         assert_eq!(of(What::Variance, Of::Sample, &[5], 0, 20), None);
+        // Of averages, which have twenty digits behind the point; and of such that there is no room for all of them.
+        let averages = [1_775_000_000_000_000_000, 4_000_000_000_000_000_000].map(|of: i128| of * 100);
+        assert_eq!(of(What::Variance, Of::Sample, &averages, 20, 26), Some(24_753_125 * 10_i128.pow(19)));
+        assert_eq!(of(What::Deviation, Of::Population, &averages, 20, 32), Some(11_125 * 10_i128.pow(28)));
         assert_eq!(of(What::Variance, Of::Population, &[5], 0, 20), Some(0));
         assert_eq!(of(What::Variance, Of::Population, &[50, 150], 2, 20), Some(unit / 4));
     }
