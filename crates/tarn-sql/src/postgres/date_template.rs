@@ -396,8 +396,12 @@ impl Moment {
                 number(if digits == 4 { year } else { year % 10_i64.pow(digits) }, digits as usize)
             }
             Field::Month => number(self.month, 2),
-            Field::Day => number(self.day, 2),
-            Field::DayOfYear if self.date.is_none() => number((self.year * 12 + self.month) * 30 + self.day, 3),
+            // The sign of an interval's days has none.
+            Field::Day => number(self.day, if self.day < 0 { 1 } else { 2 }),
+            Field::DayOfYear if self.date.is_none() => {
+                let days = (self.year * 12 + self.month) * 30 + self.day;
+                number(days, if days < 0 { 2 } else { 3 })
+            }
             Field::DayOfYear => number(self.date()?.ordinal().into(), 3),
             Field::IsoDayOfYear => {
                 let week = self.date()?.iso_week();

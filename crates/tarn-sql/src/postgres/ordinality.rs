@@ -3,11 +3,12 @@
 //! it; of several lists, as long as the longest:
 //!
 //! ```sql
-//! FROM LATERAL (SELECT unnest(a) AS x, unnest(generate_series(1, cardinality(a))) AS ordinality) AS t(x, n)
+//! FROM LATERAL (SELECT unnest(a) AS x, unnest(generate_series(1::bigint, cardinality(a))) AS ordinality) AS t(x, n)
 //! ```
 
 use tarn_query::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, TableAlias, TableFactor, TableFunctionArgs,
+    CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, TableAlias, TableFactor,
+    TableFunctionArgs,
 };
 
 use super::calls::{call, is_named, number, take};
@@ -23,7 +24,14 @@ pub(super) fn numbers(list: Expr) -> SelectItem {
 }
 
 fn up_to(n_rows: Expr) -> SelectItem {
-    let series = call(SERIES, vec![number(1), n_rows]);
+    let first = Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(number(1)),
+        data_type: DataType::BigInt(None),
+        array: false,
+        format: None,
+    };
+    let series = call(SERIES, vec![first, n_rows]);
     SelectItem::ExprWithAlias { expr: call(UNNEST, vec![series]), alias: Ident::new("ordinality") }
 }
 

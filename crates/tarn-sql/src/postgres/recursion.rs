@@ -4,7 +4,8 @@
 //!
 //! So what is computed is a bare `numeric` from the start, and what follows is of the type that it starts with, or the
 //! query is refused, as by PostgreSQL. Both are asked before the planner casts: the items of both lists are marked as
-//! they are written.
+//! they are written. Whole numbers that it starts with are integers where they fit, which they become too late
+//! elsewhere (`integer_literals`).
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use tarn_query::sqlparser::ast::{self, Query, SelectItem, SetExpr, SetOperator};
+use tarn_query::sqlparser::ast::BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+use tarn_query::sqlparser::ast::{self, Query, SelectItem, SetExpr, SetOperator, UnaryOperator};
 use tarn_query::{datafusion, each_expression};
 use tarn_types::{BARE_NUMERIC, DIGITS_METADATA, Length, arrow_field};
 
@@ -53,6 +55,7 @@ fn mark_items(of: &mut SetExpr, mark: &str) {
         SetExpr::Query(query) => return mark_items(&mut query.body, mark),
         SetExpr::Values(values) => {
             for value in values.rows.iter_mut().flat_map(|row| &mut row.content) {
+                integers(value);
                 *value = call(mark, vec![take(value)]);
             }
             return;
@@ -65,8 +68,39 @@ fn mark_items(of: &mut SetExpr, mark: &str) {
             && (mark == STEP || !matches!(expr, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_)))
             && !gives_rows(expr)
         {
+            if mark == START {
+                integers(expr);
+            }
             *expr = call(mark, vec![take(expr)]);
         }
+    }
+}
+
+/// Whole numbers that are written out, and what is computed of such.
+fn integers(expr: &mut ast::Expr) {
+    match expr {
+        ast::Expr::Nested(of) | ast::Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr: of } => {
+            integers(of);
+        }
+        ast::Expr::BinaryOp { left, op: Plus | Minus | Multiply | Divide | Modulo, right } => {
+            integers(left);
+            integers(right);
+        }
+        ast::Expr::Array(array) => array.elem.iter_mut().for_each(integers),
+        ast::Expr::Value(value) => {
+            if let ast::Value::Number(digits, _) = &value.value
+                && digits.parse::<i32>().is_ok()
+            {
+                *expr = ast::Expr::Cast {
+                    kind: ast::CastKind::DoubleColon,
+                    expr: Box::new(take(expr)),
+                    data_type: ast::DataType::Integer(None),
+                    array: false,
+                    format: None,
+                };
+            }
+        }
+        _ => {}
     }
 }
 
