@@ -100,7 +100,7 @@ impl AggregateUDFImpl for Average {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let coerced = match types {
-            [DataType::Duration(_) | DataType::Interval(_)] => Some(types.to_vec()),
+            [DataType::Duration(_) | DataType::Interval(_) | DataType::Time64(_)] => Some(types.to_vec()),
             [of] => averaged_as(of).map(|of| vec![of]),
             _ => None,
         };
@@ -111,7 +111,7 @@ impl AggregateUDFImpl for Average {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
             // A rule puts another function into its place.
-            [DataType::Duration(_) | DataType::Interval(_)] => Ok(INTERVAL),
+            [DataType::Duration(_) | DataType::Interval(_) | DataType::Time64(_)] => Ok(INTERVAL),
             [of] if averaged_as(of).is_some() => average_type(of).map_or_else(|| self.inner.return_type(types), Ok),
             _ => Err(undefined(self.name(), types).into()),
         }

@@ -12,7 +12,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type,
-    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    Int32Type, Int64Type, IntervalMonthDayNano, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -178,8 +178,9 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         // Where clocks are put forward, a time is left out, which Arrow refuses; and it has no infinite times.
         Timestamp(_, Some(_)) => !(from.is_string() || matches!(from, Date32 | Timestamp(_, None))),
         Timestamp(_, None) => !(from.is_string() || matches!(from, Date32)),
-        Date32 | Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _))),
-        Interval(_) => !(from.is_string() || matches!(from, Duration(_))),
+        Date32 => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _))),
+        Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _) | Interval(_))),
+        Interval(_) => !(from.is_string() || matches!(from, Duration(_) | Time32(_) | Time64(_))),
         // Arrow rounds twice where a number has more digits than a float.
         Float64 => !(matches!(from, Decimal128(..)) || from.is_string()),
         LargeBinary => !from.is_string(),
@@ -383,6 +384,11 @@ fn converted(values: &ArrayRef, to: &DataType, field: &Field, config: &Arc<Confi
         }
         DataType::Interval(_) if !values.data_type().is_string() => Arc::new(intervals(values)?),
         DataType::Date32 if !values.data_type().is_string() => days(values, &zone_of(config))?,
+        // Of an interval, what a clock shows so long after midnight; its months and days change nothing.
+        DataType::Time64(TimeUnit::Microsecond) if matches!(values.data_type(), DataType::Interval(_)) => {
+            let of = |of: IntervalMonthDayNano| (of.nanoseconds / 1_000).rem_euclid(DAY_US);
+            Arc::new(intervals(values)?.unary::<_, Time64MicrosecondType>(of))
+        }
         to @ DataType::Time64(_) if !values.data_type().is_string() => cast(&finite(values)?.0, to)?,
         to if to.is_temporal() => times_of_text(values, to, config)?,
         to if *values.data_type() == DataType::LargeBinary => cast(&texts_of_inets(values)?, to)?,

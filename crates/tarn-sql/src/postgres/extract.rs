@@ -363,7 +363,7 @@ fn is_before_all(values: &ArrayRef, row: usize) -> bool {
     }
 }
 
-/// What lies between two times is days and hours.
+/// What lies between two times is days and hours, and a time of day so long after midnight.
 pub(super) fn intervals(values: &ArrayRef) -> Result<arrow::array::IntervalMonthDayNanoArray> {
     if let DataType::Duration(_) = values.data_type() {
         let us = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
@@ -371,6 +371,11 @@ pub(super) fn intervals(values: &ArrayRef) -> Result<arrow::array::IntervalMonth
             let (days, us) = days_and_rest(us);
             IntervalMonthDayNano::new(0, days, us * 1_000)
         }));
+    }
+    if let DataType::Time32(_) | DataType::Time64(_) = values.data_type() {
+        let us = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
+        let of = |us: i64| IntervalMonthDayNano::new(0, 0, us * 1_000);
+        return Ok(us.as_primitive::<Time64MicrosecondType>().unary::<_, IntervalMonthDayNanoType>(of));
     }
     let intervals = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
     Ok(intervals.as_primitive::<IntervalMonthDayNanoType>().clone())

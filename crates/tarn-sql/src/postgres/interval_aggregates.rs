@@ -2,7 +2,7 @@
 //! as `/` divides; `min` and `max` go by how long they are, with months of 30 days, and of equally long ones take the
 //! last. DataFusion adds none, and compares months alone.
 //!
-//! What lies between two times is an interval, too: so are its sums.
+//! What lies between two times is an interval, too: so are its sums, and those of times of day.
 
 use std::sync::Arc;
 
@@ -56,6 +56,10 @@ impl IntervalAggregates {
             Ok(DataType::Duration(_)) => {
                 let between = std::mem::replace(of, Expr::Literal(ScalarValue::Null, None));
                 *of = Expr::Cast(Cast::new(Box::new(between), INTERVAL));
+            }
+            Ok(DataType::Time32(_) | DataType::Time64(_)) if matches!(function.name(), "sum" | "avg") => {
+                let time = std::mem::replace(of, Expr::Literal(ScalarValue::Null, None));
+                *of = Expr::Cast(Cast::new(Box::new(time), INTERVAL));
             }
             _ => return None,
         }

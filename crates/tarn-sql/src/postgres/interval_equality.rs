@@ -122,8 +122,8 @@ fn distinct(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(expr))
 }
 
-/// Replaces intervals, and arrays of them, by how long they are, and texts that are written out beside them. Whether
-/// all of them are such.
+/// Replaces intervals, and arrays of them, by how long they are, and times of day and texts that are written out beside
+/// them. Whether all of them are such.
 fn measure(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let types: Vec<_> = all.iter().map(|of| of.get_type(schema).ok()).collect();
     let is_unknown = |of: &Expr| match of {
@@ -131,7 +131,10 @@ fn measure(all: Vec<&mut Expr>, schema: &DFSchema) -> bool {
         _ => false,
     };
     let is_ours = |of: &Option<DataType>| of.as_ref().is_some_and(holds_intervals);
-    if !types.iter().any(is_ours) || !types.iter().zip(&all).all(|(of, expr)| is_ours(of) || is_unknown(expr)) {
+    // Beside an interval, a time of day is one.
+    let is_time = |of: &Option<DataType>| matches!(of, Some(DataType::Time32(_) | DataType::Time64(_)));
+    let mut each = types.iter().zip(&all);
+    if !types.iter().any(is_ours) || !each.all(|(of, expr)| is_ours(of) || is_time(of) || is_unknown(expr)) {
         return false;
     }
     for (expr, of) in all.into_iter().zip(&types) {

@@ -51,9 +51,14 @@ impl ExprPlanner for TimeOperators {
             as_date(&mut expr.left, &expr.right, schema);
             as_date(&mut expr.right, &expr.left, schema);
         }
-        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+        let (Ok(mut left), Ok(mut right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(expr));
         };
+        if is_since_midnight(&expr.op, &left, &right) {
+            (expr.left, left) = (as_interval(expr.left), INTERVAL);
+        } else if is_since_midnight(&expr.op, &right, &left) {
+            (expr.right, right) = (as_interval(expr.right), INTERVAL);
+        }
         if matches!(expr.op, BinaryOperator::Plus | BinaryOperator::Minus) {
             in_days(&mut expr.left, &left);
             in_days(&mut expr.right, &right);
@@ -65,20 +70,6 @@ impl ExprPlanner for TimeOperators {
             (BinaryOperator::Plus, Side::Interval, Side::Date) => at_midnight(&mut expr.right),
             _ => false,
         };
-        let (mut left, mut right) = (left, right);
-        match (&expr.op, Side::of(&left), Side::of(&right)) {
-            (BinaryOperator::Plus | BinaryOperator::Minus, Side::Instant, Side::Time)
-            | (BinaryOperator::Multiply, Side::Integer | Side::Number, Side::Time) => {
-                right = since_midnight(&mut expr.right);
-            }
-            (BinaryOperator::Plus, Side::Time, Side::Instant)
-            | (BinaryOperator::Multiply | BinaryOperator::Divide, Side::Time, Side::Integer | Side::Number) => {
-                left = since_midnight(&mut expr.left);
-            }
-            (op, Side::Interval, Side::Time) if is_comparison(op) => right = since_midnight(&mut expr.right),
-            (op, Side::Time, Side::Interval) if is_comparison(op) => left = since_midnight(&mut expr.left),
-            _ => {}
-        }
         if let (BinaryOperator::Plus, Side::Time, Side::Time) = (&expr.op, Side::of(&left), Side::of(&right)) {
             let message = "operator is not unique: time without time zone + time without time zone";
             let hint = "one of them is an interval: cast it to one";
@@ -111,21 +102,25 @@ fn as_date(side: &mut Expr, other: &Expr, schema: &DFSchema) {
 fn in_days(between: &mut Expr, of: &DataType) {
     if let DataType::Duration(_) = of {
         let of = std::mem::replace(between, Expr::Literal(ScalarValue::Null, None));
-        *between = Expr::Cast(Cast::new(Box::new(of), INTERVAL));
+        *between = as_interval(of);
     }
 }
 
-/// Makes a time of day the interval since midnight, as which it stands beside what no time of day stands beside.
-fn since_midnight(time: &mut Expr) -> DataType {
-    let of = std::mem::replace(time, Expr::Literal(ScalarValue::Null, None));
-    let midnight = Expr::Literal(ScalarValue::Time64Microsecond(Some(0)), None);
-    *time = Operation::Between.of_sides(vec![of, midnight], false);
-    INTERVAL
+fn as_interval(of: Expr) -> Expr {
+    Expr::Cast(Cast::new(Box::new(of), INTERVAL))
 }
 
-fn is_comparison(op: &BinaryOperator) -> bool {
-    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    matches!(op, Eq | Gt | GtEq | Lt | LtEq | NotEq)
+/// Whether a time of day is the interval since midnight, by what it stands beside: a day's time, a number that it is
+/// multiplied with, or an interval that it is compared with.
+fn is_since_midnight(op: &BinaryOperator, of: &DataType, beside: &DataType) -> bool {
+    use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Multiply, NotEq, Plus};
+    let is_beside = match op {
+        Plus | Minus => matches!(beside, DataType::Timestamp(..)),
+        Multiply | Divide => matches!(Side::of(beside), Side::Integer | Side::Number),
+        Eq | NotEq | Lt | LtEq | Gt | GtEq => Side::of(beside) == Side::Interval,
+        _ => false,
+    };
+    is_beside && Side::of(of) == Side::Time
 }
 
 /// What stands beside an operator.

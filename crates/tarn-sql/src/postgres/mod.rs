@@ -84,6 +84,7 @@
 //! | `SELECT 'Jan 8 1999'::date, 'today'::timestamptz` | 1999-01-08, midnight | not known | `times_of_text` |
 //! | `SELECT interval '1 2:03' DAY TO SECOND, '1 day 02:00'::interval` | 1 day 02:03:00, 1 day 02:00:00 | not known | `interval_types` |
 //! | `SELECT interval '1 minute' * 3, time '01:00' - interval '2 hours'` | 00:03:00, 23:00:00 | not known | `interval_operators` |
+//! | `SELECT time '01:00' * 2, now() + time '01:00', time '01:00' < interval '2 hours'` | an interval, later, t | not known | `interval_operators` |
 //! | `SELECT sum(x), max(x)` of intervals | an interval, the longest | not known, the most months | `interval_aggregates` |
 //! | `SELECT extract(second FROM timestamp '2024-01-01 00:00:01.75')`, `extract(year FROM now())` | 1.750000, a numeric | 1, an integer | `extract` |
 //! | `SELECT extract(century FROM now())`, `date_trunc('decade', now())` | 21, 2020-01-01 | not known | `extract`, `date_trunc` |
@@ -92,6 +93,7 @@
 //! | `SELECT interval '30 days' = interval '1 month'` | t | f | `times` |
 //! | `SELECT acos(2)`, `SELECT round(2.5::float8)`, `SELECT array_length('{}'::int[], 1)` | 22003, 2, NULL | NaN, 3, 0 | `guards` |
 //! | `SELECT 16777217::float4 = 16777217` | f | t | `floats` |
+//! | `SELECT 1e30::float8 > 2.55`, `0.1::real IN (0.1, 2)`, `0.1::real = 0.1` | t, t, f | 22003, f, t | `floats` |
 //! | `SELECT round(1.239, '2'::int) = 1.24`, of a constant that is computed | t | errors | `settled` |
 //! | `SELECT 3::numeric, 1.23456789012::numeric` | 3, 1.23456789012 | 3.0000000000, 1.2345678901 | `numeric` |
 //! | `SELECT '{}'::json`, `'{}'::jsonb`, `SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid` | of these types | unknown types | `kept_as_text` |

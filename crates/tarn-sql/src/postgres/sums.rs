@@ -87,7 +87,7 @@ impl AggregateUDFImpl for WideSum {
             DataType::Float16 => DataType::Float32,
             DataType::Dictionary(_, value) => return self.coerce_types(&[value.as_ref().clone()]),
             of if of.is_numeric() => of.clone(),
-            DataType::Duration(_) | DataType::Interval(_) => of.clone(),
+            DataType::Duration(_) | DataType::Interval(_) | DataType::Time64(_) => of.clone(),
             _ => return plan_err!("function sum({}) does not exist", listed(types)),
         }])
     }
@@ -96,7 +96,7 @@ impl AggregateUDFImpl for WideSum {
         match &types[0] {
             DataType::Float32 => Ok(DataType::Float32),
             // A rule puts another function into its place.
-            DataType::Interval(_) | DataType::Duration(_) => Ok(INTERVAL),
+            DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_) => Ok(INTERVAL),
             of => self.inner_type(of),
         }
     }

@@ -19,6 +19,7 @@ use tarn_query::{datafusion, zone_of};
 use tarn_types::{Zone, is_infinite_us};
 
 use super::date_template::{DateTemplate, Moment};
+use super::extract::intervals;
 use super::number_template::NumberTemplate;
 use crate::error::{SqlError, state};
 
@@ -54,7 +55,8 @@ impl ScalarUDFImpl for ToChar {
             DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
             DataType::Date32 | DataType::Date64 | DataType::Null => MICROSECONDS,
             DataType::Interval(_) | DataType::Duration(_) => DataType::Interval(IntervalUnit::MonthDayNano),
-            DataType::Time32(_) | DataType::Time64(_) => DataType::Interval(IntervalUnit::MonthDayNano),
+            // The planner knows no cast of it to an interval.
+            DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
             DataType::Float16 | DataType::Float32 | DataType::Float64 => DataType::Float64,
             DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, *scale),
             of if of.is_integer() => DataType::Decimal128(20, 0),
@@ -76,7 +78,10 @@ impl ScalarUDFImpl for ToChar {
         let [of, template] = &args.args[..] else { return plan_err!("to_char takes a value and a template") };
         let is_scalar = matches!((of, template), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
-        let values = of.to_array(n_rows)?;
+        let values: ArrayRef = match of.data_type() {
+            DataType::Time64(_) => Arc::new(intervals(&of.to_array(n_rows)?)?),
+            _ => of.to_array(n_rows)?,
+        };
         let zone = zone_of(&args.config_options);
         let texts = match template {
             ColumnarValue::Scalar(template) => {
