@@ -9,7 +9,7 @@
 
 pub(super) use tarn_query::PLACE;
 use tarn_query::sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset,
+    Cte, Distinct, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, LimitClause, Offset,
     OffsetRows, OrderByExpr, OrderByKind, OrderByOptions, Query, Select, SelectItem, SetExpr, TableAlias,
     TableAliasColumnDef, TableFactor, TableWithJoins, Value, WildcardAdditionalOptions, WindowSpec, WindowType,
 };
@@ -33,6 +33,34 @@ pub(super) fn keep(query: &mut Query) {
     {
         let offset = Some(Offset { value: number(0), rows: OffsetRows::None });
         inner.limit_clause = Some(LimitClause::LimitOffset { limit: None, offset, limit_by: vec![] });
+    }
+}
+
+/// The last query of WITH stands in FROM where its order decides: it is all that is read, and read once.
+pub(super) fn read_in_from(query: &mut Query, n_readings: impl Fn(&Query, &str) -> usize) {
+    let is_ordered = |cte: &Cte| {
+        let is_query = matches!(cte.query.body.as_ref(), SetExpr::Select(_) | SetExpr::SetOperation { .. });
+        is_query && cte.query.order_by.is_some() && cte.alias.columns.is_empty()
+    };
+    let Some(with) = query.with.as_ref().filter(|with| !with.recursive) else { return };
+    let Some(cte) = with.cte_tables.last().filter(|cte| is_ordered(cte)) else { return };
+    let name = cte.alias.name.clone();
+    // In the query itself, the name is another's.
+    let n_readings = n_readings(query, &fold(&name)) - n_readings(&cte.query, &fold(&name));
+    let is_cut = query.limit_clause.is_some() && query.order_by.is_none();
+    let (Some(with), SetExpr::Select(select)) = (query.with.as_mut(), query.body.as_mut()) else { return };
+    let mut is_asked = is_cut;
+    each_outside_queries(&mut select.projection, |expr| is_asked |= order_of(expr).is_some());
+    let [TableWithJoins { relation, joins }] = &mut select.from[..] else { return };
+    let TableFactor::Table { name: read, alias, args: None, with_ordinality: false, .. } = relation else { return };
+    if !is_asked || n_readings != 1 || !joins.is_empty() || !is_named(read, &fold(&name)) {
+        return;
+    }
+    let alias = alias.take().unwrap_or(TableAlias { explicit: true, name, columns: vec![], at: None });
+    let Some(cte) = with.cte_tables.pop() else { return };
+    *relation = TableFactor::Derived { lateral: false, subquery: cte.query, alias: Some(alias), sample: None };
+    if with.cte_tables.is_empty() {
+        query.with = None;
     }
 }
 

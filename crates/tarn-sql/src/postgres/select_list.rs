@@ -101,6 +101,7 @@ impl VisitorMut for Rewrite {
         let is_of_insert = self.of_inserts.contains(&(&raw const *query));
         in_from::body(query);
         few_names::in_with(query);
+        inner_order::read_in_from(query, n_readings);
         inner_order::keep(query);
         sorted_sets::keep(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
