@@ -10,6 +10,7 @@ mod rooms;
 mod sources;
 mod tasks;
 mod told;
+mod type_names;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn tidy(root: &Path) -> anyhow::Result<Vec<Complaint>> {
     complaints.extend(tasks::check(root)?);
     complaints.extend(door::check(root)?);
     complaints.extend(features::check(root)?);
+    complaints.extend(type_names::check(root)?);
     Ok(complaints)
 }
 

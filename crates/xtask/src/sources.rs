@@ -158,7 +158,7 @@ fn check_formats(root: &Path, sources: &str) -> anyhow::Result<Vec<Complaint>> {
     Ok(complaints)
 }
 
-/// Every `.rs` file under `folder`, sorted.
+/// Every `.rs` file under `folder`, sorted, but for what builds leave in folders `target`.
 pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -166,7 +166,7 @@ pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         for entry in std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
             let path = entry?.path();
             if path.is_dir() {
-                folders.push(path);
+                folders.extend((!path.ends_with("target")).then_some(path));
             } else if path.extension().is_some_and(|e| e == "rs") {
                 found.push(path);
             }
