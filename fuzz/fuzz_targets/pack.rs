@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use tarn_metastore::{
-    At, Block, BlockMetadata, BloomBuilder, ColumnChunk, ColumnStats, Commit, CommitKind, Embedded, Expected, File,
-    Metastore, MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
+    Block, BlockMetadata, BlockMetadataRequest, BloomBuilder, ColumnChunk, ColumnStats, Commit, CommitKind, Embedded,
+    ExpectedVersion, File, Metastore, MetastoreExt, Probe, VersionSelector, hour_blocks, token_hash,
 };
 use tarn_types::{
     Column, ColumnId, DataType, KeyPart, ManualClock, TableId, TableOptions, TableSchema, TabletId, Value, Version,
@@ -71,7 +71,7 @@ async fn fill(metastore: &Embedded) {
         };
         let commit = Commit {
             id: uuid::Uuid::from_u128(file.0.into()),
-            expected: Expected::Latest,
+            expected: ExpectedVersion::Latest,
             add: vec![added],
             block_metadata: [(file, vec![block_metadata])].into(),
             remove: vec![],
@@ -101,11 +101,12 @@ fn base() -> &'static Base {
 /// Everything there is, if all of it can be read.
 async fn read(metastore: &Embedded) -> Result<String, tarn_metastore::Error> {
     let table = metastore.tables().await?[0].id;
-    let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await?.files);
+    let hours = hour_blocks(&metastore.snapshot(table, VersionSelector::Latest).await?.files);
     let clauses = vec![vec![vec![token_hash("a"), token_hash("b")]]];
     let probed = metastore.probe(table, Probe { hours: hours.clone(), clauses }).await;
-    let block_metadata =
-        metastore.block_metadata(table, Wanted { hours, columns: None, stats: true, chunks: true, blooms: true }).await;
+    let block_metadata = metastore
+        .block_metadata(table, BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true })
+        .await;
     metastore.verify().await?;
     Ok(format!("{:?} {:?}", probed?, block_metadata?))
 }

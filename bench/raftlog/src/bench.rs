@@ -8,11 +8,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::cells::{self, Cell, Extent};
+use crate::cells::{self, Extent, NamedJob};
 use crate::child::Children;
 use crate::disk;
 use crate::flips;
-use crate::job::{Answer, EngineName, Job, Task};
+use crate::job::{EngineName, Job, JobOutput, Task};
 use crate::measure::evict;
 use crate::results::Results;
 
@@ -49,17 +49,17 @@ impl Bench<'_> {
         self.round(0, &flips, &|children, job| flips::run(children, job, &job.dir, n_tries))
     }
 
-    fn wanted(&self, cells: Vec<Cell>) -> Vec<Cell> {
+    fn wanted(&self, cells: Vec<NamedJob>) -> Vec<NamedJob> {
         let named =
-            |cell: &Cell| self.only.is_empty() || self.only.iter().any(|part| cell.name.contains(part.as_str()));
+            |cell: &NamedJob| self.only.is_empty() || self.only.iter().any(|part| cell.name.contains(part.as_str()));
         cells.into_iter().filter(named).collect()
     }
 
     fn round(
         &mut self,
         round: usize,
-        cells: &[Cell],
-        measure: &dyn Fn(&Children, &Job) -> Result<Answer>,
+        cells: &[NamedJob],
+        measure: &dyn Fn(&Children, &Job) -> Result<JobOutput>,
     ) -> Result<()> {
         for (at, cell) in cells.iter().enumerate() {
             let mut engines = self.engines.clone();
@@ -89,7 +89,7 @@ impl Bench<'_> {
         disk::limit(self.scratch, job.entry_bytes, self.extent.disk_writes)
     }
 
-    fn keep(&mut self, round: usize, cell: &str, engine: EngineName, measured: Result<Answer>) {
+    fn keep(&mut self, round: usize, cell: &str, engine: EngineName, measured: Result<JobOutput>) {
         match measured {
             Ok(answer) => {
                 let told: Vec<String> =
@@ -106,12 +106,12 @@ impl Bench<'_> {
     }
 }
 
-fn commit(children: &Children, job: &Job) -> Result<Answer> {
+fn commit(children: &Children, job: &Job) -> Result<JobOutput> {
     children.run(job)
 }
 
 /// Fill, ask while warm, ask after the page cache is emptied of the files.
-fn query(children: &Children, job: &Job) -> Result<Answer> {
+fn query(children: &Children, job: &Job) -> Result<JobOutput> {
     children.run(&Job { task: Task::Fill, ..job.clone() })?;
     let mut answer = children.run(job)?;
     evict(&job.dir)?;
@@ -120,7 +120,7 @@ fn query(children: &Children, job: &Job) -> Result<Answer> {
 }
 
 /// Fill, then open for the first time after that process ended, with nothing in the page cache.
-fn reopened(children: &Children, job: &Job) -> Result<Answer> {
+fn reopened(children: &Children, job: &Job) -> Result<JobOutput> {
     let mut answer = children.run(&Job { task: Task::Fill, ..job.clone() })?;
     evict(&job.dir)?;
     answer.figures.extend(children.run(job)?.figures);

@@ -63,7 +63,7 @@ impl Extent {
 
 /// A workload with its name.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct NamedJob {
     pub name: String,
     /// The engine and the folder are filled in when it runs.
     pub job: Job,
@@ -98,7 +98,7 @@ pub fn takes_part(engine: EngineName, cell: &str) -> bool {
 }
 
 /// The grid of commits.
-pub fn grid(extent: &Extent) -> Vec<Cell> {
+pub fn grid(extent: &Extent) -> Vec<NamedJob> {
     let mut cells = Vec::new();
     for sync in [true, false] {
         for entry_bytes in SIZES {
@@ -112,7 +112,7 @@ pub fn grid(extent: &Extent) -> Vec<Cell> {
             }
         }
     }
-    let in_quick = |cell: &Cell| {
+    let in_quick = |cell: &NamedJob| {
         let decides = |size| [shared(size), single(size), batched(size)].contains(&cell.name);
         SIZES.into_iter().any(decides) || cell.name == name(false, 64, 16, 1024, 1)
     };
@@ -120,43 +120,46 @@ pub fn grid(extent: &Extent) -> Vec<Cell> {
     cells
 }
 
-fn cell(extent: &Extent, sync: bool, groups: u64, writers: u64, entry_bytes: u64, groups_per_commit: u64) -> Cell {
+fn cell(extent: &Extent, sync: bool, groups: u64, writers: u64, entry_bytes: u64, groups_per_commit: u64) -> NamedJob {
     let keep = (extent.live_bytes / (groups * entry_bytes)).clamp(8, KEEP);
     let job = Job { sync, groups, writers, groups_per_commit, entry_bytes, keep, ..job(extent, Task::Commits) };
-    Cell { name: name(sync, groups, writers, entry_bytes, groups_per_commit), job }
+    NamedJob { name: name(sync, groups, writers, entry_bytes, groups_per_commit), job }
 }
 
 /// Logs that queries and ranges are asked of: one group, and many interleaved ones.
-pub fn queries(extent: &Extent) -> Vec<Cell> {
+pub fn queries(extent: &Extent) -> Vec<NamedJob> {
     [1, 1024].map(|groups| extent_of_queries(extent, groups)).into()
 }
 
-fn extent_of_queries(extent: &Extent, groups: u64) -> Cell {
+fn extent_of_queries(extent: &Extent, groups: u64) -> NamedJob {
     // A range of 100 must fit in the smallest.
     let groups = groups.min(extent.query_entries / 125);
     let job = Job { groups, entry_bytes: 1024, entries: extent.query_entries / groups, ..job(extent, Task::Queries) };
-    Cell { name: format!("queries/{groups}g"), job: Job { seconds: extent.seconds / 4.0, ..job } }
+    NamedJob { name: format!("queries/{groups}g"), job: Job { seconds: extent.seconds / 4.0, ..job } }
 }
 
 /// The log that is reopened.
-pub fn reopen(extent: &Extent) -> Cell {
+pub fn reopen(extent: &Extent) -> NamedJob {
     let groups = 64;
     let entries = extent.reopen_bytes / 1024 / groups;
-    Cell { name: "reopen/64g/1k".into(), job: Job { groups, entry_bytes: 1024, entries, ..job(extent, Task::Open) } }
+    NamedJob {
+        name: "reopen/64g/1k".into(),
+        job: Job { groups, entry_bytes: 1024, entries, ..job(extent, Task::Open) },
+    }
 }
 
 /// The log that is overwritten ten times.
-pub fn space(extent: &Extent) -> Cell {
+pub fn space(extent: &Extent) -> NamedJob {
     let (groups, entry_bytes) = (64, 4096);
     let keep = (2 * extent.live_bytes / (groups * entry_bytes)).min(KEEP);
     let job = Job { groups, entry_bytes, keep, rewrites: 10, ..job(extent, Task::Overwrite) };
-    Cell { name: "space/64g/4k".into(), job }
+    NamedJob { name: "space/64g/4k".into(), job }
 }
 
 /// The small log whose bytes are flipped.
-pub fn flips(extent: &Extent) -> Cell {
+pub fn flips(extent: &Extent) -> NamedJob {
     let job = Job { sync: true, groups: 4, entry_bytes: 64, entries: 200, ..job(extent, Task::Acknowledge) };
-    Cell { name: "flips/4g/64".into(), job }
+    NamedJob { name: "flips/4g/64".into(), job }
 }
 
 fn job(extent: &Extent, task: Task) -> Job {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::job::{Answer, EngineName, Job};
+use crate::job::{EngineName, Job, JobOutput};
 
 /// After this long a measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -25,7 +25,7 @@ impl Children {
     }
 
     /// Runs a job and returns its answer. An engine that fails or panics is an error with the last line it wrote.
-    pub fn run(&self, job: &Job) -> Result<Answer> {
+    pub fn run(&self, job: &Job) -> Result<JobOutput> {
         let mut command = match (job.engine, &self.badger) {
             (EngineName::Badger, Some(badger)) => Command::new(badger),
             (EngineName::Badger, None) => bail!("the program of Badger was not built"),

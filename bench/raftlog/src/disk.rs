@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::Result;
 use rustix::fs::OFlags;
 
-use crate::job::Answer;
+use crate::job::JobOutput;
 use crate::measure::percentile;
 
 const BLOCK: usize = 4096;
@@ -34,7 +34,7 @@ pub fn limit_name(entry_bytes: u64) -> String {
 /// `O_DIRECT`.
 pub fn limit(dir: &Path, entry_bytes: u64, n: usize) -> Result<Vec<u32>> {
     let path = dir.join("disk-limit");
-    let buffer = Aligned::new(MIB);
+    let buffer = AlignedBuffer::new(MIB);
     let file = File::create(&path)?;
     write_through(&file, buffer.bytes(), LIMIT_FILE_BYTES)?;
     file.sync_all()?;
@@ -52,9 +52,9 @@ pub fn limit(dir: &Path, entry_bytes: u64, n: usize) -> Result<Vec<u32>> {
 }
 
 /// The limit's figures, from writes before and after the cell it is compared with.
-pub fn limit_figures(entry_bytes: u64, mut times: Vec<u32>) -> Answer {
+pub fn limit_figures(entry_bytes: u64, mut times: Vec<u32>) -> JobOutput {
     times.sort_unstable();
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     let name = limit_name(entry_bytes);
     answer.set(&name, percentile(&times, 500) / 1e3);
     answer.set(&name.replace("p50", "p99"), percentile(&times, 990) / 1e3);
@@ -63,10 +63,10 @@ pub fn limit_figures(entry_bytes: u64, mut times: Vec<u32>) -> Answer {
 
 /// Answers `fdatasync_overwrite_p50_us`, `fdatasync_append_p50_us` (4 KiB each), `sequential_direct_mb_s` (left out
 /// where the file system refuses it) and `sequential_buffered_mb_s`.
-pub fn general(dir: &Path, n_writes: usize) -> Result<Answer> {
+pub fn general(dir: &Path, n_writes: usize) -> Result<JobOutput> {
     let path = dir.join("disk-general");
-    let mut answer = Answer::default();
-    let buffer = Aligned::new(MIB);
+    let mut answer = JobOutput::default();
+    let buffer = AlignedBuffer::new(MIB);
     let file = File::create(&path)?;
     let started = Instant::now();
     write_through(&file, buffer.bytes(), FILE_BYTES)?;
@@ -110,17 +110,17 @@ fn times(n: usize, mut write: impl FnMut(usize) -> std::io::Result<()>) -> Resul
 }
 
 /// Bytes whose address is a multiple of a block, as `O_DIRECT` asks.
-struct Aligned {
+struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
     len: usize,
 }
 
-impl Aligned {
-    fn new(len: usize) -> Aligned {
+impl AlignedBuffer {
+    fn new(len: usize) -> AlignedBuffer {
         let memory = vec![7; len + BLOCK];
         let start = memory.as_ptr().align_offset(BLOCK);
-        Aligned { memory, start, len }
+        AlignedBuffer { memory, start, len }
     }
 
     fn bytes(&self) -> &[u8] {

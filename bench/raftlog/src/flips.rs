@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::child::Children;
-use crate::job::{Answer, Job, Task};
+use crate::job::{Job, JobOutput, Task};
 use crate::measure::for_each_file;
 use crate::payload::checked_payload;
 
@@ -22,7 +22,7 @@ use crate::payload::checked_payload;
 const SEARCHED_BYTES: u64 = 64 << 20;
 
 /// Answers `silent`, `refused` and `reported` tries (of `tries`), and `lost_entries`, those of the silent tries.
-pub fn run(children: &Children, job: &Job, scratch: &Path, n_tries: u64) -> Result<Answer> {
+pub fn run(children: &Children, job: &Job, scratch: &Path, n_tries: u64) -> Result<JobOutput> {
     let whole = scratch.join("whole");
     children.run(&Job { dir: whole.clone(), ..job.clone() })?;
     let (file, offsets) = newest(&whole, job)?;
@@ -48,7 +48,7 @@ pub fn run(children: &Children, job: &Job, scratch: &Path, n_tries: u64) -> Resu
             totals[2] += 1.0;
         }
     }
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("tries", n_tries as f64);
     for (name, total) in ["silent", "refused", "reported", "lost_entries"].into_iter().zip(totals) {
         answer.set(name, total);

@@ -90,11 +90,11 @@ pub struct Job {
 
 /// Named numbers; what a task answers is listed at its code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Answer {
+pub struct JobOutput {
     pub figures: BTreeMap<String, f64>,
 }
 
-impl Answer {
+impl JobOutput {
     /// Adds one number, if it is one: a median of nothing is left out.
     pub fn set(&mut self, name: &str, value: f64) {
         if value.is_finite() {

@@ -32,7 +32,7 @@ use crate::bench::Bench;
 use crate::cells::Extent;
 use crate::child::Children;
 use crate::job::{EngineName, Job};
-use crate::report::{Machine, Report};
+use crate::report::{HostInfo, Report};
 use crate::results::Results;
 
 /// Benches of the Raft log store, beside raft-engine, RocksDB as TiKV's raftdb, and Badger
@@ -133,7 +133,7 @@ fn measure(cli: &Cli) -> Result<Report> {
         engines = <EngineName as clap::ValueEnum>::value_variants().to_vec();
     }
     let failures = leave_out_absent(&mut engines, badger.is_some());
-    let machine = Machine::here(scratch.path());
+    let machine = HostInfo::here(scratch.path());
     let children = Children::new(badger)?;
     let (results, only) = (Results::default(), cli.only.clone());
     let mut bench = Bench { extent, engines, only, children, scratch: scratch.path(), results, failures };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
 use crate::job::EngineName;
-use crate::report::{Figure, Report};
+use crate::report::{MetricRuns, Report};
 use crate::results::BARS;
 
 /// Tables of a cell's figures: the title, the prefix of the cells, the figures.
@@ -68,7 +68,7 @@ pub fn render(report: &Report) -> Result<String, fmt::Error> {
     Ok(page)
 }
 
-fn named(page: &mut String, figures: &BTreeMap<String, Figure>) -> fmt::Result {
+fn named(page: &mut String, figures: &BTreeMap<String, MetricRuns>) -> fmt::Result {
     writeln!(page, "| figure | value | unit | spread | bar |\n|---|--:|---|---|---|")?;
     let bars: BTreeMap<&str, &str> = BARS.into();
     let asked = BARS.iter().filter_map(|(name, _)| figures.get_key_value(*name));
@@ -115,11 +115,11 @@ mod tests {
 
     #[test]
     fn a_page_has_the_asked_figures_first_and_no_empty_column() -> Result<(), fmt::Error> {
-        let figure = |name: &str, runs: &[f64]| (name.to_owned(), Figure::new(name, runs.to_vec()));
+        let figure = |name: &str, runs: &[f64]| (name.to_owned(), MetricRuns::new(name, runs.to_vec()));
         let report = Report {
             bench: "raftlog".into(),
             parameters: BTreeMap::new(),
-            machine: crate::report::Machine::here(std::path::Path::new(".")),
+            machine: crate::report::HostInfo::here(std::path::Path::new(".")),
             figures: [figure("a_us", &[1.0]), figure("log_size_us", &[0.05, 0.07, 0.06])].into(),
             grid: vec![crate::report::CellReport {
                 cell: "sync/1g/1w/1k".into(),

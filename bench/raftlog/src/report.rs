@@ -15,9 +15,9 @@ use crate::measure::median;
 pub struct Report {
     pub bench: String,
     pub parameters: BTreeMap<String, serde_json::Value>,
-    pub machine: Machine,
+    pub machine: HostInfo,
     /// The named figures.
-    pub figures: BTreeMap<String, Figure>,
+    pub figures: BTreeMap<String, MetricRuns>,
     /// Every cell of every engine.
     pub grid: Vec<CellReport>,
     /// Measurements that did not come about, and why.
@@ -26,7 +26,7 @@ pub struct Report {
 
 /// The median of its runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Figure {
+pub struct MetricRuns {
     pub value: f64,
     pub unit: String,
     pub runs: Vec<f64>,
@@ -37,12 +37,12 @@ pub struct Figure {
 pub struct CellReport {
     pub cell: String,
     pub engine: EngineName,
-    pub figures: BTreeMap<String, Figure>,
+    pub figures: BTreeMap<String, MetricRuns>,
 }
 
 /// Where it was measured, and what else the machine was doing.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Machine {
+pub struct HostInfo {
     pub cpu: String,
     pub cores: usize,
     pub memory_mb: u64,
@@ -71,18 +71,18 @@ impl Report {
     }
 }
 
-fn merge(ours: &mut BTreeMap<String, Figure>, others: BTreeMap<String, Figure>) {
+fn merge(ours: &mut BTreeMap<String, MetricRuns>, others: BTreeMap<String, MetricRuns>) {
     for (name, other) in others {
         let mut runs = ours.remove(&name).map_or_else(Vec::new, |figure| figure.runs);
         runs.extend(other.runs);
-        ours.insert(name.clone(), Figure::new(&name, runs));
+        ours.insert(name.clone(), MetricRuns::new(&name, runs));
     }
 }
 
-impl Figure {
+impl MetricRuns {
     /// The median of `runs`; the unit follows from the name.
-    pub fn new(name: &str, runs: Vec<f64>) -> Figure {
-        Figure { value: median(&runs), unit: unit(name).into(), runs }
+    pub fn new(name: &str, runs: Vec<f64>) -> MetricRuns {
+        MetricRuns { value: median(&runs), unit: unit(name).into(), runs }
     }
 
     /// The least and the greatest run.
@@ -102,9 +102,9 @@ fn unit(name: &str) -> &'static str {
     }
 }
 
-impl Machine {
+impl HostInfo {
     /// This machine, and the file system of `scratch`.
-    pub fn here(scratch: &std::path::Path) -> Machine {
+    pub fn here(scratch: &std::path::Path) -> HostInfo {
         let first = |path: &str, name: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
             let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Machine {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // After the parenthesis that ends the program's name, niceness is the 17th field.
         let nice = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(16)?.parse().ok());
-        Machine {
+        HostInfo {
             cpu: first("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(1, Into::into),
             memory_mb: memory_kb.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or_default()
@@ -151,11 +151,11 @@ mod tests {
 
     #[test]
     fn rounds_of_two_runs_become_one() {
-        let figures = |runs: &[f64]| BTreeMap::from([("p50_us".to_owned(), Figure::new("p50_us", runs.to_vec()))]);
+        let figures = |runs: &[f64]| BTreeMap::from([("p50_us".to_owned(), MetricRuns::new("p50_us", runs.to_vec()))]);
         let report = |cell: &str, runs: &[f64]| Report {
             bench: "raftlog".into(),
             parameters: BTreeMap::new(),
-            machine: Machine::here(std::path::Path::new(".")),
+            machine: HostInfo::here(std::path::Path::new(".")),
             figures: figures(runs),
             grid: vec![CellReport { cell: cell.into(), engine: EngineName::Tarn, figures: figures(runs) }],
             failures: vec![],
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_the_median_of_its_runs() {
-        let figure = Figure::new("p50_us", vec![3.0, 1.0, 2.0]);
+        let figure = MetricRuns::new("p50_us", vec![3.0, 1.0, 2.0]);
         assert_eq!((figure.value, figure.spread()), (2.0, (1.0, 3.0)));
     }
 }

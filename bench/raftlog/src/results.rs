@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::cells::{SIZES, batched, shared, single};
 use crate::disk::limit_name;
-use crate::job::{Answer, EngineName};
+use crate::job::{EngineName, JobOutput};
 use crate::measure::geomean;
-use crate::report::{CellReport, Figure};
+use crate::report::{CellReport, MetricRuns};
 
 use EngineName::{Badger, RaftEngine, RaftEnginePlain, RaftEnginePrefilled, Rocksdb, Tarn};
 
@@ -30,32 +30,32 @@ pub const BARS: [(&str, &str); 11] = [
 ];
 
 /// The numbers of one cell on one engine: by name, one value a round.
-type Numbers = BTreeMap<String, BTreeMap<usize, f64>>;
+type RoundValues = BTreeMap<String, BTreeMap<usize, f64>>;
 
 #[derive(Debug, Default)]
 pub struct Results {
-    cells: BTreeMap<(String, EngineName), Numbers>,
-    disk: Numbers,
+    cells: BTreeMap<(String, EngineName), RoundValues>,
+    disk: RoundValues,
     rounds: usize,
 }
 
 impl Results {
     /// Keeps what one measurement answered.
-    pub fn add(&mut self, round: usize, cell: &str, engine: EngineName, answer: &Answer) {
+    pub fn add(&mut self, round: usize, cell: &str, engine: EngineName, answer: &JobOutput) {
         let numbers = self.cells.entry((cell.to_owned(), engine)).or_default();
         keep(numbers, round, answer);
         self.rounds = self.rounds.max(round + 1);
     }
 
     /// Keeps what the disk answered.
-    pub fn add_disk(&mut self, round: usize, answer: &Answer) {
+    pub fn add_disk(&mut self, round: usize, answer: &JobOutput) {
         keep(&mut self.disk, round, answer);
         self.rounds = self.rounds.max(round + 1);
     }
 
     /// Every cell of every engine.
     pub fn grid(&self) -> Vec<CellReport> {
-        let cell = |((cell, engine), numbers): (&(String, EngineName), &Numbers)| CellReport {
+        let cell = |((cell, engine), numbers): (&(String, EngineName), &RoundValues)| CellReport {
             cell: cell.clone(),
             engine: *engine,
             figures: figures_of(numbers),
@@ -64,12 +64,12 @@ impl Results {
     }
 
     /// The named figures; one whose cells were not measured is left out.
-    pub fn figures(&self) -> BTreeMap<String, Figure> {
+    pub fn figures(&self) -> BTreeMap<String, MetricRuns> {
         let mut figures = figures_of(&self.disk);
         let mut add = |name: &str, of_round: &dyn Fn(usize) -> Option<f64>| {
             let runs: Vec<f64> = (0..self.rounds).filter_map(of_round).filter(|value| value.is_finite()).collect();
             if !runs.is_empty() {
-                figures.insert(name.to_owned(), Figure::new(name, runs));
+                figures.insert(name.to_owned(), MetricRuns::new(name, runs));
             }
         };
         for (suffix, other) in [
@@ -145,16 +145,16 @@ impl Results {
     }
 }
 
-fn keep(numbers: &mut Numbers, round: usize, answer: &Answer) {
+fn keep(numbers: &mut RoundValues, round: usize, answer: &JobOutput) {
     for (name, &value) in &answer.figures {
         numbers.entry(name.clone()).or_default().insert(round, value);
     }
 }
 
-fn figures_of(numbers: &Numbers) -> BTreeMap<String, Figure> {
+fn figures_of(numbers: &RoundValues) -> BTreeMap<String, MetricRuns> {
     let figure = |(name, runs): (&String, &BTreeMap<usize, f64>)| {
         let runs: Vec<f64> = runs.values().copied().filter(|value| value.is_finite()).collect();
-        (!runs.is_empty()).then(|| (name.clone(), Figure::new(name, runs)))
+        (!runs.is_empty()).then(|| (name.clone(), MetricRuns::new(name, runs)))
     };
     numbers.iter().filter_map(figure).collect()
 }
@@ -163,8 +163,8 @@ fn figures_of(numbers: &Numbers) -> BTreeMap<String, Figure> {
 mod tests {
     use super::*;
 
-    fn answer(figures: &[(&str, f64)]) -> Answer {
-        Answer { figures: figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect() }
+    fn answer(figures: &[(&str, f64)]) -> JobOutput {
+        JobOutput { figures: figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect() }
     }
 
     #[test]

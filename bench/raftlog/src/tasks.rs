@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::engines::{Append, Engine, Opened, open};
-use crate::job::{Answer, Job, Task};
+use crate::engines::{Append, Engine, OpenedEngine, open};
+use crate::job::{Job, JobOutput, Task};
 use crate::measure::{Counters, disk_bytes, evict, median};
 use crate::payload::{Pool, Positions, checked_payload};
-use crate::writers::{self, Writer};
+use crate::writers::{self, GroupsWriter};
 
 /// Entries of one range read.
 const RANGE: u64 = 100;
@@ -23,9 +23,9 @@ const SETTLE: Duration = Duration::from_secs(3);
 const OVERWRITE_BATCH: usize = 32;
 
 /// Does the job in this process. The engine is not closed: the process ends as if killed.
-pub fn run(job: &Job) -> Result<Answer> {
+pub fn run(job: &Job) -> Result<JobOutput> {
     let (cpu, started) = (Counters::now(&job.dir), Instant::now());
-    let Opened { engine, reported } = open(job)?;
+    let OpenedEngine { engine, reported } = open(job)?;
     let answer = match job.task {
         Task::Commits => writers::run(job, &*engine)?,
         Task::Fill => fill(job, &*engine)?,
@@ -41,32 +41,32 @@ pub fn run(job: &Job) -> Result<Answer> {
 }
 
 /// Answers `fill_s`.
-fn fill(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+fn fill(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     let started = Instant::now();
     let pool = Pool::new(job.entry_bytes);
-    Writer::new(0, job, &pool).fill(engine, job.entries)?;
+    GroupsWriter::new(0, job, &pool).fill(engine, job.entries)?;
     engine.flush()?;
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("fill_s", started.elapsed().as_secs_f64());
     Ok(answer)
 }
 
 /// Answers `open_s` and `open_cpu_s`: from nothing to knowing every group's last index.
-fn opened(job: &Job, engine: &dyn Engine, cpu: Counters, started: Instant) -> Result<Answer> {
+fn opened(job: &Job, engine: &dyn Engine, cpu: Counters, started: Instant) -> Result<JobOutput> {
     for group in 1..=job.groups {
         let last = engine.last_index(group)?;
         ensure!(last == job.entries, "group {group} ends at {last}, want {}", job.entries);
     }
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("open_s", started.elapsed().as_secs_f64());
     answer.set("open_cpu_s", Counters::now(&job.dir).since(cpu).cpu_s);
     Ok(answer)
 }
 
 /// Answers `term_us`, `last_index_us`, `log_size_us` (a whole group's) and `range_hot_us`.
-fn queries(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+fn queries(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     let mut at = Positions::new(1);
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     let seconds = job.seconds;
     // One pass over everything, so that what can be warm is.
     for group in 1..=job.groups {
@@ -83,7 +83,7 @@ fn queries(job: &Job, engine: &dyn Engine) -> Result<Answer> {
 }
 
 /// Answers `range_cold_us`, the median: before each range the files leave the page cache.
-fn cold_ranges(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+fn cold_ranges(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     let mut at = Positions::new(3);
     let mut times = Vec::with_capacity(COLD_RANGES);
     for _ in 0..COLD_RANGES {
@@ -92,7 +92,7 @@ fn cold_ranges(job: &Job, engine: &dyn Engine) -> Result<Answer> {
         range(job, engine, &mut at)?;
         times.push(started.elapsed().as_secs_f64() * 1e6);
     }
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("range_cold_us", median(&times));
     Ok(answer)
 }
@@ -120,10 +120,10 @@ fn time<T>(seconds: f64, mut call: impl FnMut() -> Result<T>) -> Result<f64> {
 
 /// Answers `space_over_live` (disk in use when it is quiet again), `space_over_bound` (over 1.5 times live and four of
 /// our segments), `space_peak_over_live` and `bytes_per_user_byte`.
-fn overwrite(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+fn overwrite(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     let before = Counters::now(&job.dir);
     let pool = Pool::new(job.entry_bytes);
-    let mut writer = Writer::new(0, job, &pool);
+    let mut writer = GroupsWriter::new(0, job, &pool);
     let live_entries = job.groups * job.keep;
     let total = live_entries * job.rewrites;
     let (mut written, mut asked, mut peak) = (0, 0, 0);
@@ -148,7 +148,7 @@ fn overwrite(job: &Job, engine: &dyn Engine) -> Result<Answer> {
     }
     let cost = Counters::now(&job.dir).since(before);
     let live_bytes = (live_entries * job.entry_bytes) as f64;
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("space_over_live", left as f64 / live_bytes);
     answer.set("space_over_bound", left as f64 / (1.5 * live_bytes + SLACK_BYTES));
     answer.set("space_peak_over_live", peak.max(left) as f64 / live_bytes);
@@ -157,19 +157,19 @@ fn overwrite(job: &Job, engine: &dyn Engine) -> Result<Answer> {
 }
 
 /// Answers nothing: every commit returned, durable.
-fn acknowledge(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+fn acknowledge(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     for index in 1..=job.entries {
         for group in 1..=job.groups {
             let payload = checked_payload(group, index, job.entry_bytes).into();
             engine.commit(&[Append { group, index, payload, truncate: None }])?;
         }
     }
-    Ok(Answer::default())
+    Ok(JobOutput::default())
 }
 
 /// Answers `lost` (acknowledged entries that are not there), `wrong` (other bytes came back), `refused` (reads that
 /// named the damage) and `reported` (1 if opening said that something was cut off).
-fn check(job: &Job, engine: &dyn Engine, reported: bool) -> Result<Answer> {
+fn check(job: &Job, engine: &dyn Engine, reported: bool) -> Result<JobOutput> {
     let (mut lost, mut wrong, mut refused) = (0.0, 0.0, 0.0);
     for group in 1..=job.groups {
         let last = engine.last_index(group)?;
@@ -183,7 +183,7 @@ fn check(job: &Job, engine: &dyn Engine, reported: bool) -> Result<Answer> {
             }
         }
     }
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("lost", lost);
     answer.set("wrong", wrong);
     answer.set("refused", refused);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 use crate::engines::{Append, Engine};
-use crate::job::{Answer, Job};
+use crate::job::{Job, JobOutput};
 use crate::measure::{Counters, disk_bytes, percentile};
 use crate::payload::Pool;
 
@@ -26,13 +26,13 @@ const FILL_BATCH: usize = 256;
 const TURNS: u64 = 2;
 
 /// A group as its writer sees it.
-struct Group {
+struct GroupWriter {
     id: u64,
     first: u64,
     next: u64,
 }
 
-impl Group {
+impl GroupWriter {
     /// The next entry, and the truncation that is due with it.
     fn append(&mut self, keep: u64, payload: bytes::Bytes) -> Append {
         let slack = (keep / 10).max(1);
@@ -48,21 +48,21 @@ impl Group {
 }
 
 /// The writers of a job: one, and round and round.
-pub struct Writer<'a> {
-    groups: Vec<Group>,
+pub struct GroupsWriter<'a> {
+    groups: Vec<GroupWriter>,
     turn: usize,
     n_entries: u64,
     job: &'a Job,
     pool: &'a Pool,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> GroupsWriter<'a> {
     /// Writer `which` of `job.writers`, whose groups hold nothing yet.
-    pub fn new(which: u64, job: &'a Job, pool: &'a Pool) -> Writer<'a> {
+    pub fn new(which: u64, job: &'a Job, pool: &'a Pool) -> GroupsWriter<'a> {
         let bound = |writer| job.groups * writer / job.writers;
-        let groups = (bound(which)..bound(which + 1)).map(|id| Group { id: id + 1, first: 1, next: 1 }).collect();
+        let groups = (bound(which)..bound(which + 1)).map(|id| GroupWriter { id: id + 1, first: 1, next: 1 }).collect();
         // Writers start apart in the pool, so that they do not write the same bytes at the same time.
-        Writer { groups, turn: 0, n_entries: which * 977, job, pool }
+        GroupsWriter { groups, turn: 0, n_entries: which * 977, job, pool }
     }
 
     /// One entry for each of the next `n` groups.
@@ -112,9 +112,10 @@ impl<'a> Writer<'a> {
 /// Answers `commits_per_s`, `entries_per_s`, `p50_us`, `p99_us`, `p999_us`, `cpu_us_per_entry`, `bytes_per_user_byte`,
 /// `device_writes_per_commit`, `device_flushes_per_commit`, `disk_over_live`, and `fsyncs_per_commit` where the engine
 /// knows.
-pub fn run(job: &Job, engine: &dyn Engine) -> Result<Answer> {
+pub fn run(job: &Job, engine: &dyn Engine) -> Result<JobOutput> {
     let pool = Pool::new(job.entry_bytes);
-    let mut writers: Vec<Writer<'_>> = (0..job.writers).map(|which| Writer::new(which, job, &pool)).collect();
+    let mut writers: Vec<GroupsWriter<'_>> =
+        (0..job.writers).map(|which| GroupsWriter::new(which, job, &pool)).collect();
     for writer in &mut writers {
         writer.fill(engine, job.keep)?;
     }
@@ -159,7 +160,7 @@ pub fn run(job: &Job, engine: &dyn Engine) -> Result<Answer> {
 }
 
 fn write_until(
-    mut writer: Writer<'_>,
+    mut writer: GroupsWriter<'_>,
     engine: &dyn Engine,
     counting: &AtomicBool,
     stopped: &AtomicBool,
@@ -190,12 +191,12 @@ fn maintain_until(engine: &dyn Engine, stopped: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-fn report(job: &Job, mut latencies: Vec<u32>, window: Duration, cost: Counters, syncs: Option<u64>) -> Answer {
+fn report(job: &Job, mut latencies: Vec<u32>, window: Duration, cost: Counters, syncs: Option<u64>) -> JobOutput {
     latencies.sort_unstable();
     let n_commits = latencies.len() as f64;
     let per_commit = job.groups_per_commit.min(job.groups / job.writers) as f64;
     let n_entries = n_commits * per_commit;
-    let mut answer = Answer::default();
+    let mut answer = JobOutput::default();
     answer.set("commits_per_s", n_commits / window.as_secs_f64());
     answer.set("entries_per_s", n_entries / window.as_secs_f64());
     for (name, per_mille) in [("p50_us", 500), ("p99_us", 990), ("p999_us", 999)] {
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_group_keeps_about_keep_entries() {
-        let mut group = Group { id: 1, first: 1, next: 1 };
+        let mut group = GroupWriter { id: 1, first: 1, next: 1 };
         let mut live = 0;
         for _ in 0..500 {
             let append = group.append(100, bytes::Bytes::new());

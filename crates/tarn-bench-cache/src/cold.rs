@@ -56,10 +56,11 @@ pub async fn run(sf: f64, link: Link, rounds: usize, report: &mut Report, progre
     let remote = Arc::new(Remote::new(near, link));
     report.parameter("lineitem_bytes", json!(file_bytes));
     report.parameter("row_groups", json!(files.iter().map(|f| f.metadata.num_row_groups()).sum::<usize>()));
-    let mut reads: Vec<(&str, Reads)> =
+    let mut reads: Vec<(&str, RangeReads)> =
         QUERIES.iter().map(|(query, columns)| (*query, chunks(&files, columns))).collect();
     reads.push(("pages_100", lookups(&files)));
-    let all: Vec<&Reads> = reads.iter().filter(|(name, _)| name.starts_with('q')).map(|(_, reads)| reads).collect();
+    let all: Vec<&RangeReads> =
+        reads.iter().filter(|(name, _)| name.starts_with('q')).map(|(_, reads)| reads).collect();
     for (query, reads) in &reads {
         progress(&format!("cold: {query}, {:.1} MB", asked(reads) as f64 / 1e6));
         one(query, &[reads], &remote, &files, rounds, report).await?;
@@ -71,7 +72,7 @@ pub async fn run(sf: f64, link: Link, rounds: usize, report: &mut Report, progre
 /// The same reads, round by round without a cache and with each size of pages.
 async fn one(
     name: &str,
-    reads: &[&Reads],
+    reads: &[&RangeReads],
     remote: &Arc<Remote>,
     files: &[File],
     rounds: usize,
@@ -121,7 +122,7 @@ async fn one(
     Ok(())
 }
 
-fn asked(reads: &Reads) -> u64 {
+fn asked(reads: &RangeReads) -> u64 {
     reads.iter().flat_map(|(_, ranges)| ranges).map(|range| range.end - range.start).sum()
 }
 
@@ -166,10 +167,10 @@ async fn lineitem(store: &dyn ObjectStore, sf: f64) -> Result<(Vec<File>, u64)> 
     }
 }
 
-type Reads = Vec<(Path, Vec<Range<u64>>)>;
+type RangeReads = Vec<(Path, Vec<Range<u64>>)>;
 
 /// Of every row group, where the columns lie.
-fn chunks(files: &[File], columns: &[&str]) -> Reads {
+fn chunks(files: &[File], columns: &[&str]) -> RangeReads {
     let mut reads = vec![];
     for file in files {
         for group in file.metadata.row_groups() {
@@ -182,7 +183,7 @@ fn chunks(files: &[File], columns: &[&str]) -> Reads {
 }
 
 /// A hundred single data pages, far from each other.
-fn lookups(files: &[File]) -> Reads {
+fn lookups(files: &[File]) -> RangeReads {
     let all: Vec<(Path, Range<u64>)> = files
         .iter()
         .flat_map(|file| {
@@ -197,7 +198,7 @@ fn lookups(files: &[File]) -> Reads {
     all.into_iter().step_by(step).take(100).map(|(path, range)| (path, vec![range])).collect()
 }
 
-async fn read(store: &dyn ObjectStore, reads: &Reads) -> Result<()> {
+async fn read(store: &dyn ObjectStore, reads: &RangeReads) -> Result<()> {
     let reads = reads.iter().map(|(path, ranges)| async move {
         let got = store.get_ranges(path, ranges).await?;
         ensure!(got.iter().zip(ranges).all(|(bytes, range)| bytes.len() as u64 == range.end - range.start), "short");

@@ -20,7 +20,7 @@ use nix::sys::time::TimeVal;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use tarn_cache::{Ask, ObjectState, PageCache, PageOptions, PageStore, Trust};
+use tarn_cache::{ObjectState, PageCache, PageOptions, PageStore, ReadRequest, Trust};
 use tokio::runtime::Handle;
 
 use crate::report::Report;
@@ -37,7 +37,7 @@ pub struct Sizes<'a> {
 const COLD_READS_KIB: [u64; 2] = [1024, 8192];
 
 /// A cache that has the whole object.
-struct Filled {
+struct FilledCache {
     store: Arc<PageStore>,
     path: Path,
     state: ObjectState,
@@ -137,11 +137,11 @@ fn cpu_s() -> Result<f64> {
     Ok(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
-impl Filled {
+impl FilledCache {
     /// The whole object in pieces of `read_bytes`, one after the other, on a worker of the runtime.
     async fn read(&self, read_bytes: u64) -> Result<()> {
         let (store, path, bytes) = (Arc::clone(&self.store), self.path.clone(), self.bytes);
-        let ask = Ask { state: Some(self.state.clone()), ..Ask::default() };
+        let ask = ReadRequest { state: Some(self.state.clone()), ..ReadRequest::default() };
         let all = tokio::spawn(async move {
             for range in pieces(bytes, read_bytes) {
                 let n = range.end - range.start;
@@ -156,7 +156,7 @@ impl Filled {
 
 /// One cache with the object in its folder alone, opened anew, and one with it in memory alone. The stores behind them
 /// are gone.
-async fn fill(plain: &FsPath, folder: &FsPath, bytes: u64, page_bytes: u64) -> Result<(Filled, Filled)> {
+async fn fill(plain: &FsPath, folder: &FsPath, bytes: u64, page_bytes: u64) -> Result<(FilledCache, FilledCache)> {
     let path = Path::from("object");
     let inner: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     inner.put(&path, std::fs::read(plain)?.into()).await?;
@@ -171,7 +171,7 @@ async fn fill(plain: &FsPath, folder: &FsPath, bytes: u64, page_bytes: u64) -> R
         ..PageOptions::default()
     };
     let in_memory = PageOptions { ram_bytes: bytes * 2, folder: None, ..on_disk.clone() };
-    let filled = |cache: PageCache| Filled {
+    let filled = |cache: PageCache| FilledCache {
         store: Arc::new(PageStore::new(Arc::clone(&inner), cache, "bench", Trust::WrittenOnce)),
         path: path.clone(),
         state: state.clone(),

@@ -11,8 +11,8 @@ use tarn_metastore::{Embedded, Metastore, MetastoreExt, Probe};
 use tarn_types::{FileId, ManualClock};
 
 use crate::measure::{self, Latency, ms};
-use crate::reads::{self, Asked, Reads, list};
-use crate::workload::{self, Extent, Size, asked_columns, blocks, clauses};
+use crate::reads::{self, QueryStats, ReadStats, list};
+use crate::workload::{self, Extent, WorkloadSize, asked_columns, blocks, clauses};
 use crate::writes::{Commits, Pace, tidy, write};
 
 /// Commits a second that are to be kept up.
@@ -32,7 +32,7 @@ pub struct Cold {
 
 /// All that was measured of it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct EmbeddedReport {
     pub fdatasync: Latency,
     /// As the paced commits, without a metastore: the least that the disk allows.
     pub fdatasync_paced: Latency,
@@ -44,11 +44,11 @@ pub struct Report {
     pub full_bloom_commits: Commits,
     /// Until maintenance has nothing to do.
     pub full_blooms_blocks_per_s: f64,
-    pub reads: Reads,
+    pub reads: ReadStats,
     pub cold: Cold,
     pub crash_open_ms: f64,
     /// Ten of 20,000 columns.
-    pub wide_columns: Asked,
+    pub wide_columns: QueryStats,
     pub bytes_on_disk: u64,
     pub rss_bytes: u64,
     pub peak_rss_bytes: u64,
@@ -60,7 +60,7 @@ fn open(dir: &Path) -> Result<Arc<dyn Metastore>> {
 }
 
 /// Commits of rows alone, in a store of their own: paced, free, and with columns.
-async fn commits(dir: &Path, size: &Size, n: u64) -> Result<[Commits; 3]> {
+async fn commits(dir: &Path, size: &WorkloadSize, n: u64) -> Result<[Commits; 3]> {
     let metastore = open(dir)?;
     let table = metastore.create_table(workload::schema("rows")).await?.id;
     let first = metastore.allocate_files(size.blocks + 4 * n).await?;
@@ -83,8 +83,8 @@ async fn commits(dir: &Path, size: &Size, n: u64) -> Result<[Commits; 3]> {
 }
 
 /// Ten columns of blocks that have 20,000, packed.
-async fn wide(dir: &Path, n_columns: u32, calls: usize) -> Result<Asked> {
-    let size = Size { blocks: 20, hour_blocks: 20, columns: n_columns, chunks: 64 };
+async fn wide(dir: &Path, n_columns: u32, calls: usize) -> Result<QueryStats> {
+    let size = WorkloadSize { blocks: 20, hour_blocks: 20, columns: n_columns, chunks: 64 };
     let metastore = open(dir)?;
     let table = metastore.create_table(workload::schema("wide")).await?.id;
     let first = metastore.allocate_files(size.blocks).await?;
@@ -117,13 +117,19 @@ fn cold_process(dir: &Path) -> Result<Cold> {
 
 /// The most that lies on the disk at once: filters and columns, the log that was not deleted yet, packs that are being
 /// made one.
-pub fn needed_bytes(size: &Size) -> u64 {
+pub fn needed_bytes(size: &WorkloadSize) -> u64 {
     let of_block = u64::from(size.chunks) * 32 + u64::from(size.columns) * 90;
     size.blocks * of_block + 2 * size.hour_blocks * of_block + (1 << 30)
 }
 
 /// In a new folder, which is deleted by whoever made it.
-pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn Fn(&str)) -> Result<Report> {
+pub async fn run(
+    dir: &Path,
+    size: WorkloadSize,
+    calls: usize,
+    n_commits: u64,
+    say: &dyn Fn(&str),
+) -> Result<EmbeddedReport> {
     say("embedded: the disk alone");
     let fdatasync = measure::fdatasync(dir, calls * 10)?;
     let fdatasync_paced = measure::paced_fdatasync(dir, PER_S, n_commits, ROW_BYTES)?;
@@ -171,7 +177,7 @@ pub async fn run(dir: &Path, size: Size, calls: usize, n_commits: u64, say: &dyn
     drop(metastore);
     let crash_open_ms = cold_process(&dir)?.open_ms;
     std::fs::remove_dir_all(&dir)?;
-    Ok(Report {
+    Ok(EmbeddedReport {
         fdatasync,
         fdatasync_paced,
         commits_paced,

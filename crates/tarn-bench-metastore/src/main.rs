@@ -21,9 +21,9 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::{Parser, ValueEnum};
 
-use crate::report::{Machine, Report};
+use crate::report::{BenchReport, Machine};
 use crate::services::Service;
-use crate::workload::{Extent, Size};
+use crate::workload::{Extent, WorkloadSize};
 
 /// Benches of the metastore: embedded, Cassandra and Postgres on the same generated blocks
 #[derive(Debug, Parser)]
@@ -92,9 +92,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-async fn measure(args: &Args, say: &dyn Fn(&str)) -> Result<Report> {
-    let full = Size { blocks: args.blocks, hour_blocks: 2_000, columns: 200, chunks: args.chunks };
-    let quick = Size { blocks: 2_000, hour_blocks: 200, columns: 200, chunks: 64 };
+async fn measure(args: &Args, say: &dyn Fn(&str)) -> Result<BenchReport> {
+    let full = WorkloadSize { blocks: args.blocks, hour_blocks: 2_000, columns: 200, chunks: args.chunks };
+    let quick = WorkloadSize { blocks: 2_000, hour_blocks: 200, columns: 200, chunks: 64 };
     let (size, calls, n_commits) = if args.quick { (quick, 20, 2_000) } else { (full, 200, 100_000) };
     let mut builder = tempfile::Builder::new();
     builder.prefix("tarn-bench-");
@@ -102,7 +102,7 @@ async fn measure(args: &Args, say: &dyn Fn(&str)) -> Result<Report> {
         Some(folder) => builder.tempdir_in(folder)?,
         None => builder.tempdir()?,
     };
-    let mut report = Report {
+    let mut report = BenchReport {
         bench: "metastore",
         parameters: [
             ("blocks", size.blocks.into()),

@@ -10,11 +10,11 @@ use tarn_metastore::Bloom;
 use tokio_postgres::NoTls;
 
 use crate::measure::Latency;
-use crate::workload::{Extent, Size, block_metadata, clauses};
+use crate::workload::{Extent, WorkloadSize, block_metadata, clauses};
 
 /// What was measured of one hour, and what that comes to.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct NaiveReport {
     pub blocks: u64,
     pub latency: Latency,
     pub bytes_read: u64,
@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 /// Makes one hour's rows in tables of its own, and fetches and tests all of them.
-pub async fn run(url: &str, size: Size, calls: usize, say: &dyn Fn(&str)) -> Result<Report> {
+pub async fn run(url: &str, size: WorkloadSize, calls: usize, say: &dyn Fn(&str)) -> Result<NaiveReport> {
     say("naive Postgres: whole filters");
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
@@ -63,5 +63,5 @@ pub async fn run(url: &str, size: Size, calls: usize, say: &dyn Fn(&str)) -> Res
     client.batch_execute("DROP TABLE tarn_bench_naive").await?;
     let latency = Latency::of(times);
     let scaled_ms = latency.p50_ms * size.blocks as f64 / blocks as f64;
-    Ok(Report { blocks, latency, bytes_read, scaled_to_blocks: size.blocks, scaled_ms })
+    Ok(NaiveReport { blocks, latency, bytes_read, scaled_to_blocks: size.blocks, scaled_ms })
 }

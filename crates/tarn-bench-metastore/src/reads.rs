@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
-use tarn_metastore::{At, HourBlocks, Metastore, Probe, Wanted, hour_blocks};
+use tarn_metastore::{BlockMetadataRequest, HourBlocks, Metastore, Probe, VersionSelector, hour_blocks};
 use tarn_types::{ColumnId, TableId};
 
 use crate::measure::Latency;
-use crate::workload::{ASKED_COLUMNS, Size, asked_columns, clauses};
+use crate::workload::{ASKED_COLUMNS, WorkloadSize, asked_columns, clauses};
 
 /// All hours there are.
 pub const EVERY: i64 = i64::MAX / 2;
 
 /// One kind of question.
 #[derive(Debug, Serialize)]
-pub struct Asked {
+pub struct QueryStats {
     pub blocks: u64,
     pub latency: Latency,
     /// Of one call, as the backend counts them.
@@ -24,26 +24,26 @@ pub struct Asked {
 
 /// All kinds of questions.
 #[derive(Debug, Serialize)]
-pub struct Reads {
+pub struct ReadStats {
     pub list_hour: Latency,
     pub list_day: Latency,
-    pub probe_hour: Asked,
-    pub probe_all: Asked,
+    pub probe_hour: QueryStats,
+    pub probe_all: QueryStats,
     /// Places and bounds of ten columns.
-    pub columns_hour: Asked,
-    pub columns_all: Asked,
+    pub columns_hour: QueryStats,
+    pub columns_all: QueryStats,
     /// Places alone, as a scan asks for them.
-    pub chunks_hour: Asked,
+    pub chunks_hour: QueryStats,
 }
 
 /// Warm: everything is asked once before it is timed.
-pub async fn reads(metastore: &dyn Metastore, table: TableId, size: &Size, calls: usize) -> Result<Reads> {
+pub async fn reads(metastore: &dyn Metastore, table: TableId, size: &WorkloadSize, calls: usize) -> Result<ReadStats> {
     let columns = asked_columns(size.columns);
     let (list_hour, newest) = timed(calls, async || list(metastore, table, 1).await).await?;
     let (list_day, _) = timed(calls, async || list(metastore, table, 24).await).await?;
     let whole = list(metastore, table, EVERY).await?;
     let few = calls.div_ceil(4);
-    Ok(Reads {
+    Ok(ReadStats {
         list_hour,
         list_day,
         probe_hour: probe(metastore, table, 1, size.hour_blocks, calls).await?,
@@ -67,19 +67,19 @@ async fn timed<T>(calls: usize, mut call: impl AsyncFnMut() -> Result<T>) -> Res
 
 /// What a search does first: the version, and of its files those of the last hours.
 pub async fn list(metastore: &dyn Metastore, table: TableId, hours: i64) -> Result<Vec<HourBlocks>> {
-    let version = metastore.snapshot(table, At::Latest).await?;
+    let version = metastore.snapshot(table, VersionSelector::Latest).await?;
     let newest = version.files.iter().map(|file| file.hour).max().unwrap_or(0);
     Ok(hour_blocks(version.files.iter().filter(|file| file.hour > newest - hours)))
 }
 
-async fn probe(metastore: &dyn Metastore, table: TableId, hours: i64, asked: u64, calls: usize) -> Result<Asked> {
+async fn probe(metastore: &dyn Metastore, table: TableId, hours: i64, asked: u64, calls: usize) -> Result<QueryStats> {
     let (latency, probed) = timed(calls, async || {
         let hours = list(metastore, table, hours).await?;
         Ok(metastore.probe(table, Probe { hours, clauses: clauses() }).await?)
     })
     .await?;
     ensure!(probed.kept.len() >= 3 && probed.kept.len() < asked / 20 + 10, "{} blocks kept", probed.kept.len());
-    Ok(Asked { blocks: asked, latency, bytes_read: probed.bytes_read })
+    Ok(QueryStats { blocks: asked, latency, bytes_read: probed.bytes_read })
 }
 
 /// Of these columns of all blocks of these hours.
@@ -90,15 +90,17 @@ pub async fn block_metadata(
     columns: &[ColumnId],
     stats: bool,
     calls: usize,
-) -> Result<Asked> {
+) -> Result<QueryStats> {
     let blocks: u64 = hours.iter().map(|of| of.blocks.len() as u64).sum();
     let (latency, found) = timed(calls, async || {
         let (hours, columns) = (hours.to_vec(), Some(columns.to_vec()));
-        Ok(metastore.block_metadata(table, Wanted { hours, columns, stats, chunks: true, blooms: false }).await?)
+        Ok(metastore
+            .block_metadata(table, BlockMetadataRequest { hours, columns, stats, chunks: true, blooms: false })
+            .await?)
     })
     .await?;
     let is_whole = found.columns.len() == ASKED_COLUMNS as usize
         && found.columns.iter().all(|column| column.blocks.len() as u64 == blocks);
     ensure!(is_whole, "metadata of columns is missing");
-    Ok(Asked { blocks, latency, bytes_read: found.bytes_read })
+    Ok(QueryStats { blocks, latency, bytes_read: found.bytes_read })
 }

@@ -19,8 +19,8 @@ use tarn_types::{FileId, ManualClock};
 
 use crate::embedded::Cold;
 use crate::measure::{self, ms};
-use crate::reads::{self, Reads, list};
-use crate::workload::{self, Extent, Size, blocks, clauses};
+use crate::reads::{self, ReadStats, list};
+use crate::workload::{self, Extent, WorkloadSize, blocks, clauses};
 use crate::writes::{Commits, Pace, tidy, write};
 
 /// Blocks that are put in by one commit, as attaching an archive does.
@@ -28,7 +28,7 @@ const COMMIT_BLOCKS: u64 = 16;
 
 /// All that was measured of it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct RemoteReport {
     /// What the hours before the newest are made of.
     pub other_hours: String,
     /// Rows of blocks without metadata, one a commit, 32 writers.
@@ -36,7 +36,7 @@ pub struct Report {
     /// The newest hour, 16 blocks a commit, 8 writers.
     pub full_bloom_commits: Commits,
     pub full_blooms_blocks_per_s: f64,
-    pub reads: Reads,
+    pub reads: ReadStats,
     /// A new process of ours; the server goes on.
     pub cold: Cold,
     /// Of the server's folder, if it is known.
@@ -77,7 +77,7 @@ fn cold_process(url: &str) -> Result<Cold> {
 /// What is asked of a server.
 #[derive(Clone, Copy)]
 pub struct Work {
-    pub size: Size,
+    pub size: WorkloadSize,
     /// What hours before the newest get.
     pub others: Extent,
     /// Of each kind of read.
@@ -87,7 +87,7 @@ pub struct Work {
 }
 
 /// `dir`: the server's, if it is known.
-pub async fn run(name: &str, url: &str, dir: Option<&Path>, work: Work, say: &dyn Fn(&str)) -> Result<Report> {
+pub async fn run(name: &str, url: &str, dir: Option<&Path>, work: Work, say: &dyn Fn(&str)) -> Result<RemoteReport> {
     let Work { size, others, calls, n_commits } = work;
     let metastore = connect(url).await?;
     say(&format!("{name}: commits of rows"));
@@ -135,7 +135,7 @@ pub async fn run(name: &str, url: &str, dir: Option<&Path>, work: Work, say: &dy
         Extent::Whole | Extent::Columns => "as the newest",
     };
     let other_hours = other_hours.to_owned();
-    let report = Report {
+    let report = RemoteReport {
         other_hours,
         commits,
         full_bloom_commits,

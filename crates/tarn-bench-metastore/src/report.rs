@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::reads::Reads;
+use crate::reads::ReadStats;
 use crate::{embedded, naive, remote};
 
 /// What one run of the bench says.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     pub bench: &'static str,
     pub parameters: BTreeMap<&'static str, Value>,
     pub machine: Machine,
@@ -63,13 +63,13 @@ impl Machine {
     }
 }
 
-impl Report {
+impl BenchReport {
     fn figure(&mut self, name: impl Into<String>, unit: &'static str, value: f64) {
         self.figures.insert(name.into(), Figure { value, unit });
     }
 
     /// Figures of the embedded backend.
-    pub fn add_embedded(&mut self, of: &embedded::Report) {
+    pub fn add_embedded(&mut self, of: &embedded::EmbeddedReport) {
         let columns = &of.reads.columns_hour.latency;
         self.figure("bloom_50k_warm_ms", "ms", of.reads.probe_all.latency.p50_ms);
         self.figure("bloom_50k_cold_ms", "ms", of.cold.total_ms);
@@ -90,7 +90,7 @@ impl Report {
     }
 
     /// Figures of a backend behind a network, and how many times slower it is than the embedded one.
-    pub fn add_remote(&mut self, name: &'static str, of: &remote::Report) {
+    pub fn add_remote(&mut self, name: &'static str, of: &remote::RemoteReport) {
         self.figure(format!("{name}_block_writes_per_s"), "blocks/s", of.commits.blocks_per_s);
         self.figure(format!("{name}_block_writes_p50_ms"), "ms", of.commits.latency.p50_ms);
         self.figure(format!("{name}_block_writes_p99_ms"), "ms", of.commits.latency.p99_ms);
@@ -105,7 +105,7 @@ impl Report {
     }
 
     /// Figures of the first model.
-    pub fn add_naive(&mut self, of: &naive::Report) {
+    pub fn add_naive(&mut self, of: &naive::NaiveReport) {
         self.figure("naive_postgres_hour_ms", "ms", of.latency.p50_ms);
         self.figure("naive_postgres_50k_scaled_ms", "ms", of.scaled_ms);
         self.add_ratio("vs_naive_postgres".to_owned(), of.scaled_ms);
@@ -118,7 +118,7 @@ impl Report {
         }
     }
 
-    fn add_reads(&mut self, name: &str, reads: &Reads) {
+    fn add_reads(&mut self, name: &str, reads: &ReadStats) {
         for (what, latency) in [
             ("list_hour", &reads.list_hour),
             ("list_day", &reads.list_day),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tarn_metastore::{
-    Block, BlockMetadata, Bloom, CHUNK_BYTES, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File, Hash,
-    token_hash,
+    Block, BlockMetadata, Bloom, CHUNK_BYTES, ColumnChunk, ColumnStats, Commit, CommitKind, ExpectedVersion, File,
+    Hash, token_hash,
 };
 use tarn_types::{
     Column, ColumnId, DataType, FileId, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value, Version,
@@ -32,7 +32,7 @@ const SLOTS: u64 = 64;
 
 /// How much.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct WorkloadSize {
     pub blocks: u64,
     pub hour_blocks: u64,
     pub columns: u32,
@@ -53,7 +53,7 @@ pub enum Extent {
     Columns,
 }
 
-impl Size {
+impl WorkloadSize {
     /// That have blocks.
     pub fn hours(&self) -> u64 {
         self.blocks.div_ceil(self.hour_blocks)
@@ -133,7 +133,7 @@ pub fn asked_columns(of: u32) -> Vec<ColumnId> {
 }
 
 /// Of the block with this number: the same in every run.
-pub fn block_metadata(number: u64, size: &Size, extent: Extent) -> BlockMetadata {
+pub fn block_metadata(number: u64, size: &WorkloadSize, extent: Extent) -> BlockMetadata {
     let asked = asked_columns(size.columns);
     let is_kept = |id: u32| matches!(extent, Extent::Whole | Extent::Columns) || asked.contains(&ColumnId(id));
     let mut random = Random(number << 20);
@@ -186,7 +186,7 @@ fn slots(n_chunks: u32) -> Vec<u32> {
 }
 
 /// `filled`: the chunks that are not empty; none stands for all.
-fn bloom(number: u64, size: &Size, n_chunks: u32, filled: &[u32]) -> Bloom {
+fn bloom(number: u64, size: &WorkloadSize, n_chunks: u32, filled: &[u32]) -> Bloom {
     let mut random = Random(!number);
     let mut bits = vec![0; n_chunks as usize * CHUNK_BYTES];
     let mut fill = |bits: &mut [u8]| {
@@ -219,7 +219,7 @@ pub fn append(files: Vec<(File, Option<BlockMetadata>)>) -> Commit {
     let of_files = add.iter().map(|file| file.id).zip(block_metadata);
     Commit {
         id: Uuid::from_u128(u128::from(id)),
-        expected: Expected::Latest,
+        expected: ExpectedVersion::Latest,
         block_metadata: of_files.filter_map(|(id, block_metadata)| Some((id, vec![block_metadata?]))).collect(),
         add,
         remove: vec![],
@@ -231,7 +231,7 @@ pub fn append(files: Vec<(File, Option<BlockMetadata>)>) -> Commit {
 }
 
 /// The commit of blocks `number ..` under ids `id ..`.
-pub fn blocks(number: u64, id: FileId, n: u64, size: &Size, extent: Option<Extent>) -> Commit {
+pub fn blocks(number: u64, id: FileId, n: u64, size: &WorkloadSize, extent: Option<Extent>) -> Commit {
     let block = |at: u64| {
         let number = number + at;
         let file = file(FileId(id.0 + at), size.hour(number), number);

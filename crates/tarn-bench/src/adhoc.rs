@@ -17,10 +17,10 @@ use crate::Common;
 use crate::data::{CREATE_TABLE, LineItem};
 use crate::keyed;
 use crate::load::load;
-use crate::python::Engine;
+use crate::python::PythonEngine;
 use crate::report::{Report, fdatasync_ms, median, ms_since};
 use crate::scratch::scratch;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Name, SQL, and whether Tarn is held to the lake, where DuckDB reads too.
 const QUERIES: [(&str, &str, bool); 7] = [
@@ -66,7 +66,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     let data = LineItem::make(common.sf, scratch.path())?;
     report.parameter("rows", data.n_rows);
 
-    let server = Server::start(common, &scratch.path().join("data")).await?;
+    let server = ServerProcess::start(common, &scratch.path().join("data")).await?;
     use_fragments(&server, false).await?;
     server.execute(CREATE_TABLE).await?;
     report.figure("load_rows_per_s", "rows/s", vec![load(&server, &data).await?]);
@@ -80,7 +80,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     let files = lake_files(&server).await?;
     report.parameter("files", files.len());
     report.parameter("lake_bytes", files.iter().map(|file| file.metadata().map_or(0, |m| m.len())).sum::<u64>());
-    let mut duckdb = Engine::duckdb(&common.python)?;
+    let mut duckdb = PythonEngine::duckdb(&common.python)?;
     let list: Vec<String> =
         files.iter().map(|file| format!("'{}'", file.display().to_string().replace('\'', "''"))).collect();
     duckdb.time(&format!("CREATE VIEW lineitem AS SELECT * FROM read_parquet([{}])", list.join(", ")))?;
@@ -94,7 +94,7 @@ pub async fn run(common: &Common) -> Result<Report> {
 }
 
 /// One row by its whole key. A run's figures are the median and the worst hundredth of its lookups.
-async fn key_lookups(server: &Server, runs: usize, report: &mut Report) -> Result<()> {
+async fn key_lookups(server: &ServerProcess, runs: usize, report: &mut Report) -> Result<()> {
     let keys = keyed::keys(server).await?;
     let (mut medians, mut worst) = (Vec::new(), Vec::new());
     for run in 0..=runs {
@@ -111,7 +111,7 @@ async fn key_lookups(server: &Server, runs: usize, report: &mut Report) -> Resul
 }
 
 /// The table's Parquet files. None may have dead rows, or the sides would read different tables.
-async fn lake_files(server: &Server) -> Result<Vec<PathBuf>> {
+async fn lake_files(server: &ServerProcess) -> Result<Vec<PathBuf>> {
     let dead = server.rows("SELECT coalesce(sum(dead_rows), 0) FROM tarn.files WHERE table_name = 'lineitem'").await?;
     ensure!(dead[0][0] == "0", "{} dead rows in the lake before the comparison", dead[0][0]);
     let paths = server.rows("SELECT path FROM tarn.files WHERE table_name = 'lineitem' ORDER BY path").await?;
@@ -124,8 +124,8 @@ async fn lake_files(server: &Server) -> Result<Vec<PathBuf>> {
 }
 
 async fn compare(
-    server: &Server,
-    duckdb: &mut Engine,
+    server: &ServerProcess,
+    duckdb: &mut PythonEngine,
     name: &str,
     sql: &str,
     on_lake: bool,
@@ -153,16 +153,16 @@ async fn compare(
     set_path(server, "auto").await
 }
 
-async fn set_path(server: &Server, path: &str) -> Result<()> {
+async fn set_path(server: &ServerProcess, path: &str) -> Result<()> {
     server.execute(&format!("SET tarn.access_path = '{path}'")).await
 }
 
-async fn use_fragments(server: &Server, on: bool) -> Result<()> {
+async fn use_fragments(server: &ServerProcess, on: bool) -> Result<()> {
     server.execute(&format!("SET tarn.cache.fragments = '{}'", if on { "on" } else { "off" })).await
 }
 
 /// The lake alone, then with recent rows over it, then those delivered too: what does the exact union cost?
-async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Report) -> Result<()> {
+async fn union(server: &ServerProcess, data: &LineItem, runs: usize, report: &mut Report) -> Result<()> {
     set_path(server, "lake").await?;
     let queries = QUERIES.into_iter().filter(|(name, ..)| ["nonkey", "q1", "q6"].contains(name));
     let queries: Vec<(&str, &str)> = queries.map(|(name, sql, _)| (name, sql)).collect();
@@ -196,7 +196,7 @@ async fn union(server: &Server, data: &LineItem, runs: usize, report: &mut Repor
 }
 
 /// The same where what a run gave is kept for the next.
-async fn times_with_fragments(server: &Server, queries: &[(&str, &str)], runs: usize) -> Result<Vec<Vec<f64>>> {
+async fn times_with_fragments(server: &ServerProcess, queries: &[(&str, &str)], runs: usize) -> Result<Vec<Vec<f64>>> {
     use_fragments(server, true).await?;
     let times = times(server, queries, runs).await;
     use_fragments(server, false).await?;
@@ -204,7 +204,7 @@ async fn times_with_fragments(server: &Server, queries: &[(&str, &str)], runs: u
 }
 
 /// Milliseconds of each query, each run; the queries take turns.
-async fn times(server: &Server, queries: &[(&str, &str)], runs: usize) -> Result<Vec<Vec<f64>>> {
+async fn times(server: &ServerProcess, queries: &[(&str, &str)], runs: usize) -> Result<Vec<Vec<f64>>> {
     let mut times = vec![Vec::new(); queries.len()];
     for run in 0..=runs {
         for (idx, (_, sql)) in queries.iter().enumerate() {

@@ -17,10 +17,10 @@ use clap::Args;
 use crate::far_store::{CREDENTIALS, FarStore, Line, REGION};
 use crate::logs::{Archive, BUCKET};
 use crate::others::DataFusion;
-use crate::python::Engine;
+use crate::python::PythonEngine;
 use crate::report::Report;
 use crate::scratch::scratch;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// What is asked of that store is counted, and the others keep nothing near: Tarn does not either.
 const UNCACHED: [(&str, &str); 2] = [("TARN_CACHE_PAGES", "off"), ("TARN_CACHE_FRAGMENTS", "off")];
@@ -29,7 +29,7 @@ const UNCACHED: [(&str, &str); 2] = [("TARN_CACHE_PAGES", "off"), ("TARN_CACHE_F
 const DELAY: Duration = Duration::from_millis(30);
 
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub struct ArchiveOptions {
     /// Parquet files of the archive [default: 2,000; quick 60]
     #[arg(long)]
     pub files: Option<u64>,
@@ -85,7 +85,7 @@ const QUESTIONS: [Question; 2] = [
 ];
 
 /// Makes the archive in a folder of its own, and measures.
-pub async fn run(options: &Options) -> Result<Report> {
+pub async fn run(options: &ArchiveOptions) -> Result<Report> {
     let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("archive");
     measure(options, scratch.path(), &mut report).await?;
@@ -93,7 +93,7 @@ pub async fn run(options: &Options) -> Result<Report> {
 }
 
 /// As [`run`], in a folder and for a report that others use, too.
-pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub async fn measure(options: &ArchiveOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     let (n_files, rows_per_file) = if options.quick { (60, 1_000) } else { (2_000, 10_000) };
     let archive =
         Archive { n_files: options.files.unwrap_or(n_files), rows_per_file: options.rows.unwrap_or(rows_per_file) };
@@ -106,14 +106,14 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
     eprintln!("writing {} files of {} lines …", archive.n_files, archive.rows_per_file);
     archive.write(&files, options.runs.max(options.remote_runs) as u64 + 1)?;
 
-    let server = Server::start_with(options.tarn.as_deref(), &scratch.join("data"), &[]).await?;
+    let server = ServerProcess::start_with(options.tarn.as_deref(), &scratch.join("data"), &[]).await?;
     attach(&server, &files.display().to_string(), "archive", &archive, report).await?;
-    let mut duckdb = Engine::duckdb(&options.python)?;
+    let mut duckdb = PythonEngine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     duckdb.time(&format!("CREATE VIEW logs AS SELECT * FROM read_parquet('{}/**/*.parquet')", files.display()))?;
     let datafusion = DataFusion::start(&format!("{}/", files.display()), None).await?;
     for question in &QUESTIONS {
-        let others = Others { duckdb: Some(&mut duckdb), datafusion: &datafusion };
+        let others = OtherEngines { duckdb: Some(&mut duckdb), datafusion: &datafusion };
         ask(&server, others, question, &archive, "archive", options.runs, report).await?;
     }
     drop((server, duckdb, datafusion));
@@ -121,11 +121,11 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
 }
 
 /// The same in the store that is far away.
-async fn remote(options: &Options, scratch: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
+async fn remote(options: &ArchiveOptions, scratch: &Path, archive: &Archive, report: &mut Report) -> Result<()> {
     let store = FarStore::serve(scratch, Line { latency: DELAY, bytes_per_s: 0 }).await?;
     let mut variables = store.variables().to_vec();
     variables.extend(UNCACHED);
-    let server = Server::start_with(options.tarn.as_deref(), &scratch.join("far"), &variables).await?;
+    let server = ServerProcess::start_with(options.tarn.as_deref(), &scratch.join("far"), &variables).await?;
     attach(&server, &format!("s3://{BUCKET}/"), "archive_remote", archive, report).await?;
     let datafusion = DataFusion::start(&format!("s3://{BUCKET}/"), Some(&store.endpoint)).await?;
     let mut duckdb = match &options.python_httpfs {
@@ -134,7 +134,7 @@ async fn remote(options: &Options, scratch: &Path, archive: &Archive, report: &m
             None
         }
         Some(python) => {
-            let mut duckdb = Engine::duckdb(python)?;
+            let mut duckdb = PythonEngine::duckdb(python)?;
             report.parameter("duckdb_remote", duckdb.version.clone());
             for statement in duckdb_over_http(&store.endpoint) {
                 duckdb.time(&statement)?;
@@ -150,7 +150,7 @@ async fn remote(options: &Options, scratch: &Path, archive: &Archive, report: &m
         report.figure(&format!("archive_remote_{name}_files"), "files", vec![asked.objects.len() as f64]);
         report.figure(&format!("archive_remote_{name}_requests"), "requests", vec![asked.requests() as f64]);
         report.figure(&format!("archive_remote_{name}_bytes"), "bytes", vec![asked.bytes as f64]);
-        let others = Others { duckdb: duckdb.as_mut(), datafusion: &datafusion };
+        let others = OtherEngines { duckdb: duckdb.as_mut(), datafusion: &datafusion };
         ask(&server, others, question, archive, "archive_remote", options.remote_runs, report).await?;
     }
     Ok(())
@@ -167,7 +167,7 @@ fn duckdb_over_http(endpoint: &str) -> [String; 2] {
     ]
 }
 
-async fn attach(server: &Server, url: &str, name: &str, archive: &Archive, report: &mut Report) -> Result<()> {
+async fn attach(server: &ServerProcess, url: &str, name: &str, archive: &Archive, report: &mut Report) -> Result<()> {
     let started = Instant::now();
     let with = "hour_from = 'dt=…/hr=…', time_column = 'ts', tokens = 'body', bloom = 'trace_id'";
     server.execute(&format!("ATTACH '{url}' AS logs WITH ({with})")).await?;
@@ -178,14 +178,14 @@ async fn attach(server: &Server, url: &str, name: &str, archive: &Archive, repor
     Ok(())
 }
 
-struct Others<'a> {
-    duckdb: Option<&'a mut Engine>,
+struct OtherEngines<'a> {
+    duckdb: Option<&'a mut PythonEngine>,
     datafusion: &'a DataFusion,
 }
 
 async fn ask(
-    server: &Server,
-    mut others: Others<'_>,
+    server: &ServerProcess,
+    mut others: OtherEngines<'_>,
     question: &Question,
     archive: &Archive,
     prefix: &str,
@@ -227,7 +227,7 @@ async fn ask(
 }
 
 /// As the plan says it: `files=3/2000`.
-async fn files_opened(server: &Server, sql: &str) -> Result<f64> {
+async fn files_opened(server: &ServerProcess, sql: &str) -> Result<f64> {
     let plan = server.rows(&format!("EXPLAIN ANALYZE {sql}")).await?;
     let plan = plan.iter().map(|row| row.join(" ")).collect::<Vec<_>>().join("\n");
     let found = plan.split([',', ' ', '[', ']']).find_map(|part| part.strip_prefix("files="));

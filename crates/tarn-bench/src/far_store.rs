@@ -43,10 +43,10 @@ pub struct Line {
 pub struct FarStore {
     /// `http://127.0.0.1:port`
     pub endpoint: String,
-    served: Arc<Served>,
+    served: Arc<StoreServer>,
 }
 
-struct Served {
+struct StoreServer {
     service: S3Service,
     /// Held only to look and to count, never while waiting.
     state: Mutex<LinkState>,
@@ -56,12 +56,12 @@ struct LinkState {
     line: Line,
     /// When the last byte that was promised to somebody has passed.
     free_at: Instant,
-    asked: Asked,
+    asked: RequestCounts,
 }
 
 /// What was asked for since it was last looked at.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Asked {
+pub struct RequestCounts {
     pub gets: u64,
     pub heads: u64,
     pub lists: u64,
@@ -74,7 +74,7 @@ pub struct Asked {
     pub objects: BTreeSet<String>,
 }
 
-impl Asked {
+impl RequestCounts {
     /// Of every kind.
     pub fn requests(&self) -> u64 {
         self.gets + self.heads + self.lists + self.puts + self.deletes
@@ -86,8 +86,8 @@ impl FarStore {
     pub async fn serve(root: &Path, line: Line) -> Result<Self> {
         let mut service = S3ServiceBuilder::new(Buckets::new(root)?);
         service.set_auth(SimpleAuth::from_single(CREDENTIALS.0, CREDENTIALS.1));
-        let state = Mutex::new(LinkState { line, free_at: Instant::now(), asked: Asked::default() });
-        let served = Arc::new(Served { service: service.build(), state });
+        let state = Mutex::new(LinkState { line, free_at: Instant::now(), asked: RequestCounts::default() });
+        let served = Arc::new(StoreServer { service: service.build(), state });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = format!("http://{}", listener.local_addr()?);
         let router = Router::new().fallback(answer).with_state(served.clone());
@@ -112,12 +112,12 @@ impl FarStore {
     }
 
     /// What was asked since the last call.
-    pub fn take_asked(&self) -> Asked {
+    pub fn take_asked(&self) -> RequestCounts {
         std::mem::take(&mut self.served.state().asked)
     }
 }
 
-impl Served {
+impl StoreServer {
     fn state(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +162,7 @@ impl LinkState {
     }
 }
 
-async fn answer(State(served): State<Arc<Served>>, request: Request) -> Response<Body> {
+async fn answer(State(served): State<Arc<StoreServer>>, request: Request) -> Response<Body> {
     let latency = {
         let mut state = served.state();
         state.count(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
@@ -179,7 +179,7 @@ async fn answer(State(served): State<Arc<Served>>, request: Request) -> Response
     }
 }
 
-fn paced(served: Arc<Served>, body: BodyDataStream) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+fn paced(served: Arc<StoreServer>, body: BodyDataStream) -> impl Stream<Item = Result<Bytes, axum::Error>> {
     body.then(move |piece| {
         let served = served.clone();
         async move {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!((asked.gets, asked.heads, asked.lists, asked.puts, asked.deletes), (2, 2, 1, 3, 1));
         assert_eq!(asked.requests(), 9);
         assert!(asked.bytes > 3, "{asked:?}");
-        assert_eq!(far.take_asked(), Asked::default());
+        assert_eq!(far.take_asked(), RequestCounts::default());
     }
 
     #[tokio::test]
@@ -265,7 +265,7 @@ mod tests {
     fn answers_share_the_bandwidth() {
         let now = Instant::now();
         let line = Line { latency: Duration::ZERO, bytes_per_s: 10 << 20 };
-        let mut shared = LinkState { line, free_at: now, asked: Asked::default() };
+        let mut shared = LinkState { line, free_at: now, asked: RequestCounts::default() };
         // A megabyte each: one behind the other, and the second client waits for both.
         assert_eq!(shared.pass(now, 1 << 20), Duration::from_millis(100));
         assert_eq!(shared.pass(now, 1 << 20), Duration::from_millis(200));

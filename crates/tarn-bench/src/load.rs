@@ -11,7 +11,7 @@ use crate::Common;
 use crate::data::{CREATE_TABLE, LineItem};
 use crate::report::{Report, fdatasync_ms};
 use crate::scratch::scratch;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Loads on a fresh server, run after run.
 pub async fn run(common: &Common) -> Result<Report> {
@@ -25,7 +25,7 @@ pub async fn run(common: &Common) -> Result<Report> {
     let (mut rates, mut peaks, mut delivered) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..common.runs {
         let folder = scratch.path().join(format!("run-{run}"));
-        let server = Server::start(common, &folder).await?;
+        let server = ServerProcess::start(common, &folder).await?;
         server.execute(CREATE_TABLE).await?;
         rates.push(load(&server, &data).await?);
         peaks.push(server.peak_rss_mb()?);
@@ -44,7 +44,7 @@ pub async fn run(common: &Common) -> Result<Report> {
 }
 
 /// Rows per second from the first byte to the last acknowledgement.
-pub async fn load(server: &Server, data: &LineItem) -> Result<f64> {
+pub async fn load(server: &ServerProcess, data: &LineItem) -> Result<f64> {
     let started = Instant::now();
     let acknowledged = server.copy("lineitem", &LineItem::schema(), data.batches()?).await?;
     ensure!(acknowledged == data.n_rows, "{acknowledged} rows acknowledged, want {}", data.n_rows);

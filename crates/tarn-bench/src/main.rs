@@ -44,18 +44,18 @@ enum Bench {
     /// Rows per second through the front door, and the server's peak memory
     Load(Common),
     /// The metastore's backends on one generated workload, and an archive's search beside DuckDB and DataFusion
-    Metastore(metastore::Options),
+    Metastore(metastore::MetastoreOptions),
     /// One line in millions, in Parquet files of others: Tarn, DuckDB and DataFusion on a local disk and in a store
     /// that is far away
-    Archive(archive::Options),
+    Archive(archive::ArchiveOptions),
     /// All 22 TPC-H queries on a lake that is far away, with each cache and without, beside DuckDB and ClickHouse; and
     /// their answers
-    Tpch(tpch::Options),
+    Tpch(tpch::TpchOptions),
     /// All 99 TPC-DS queries on attached Parquet files within little memory, beside DuckDB: which end, which are right,
     /// how long they take
-    Tpcds(tpcds::Options),
+    Tpcds(tpcds::TpcdsOptions),
     /// How far the SQL is PostgreSQL's: its regress files, generated statements, clients, TPC-DS; and what it costs
-    Sql(sql::Options),
+    Sql(sql::SqlOptions),
     /// The Raft log store beside raft-engine, RocksDB and Badger; `raftlog --help` shows the arguments
     #[command(disable_help_flag = true)]
     Raftlog {

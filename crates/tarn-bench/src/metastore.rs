@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::archive;
 
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub struct MetastoreOptions {
     #[command(flatten)]
-    archive: archive::Options,
+    archive: archive::ArchiveOptions,
     /// Blocks in all, 2,000 an hour [default: 50,000]
     #[arg(long)]
     blocks: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Options {
 }
 
 /// Runs the bench of the metastore as a program of its own, then the archive, and puts both into one report.
-pub async fn run(options: &Options) -> Result<()> {
+pub async fn run(options: &MetastoreOptions) -> Result<()> {
     let mut report = stores(options)?;
     if !options.no_archive {
         let archive = serde_json::to_value(archive::run(&options.archive).await?)?;
@@ -58,7 +58,7 @@ pub async fn run(options: &Options) -> Result<()> {
 }
 
 /// What the program beside this one measures of the stores.
-fn stores(options: &Options) -> Result<Value> {
+fn stores(options: &MetastoreOptions) -> Result<Value> {
     let program = std::env::current_exe()?.with_file_name("tarn-bench-metastore");
     let mut command = Command::new(&program);
     command.args(["--json", "--backend", &options.backend]).stdout(Stdio::piped());

@@ -72,7 +72,7 @@ for line in sys.stdin:
 ";
 
 /// A process that runs one statement at a time and times it.
-pub struct Engine {
+pub struct PythonEngine {
     name: &'static str,
     child: Child,
     input: ChildStdin,
@@ -82,7 +82,7 @@ pub struct Engine {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Answer {
+struct StatementTiming {
     version: Option<String>,
     ms: f64,
     rows: usize,
@@ -90,32 +90,32 @@ struct Answer {
     error: Option<String>,
 }
 
-impl Engine {
+impl PythonEngine {
     /// With extension httpfs, if that Python has it.
-    pub fn duckdb(python: &Path) -> Result<Engine> {
+    pub fn duckdb(python: &Path) -> Result<PythonEngine> {
         let remedy = "import duckdb (make setup-tests installs it; --python names the Python)";
         Self::start("duckdb", python, DUCKDB, remedy)
     }
 
     /// With the functions `dsdgen` and `tpcds_queries`.
-    pub fn tpcds(python: &Path) -> Result<Engine> {
+    pub fn tpcds(python: &Path) -> Result<PythonEngine> {
         let remedy = "import duckdb_extension_tpcds (make bench-tpcds installs it; --python-tpcds names the Python)";
         Self::start("the generator", python, TPCDS, remedy)
     }
 
     /// ClickHouse as the library chdb.
-    pub fn clickhouse(python: &Path) -> Result<Engine> {
+    pub fn clickhouse(python: &Path) -> Result<PythonEngine> {
         let remedy = "import chdb (make bench-tpch installs it; --python-chdb names the Python)";
         Self::start("clickhouse", python, CLICKHOUSE, remedy)
     }
 
-    fn start(name: &'static str, python: &Path, driver: &str, remedy: &'static str) -> Result<Engine> {
+    fn start(name: &'static str, python: &Path, driver: &str, remedy: &'static str) -> Result<PythonEngine> {
         let mut command = Command::new(python);
         let program = format!("{ANSWERS}\n{driver}\n{LOOP}");
         command.args(["-u", "-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {}", python.display()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { bail!("no pipe to Python") };
-        let mut engine = Engine { name, child, input, output: BufReader::new(output), version: String::new() };
+        let mut engine = PythonEngine { name, child, input, output: BufReader::new(output), version: String::new() };
         engine.version = engine.answer().context(remedy)?.version.unwrap_or_default();
         Ok(engine)
     }
@@ -137,7 +137,7 @@ impl Engine {
         Ok((answer.ms, answer.cells))
     }
 
-    fn ask(&mut self, sql: &str, cells: bool) -> Result<Answer> {
+    fn ask(&mut self, sql: &str, cells: bool) -> Result<StatementTiming> {
         writeln!(self.input, "{}", json!({ "sql": sql, "cells": cells }))?;
         self.input.flush()?;
         let answer = self.answer()?;
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    fn answer(&mut self) -> Result<Answer> {
+    fn answer(&mut self) -> Result<StatementTiming> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             bail!("Python ended");
@@ -156,7 +156,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for PythonEngine {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -35,20 +35,24 @@ pub fn program(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// The child process; it is killed when this is dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     pub client: Client,
     pub data_dir: PathBuf,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `tarn serve` with its defaults on a folder of its own and connects.
-    pub async fn start(common: &Common, data_dir: &Path) -> Result<Server> {
+    pub async fn start(common: &Common, data_dir: &Path) -> Result<ServerProcess> {
         Self::start_with(common.tarn.as_deref(), data_dir, &[]).await
     }
 
     /// The same of a program (the one beside this, if it is not named), with variables in its environment.
-    pub async fn start_with(program: Option<&Path>, data_dir: &Path, variables: &[(&str, &str)]) -> Result<Server> {
+    pub async fn start_with(
+        program: Option<&Path>,
+        data_dir: &Path,
+        variables: &[(&str, &str)],
+    ) -> Result<ServerProcess> {
         let program = self::program(program)?;
         std::fs::create_dir_all(data_dir)?;
         let log = File::create(data_dir.join("server.log"))?;
@@ -77,7 +81,7 @@ impl Server {
         let (client, connection) =
             tokio_postgres::connect(&format!("host=127.0.0.1 port={port} user=tarn dbname=tarn"), NoTls).await?;
         tokio::spawn(connection);
-        Ok(Server { child, client, data_dir: data_dir.to_owned() })
+        Ok(ServerProcess { child, client, data_dir: data_dir.to_owned() })
     }
 
     /// All rows as text.
@@ -114,7 +118,7 @@ impl Server {
         self.copy_by(&format!("COPY {table} FROM STDIN WITH (FORMAT arrow)"), schema, batches).await
     }
 
-    /// As [`Server::copy`]; rows whose key is there are replaced.
+    /// As [`ServerProcess::copy`]; rows whose key is there are replaced.
     pub async fn replace(
         &self,
         table: &str,
@@ -185,7 +189,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

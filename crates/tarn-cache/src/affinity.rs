@@ -5,8 +5,8 @@
 //! group, not a file: a few large files are everybody's work.
 //!
 //! A choice is a wish. A worker that has its share already is passed over for the second choice, and if both have
-//! theirs, whoever has the least reads past its cache ([`Ask::bypass`](crate::Ask)): nobody waits for a cache, and no
-//! third worker's is filled with it.
+//! theirs, whoever has the least reads past its cache ([`bypass`](crate::ReadRequest::bypass)): nobody waits for a
+//! cache, and no third worker's is filled with it.
 //!
 //! Sources: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (1996); the share that bounds a
 //! worker's load: Mirrokni and others, "Consistent hashing with bounded loads" (2016).
@@ -18,7 +18,7 @@ const SHARE_PERCENT: u64 = 125;
 
 /// What one worker reads: a row group of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct RowGroupRead<'a> {
     /// Of the store that the file is in.
     pub store: &'a str,
     /// In that store.
@@ -31,18 +31,18 @@ pub struct Part<'a> {
 
 /// Where a part is read: by which worker, an index into those that were handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum Placement {
     /// Its first or second choice: what it reads, it keeps.
     Near(usize),
     /// Both have enough to do: this one reads past its cache.
     Bypass(usize),
 }
 
-impl Placed {
+impl Placement {
     /// Who reads it, near or past its cache.
     pub fn worker(self) -> usize {
         match self {
-            Placed::Near(worker) | Placed::Bypass(worker) => worker,
+            Placement::Near(worker) | Placement::Bypass(worker) => worker,
         }
     }
 }
@@ -51,7 +51,7 @@ impl Placed {
 /// first.
 ///
 /// The same for the same names, in whatever order they are. Cost: a hash for each worker.
-pub fn choices<W: AsRef<str>>(workers: &[W], part: &Part<'_>) -> [Option<usize>; 2] {
+pub fn choices<W: AsRef<str>>(workers: &[W], part: &RowGroupRead<'_>) -> [Option<usize>; 2] {
     let mut best: [Option<(u64, &str, usize)>; 2] = [None, None];
     for (idx, worker) in workers.iter().enumerate() {
         // Equal scores are told apart by the name.
@@ -70,23 +70,23 @@ pub fn choices<W: AsRef<str>>(workers: &[W], part: &Part<'_>) -> [Option<usize>;
 ///
 /// No worker is given more than 125 % of the mean, by more than the last part that it takes. Cost: a hash for each
 /// worker and part.
-pub fn place<W: AsRef<str>>(workers: &[W], mut loads: Vec<u64>, parts: &[Part<'_>]) -> Option<Vec<Placed>> {
+pub fn place<W: AsRef<str>>(workers: &[W], mut loads: Vec<u64>, parts: &[RowGroupRead<'_>]) -> Option<Vec<Placement>> {
     let n_workers = u64::try_from(workers.len()).ok().filter(|n| *n > 0)?;
     loads.resize(workers.len(), 0);
     let total = loads.iter().chain(parts.iter().map(|part| &part.bytes)).fold(0u64, |sum, n| sum.saturating_add(*n));
     let share = total.div_ceil(n_workers).saturating_mul(SHARE_PERCENT) / 100;
-    let mut put = |part: &Part<'_>| {
+    let mut put = |part: &RowGroupRead<'_>| {
         let fits = |idx: &usize| loads[*idx] == 0 || loads[*idx].saturating_add(part.bytes) <= share;
         let near = choices(workers, part).into_iter().flatten().find(fits);
         let least = || (0..loads.len()).min_by_key(|idx| loads[*idx]);
-        let placed = near.map(Placed::Near).or_else(|| least().map(Placed::Bypass))?;
+        let placed = near.map(Placement::Near).or_else(|| least().map(Placement::Bypass))?;
         loads[placed.worker()] = loads[placed.worker()].saturating_add(part.bytes);
         Some(placed)
     };
     parts.iter().map(&mut put).collect()
 }
 
-fn score(worker: &str, part: &Part<'_>) -> u64 {
+fn score(worker: &str, part: &RowGroupRead<'_>) -> u64 {
     let mut hash = Xxh3::new();
     for name in [worker, part.store, part.path] {
         hash.update(&(name.len() as u64).to_le_bytes());
@@ -106,9 +106,10 @@ mod tests {
         (0..n).map(|idx| format!("worker-{idx}:7000")).collect()
     }
 
-    fn parts(paths: &[String], n_row_groups: u32) -> Vec<Part<'_>> {
-        let of =
-            |path| (0..n_row_groups).map(move |row_group| Part { store: "s3://lake", path, row_group, bytes: 100 });
+    fn parts(paths: &[String], n_row_groups: u32) -> Vec<RowGroupRead<'_>> {
+        let of = |path| {
+            (0..n_row_groups).map(move |row_group| RowGroupRead { store: "s3://lake", path, row_group, bytes: 100 })
+        };
         paths.iter().flat_map(|path| of(path)).collect()
     }
 
@@ -149,7 +150,7 @@ mod tests {
         let (workers, paths) = (names(10), paths(1000));
         let parts = parts(&paths, 2);
         let placed = place(&workers, vec![], &parts).unwrap();
-        let bypassed = placed.iter().filter(|placed| matches!(placed, Placed::Bypass(_))).count();
+        let bypassed = placed.iter().filter(|placed| matches!(placed, Placement::Bypass(_))).count();
         assert!(bypassed <= 20, "{bypassed} of 2,000");
         let first =
             parts.iter().zip(&placed).filter(|(part, placed)| choices(&workers, part)[0] == Some(placed.worker()));
@@ -162,9 +163,9 @@ mod tests {
         let parts = parts(&paths, 1);
         let placed = place(&workers, vec![0, 1_000_000, 0, 0], &parts).unwrap();
         assert!(placed.iter().all(|placed| placed.worker() != 1));
-        let was_second = |part: &Part<'_>, placed: &Placed| {
+        let was_second = |part: &RowGroupRead<'_>, placed: &Placement| {
             let [first, second] = choices(&workers, part);
-            first == Some(1) && *placed == Placed::Near(second.unwrap())
+            first == Some(1) && *placed == Placement::Near(second.unwrap())
         };
         assert!(parts.iter().zip(&placed).any(|(part, placed)| was_second(part, placed)));
     }
@@ -176,14 +177,14 @@ mod tests {
         assert_eq!(place(&names(0), vec![], &parts), None);
         assert_eq!(choices(&names(0), &parts[0]), [None, None]);
         assert_eq!(choices(&names(1), &parts[0]), [Some(0), None]);
-        assert_eq!(place(&names(1), vec![], &parts), Some(vec![Placed::Near(0); 3]));
+        assert_eq!(place(&names(1), vec![], &parts), Some(vec![Placement::Near(0); 3]));
         assert_eq!(place(&names(2), vec![], &[]), Some(vec![]));
     }
 
     proptest! {
         #[test]
         fn the_order_of_workers_says_nothing(n in 1usize..12, turn in 0usize..12, row_group: u32, path in "[a-z/]{0,20}") {
-            let part = Part { store: "s3://lake", path: &path, row_group, bytes: 1 };
+            let part = RowGroupRead { store: "s3://lake", path: &path, row_group, bytes: 1 };
             let workers = names(n);
             let mut turned = workers.clone();
             turned.rotate_left(turn % n);
@@ -194,8 +195,11 @@ mod tests {
         #[test]
         fn no_worker_has_more_than_its_share(n in 1usize..12, sizes in proptest::collection::vec(0u64..1_000, 0..100)) {
             let workers = names(n);
-            let part = |(row_group, bytes): (usize, &u64)| Part { store: "", path: "a", row_group: row_group as u32, bytes: *bytes };
-            let parts: Vec<Part<'_>> = sizes.iter().enumerate().map(part).collect();
+            let part = |(row_group, bytes): (usize, &u64)| {
+                let row_group = row_group as u32;
+                RowGroupRead { store: "", path: "a", row_group, bytes: *bytes }
+            };
+            let parts: Vec<RowGroupRead<'_>> = sizes.iter().enumerate().map(part).collect();
             let placed = place(&workers, vec![], &parts).unwrap();
             prop_assert_eq!(placed.len(), parts.len());
             let largest = sizes.iter().max().copied().unwrap_or(0);

@@ -19,7 +19,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ParquetMetaData;
 use tarn_metastore::{Checksums, Damage};
 
-use crate::{Ask, Error, FooterCache, FooterKey, ObjectState, PageUsage, ReadStore};
+use crate::{Error, FooterCache, FooterKey, ObjectState, PageUsage, ReadRequest, ReadStore};
 
 /// What is kept of a footer that somebody else wrote.
 pub type Prepare = fn(ParquetMetaData) -> Result<ParquetMetaData>;
@@ -29,7 +29,7 @@ pub type Prepare = fn(ParquetMetaData) -> Result<ParquetMetaData>;
 pub struct FileReaders {
     store: ReadStore,
     /// Somebody else writes there.
-    foreign: Option<Foreign>,
+    foreign: Option<ExternalFooters>,
     footers: Arc<FooterCache>,
     /// Go past the pages.
     past_pages: bool,
@@ -38,7 +38,7 @@ pub struct FileReaders {
 
 /// Whose the files are, and what is kept of their footers.
 #[derive(Clone)]
-struct Foreign {
+struct ExternalFooters {
     table: Arc<str>,
     prepare: Prepare,
 }
@@ -52,7 +52,7 @@ impl FileReaders {
     /// Of the store of an archive, behind `table`, with the footers of these; each is kept as `prepare` makes it.
     #[must_use]
     pub fn of_external_table(&self, store: ReadStore, table: &str, prepare: Prepare) -> Self {
-        FileReaders { store, foreign: Some(Foreign { table: table.into(), prepare }), ..self.clone() }
+        FileReaders { store, foreign: Some(ExternalFooters { table: table.into(), prepare }), ..self.clone() }
     }
 
     /// The same with a count of its own of what pages gave; without the footers or pages that are not wanted.
@@ -131,7 +131,7 @@ impl FileReader {
         // Names in the lake are never used again: a bucket that was restored or copied, and has other ETags, is the
         // same lake.
         let etag = self.key.etag.clone().filter(|_| self.of.foreign.is_some());
-        let ask = || Ask {
+        let ask = || ReadRequest {
             state: Some(ObjectState { size_bytes: self.key.size_bytes, etag, modified_ns: None }),
             bypass: past_pages,
             usage: Some(self.of.usage.clone()),
@@ -216,7 +216,7 @@ impl FileReader {
     fn failed(&self, error: object_store::Error) -> ParquetError {
         match (error, &self.of.foreign) {
             (object_store::Error::Precondition { .. }, _) => external(self.changed()),
-            (object_store::Error::NotFound { .. }, Some(Foreign { table, .. })) => {
+            (object_store::Error::NotFound { .. }, Some(ExternalFooters { table, .. })) => {
                 external(Error::Gone { table: table.to_string(), path: self.key.path.to_string() })
             }
             (error, _) => external(error),
@@ -226,7 +226,7 @@ impl FileReader {
     fn changed(&self) -> Error {
         let path = self.key.path.to_string();
         match &self.of.foreign {
-            Some(Foreign { table, .. }) => Error::Changed { table: table.to_string(), path },
+            Some(ExternalFooters { table, .. }) => Error::Changed { table: table.to_string(), path },
             None => Error::Length { path, committed_bytes: self.key.size_bytes },
         }
     }

@@ -1,9 +1,9 @@
 //! What must be done also when nobody waits any more: a write that was given up may have happened.
 
 /// Calls its closure when it goes, which a cancelled future's locals do too.
-pub(crate) struct Finally<F: FnMut()>(pub F);
+pub(crate) struct DropGuard<F: FnMut()>(pub F);
 
-impl<F: FnMut()> Drop for Finally<F> {
+impl<F: FnMut()> Drop for DropGuard<F> {
     fn drop(&mut self) {
         (self.0)();
     }

@@ -90,7 +90,7 @@ impl FooterCache {
             return Ok(footer);
         }
         let gate = Arc::clone(self.loading.lock().entry(key.clone()).or_default());
-        let waiting = Waiting { cache: self, key, gate };
+        let waiting = FetchWaiter { cache: self, key, gate };
         let _fetching = waiting.gate.lock().await;
         if let Some(footer) = self.lookup(key) {
             return Ok(footer);
@@ -137,13 +137,13 @@ impl FooterCache {
 }
 
 /// One who fetches or waits. The last one, cancelled or not, takes the lock of the file away.
-struct Waiting<'a> {
+struct FetchWaiter<'a> {
     cache: &'a FooterCache,
     key: &'a FooterKey,
     gate: Arc<futures::lock::Mutex<()>>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for FetchWaiter<'_> {
     fn drop(&mut self) {
         let mut loading = self.cache.loading.lock();
         // Clones are only made under this lock: the map's and this one.

@@ -47,7 +47,7 @@ mod stats;
 mod store;
 mod ttl;
 
-pub use affinity::{Part, Placed, choices, place};
+pub use affinity::{Placement, RowGroupRead, choices, place};
 pub use disk_cache::shortage;
 pub use error::{Error, Result};
 pub use file::{FileReader, FileReaders, Prepare};
@@ -55,9 +55,10 @@ pub use footer::{FooterCache, FooterKey, LAKE_STORE};
 pub use fragments::{FragmentCache, FragmentKey, FragmentOptions, FragmentStats, FragmentsCleared, FragmentsHeld};
 pub use listing::{ListedStore, ListingOptions, ListingStats};
 pub use pages::{
-    Ask, Cleared, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, Trust,
+    ClearStats, NotUsed, ObjectState, PageCache, PageOptions, PageStats, PageStore, PageUsage, PagesHeld, ReadRequest,
+    Trust,
 };
-pub use projected::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
+pub use projected::{ProjectedCache, ProjectedColumn, ProjectedKey, ProjectedMetadata, Projection};
 pub use read_store::ReadStore;
 pub use stats::CacheStats;
 pub use store::{CachedStore, StoreStats};

@@ -31,7 +31,7 @@ use object_store::{
 use parking_lot::Mutex;
 use tarn_types::Clock;
 
-use crate::finally::Finally;
+use crate::finally::DropGuard;
 
 /// Memory of one listed object besides its names.
 const OBJECT_BYTES: usize = size_of::<ObjectMeta>() + 16;
@@ -84,13 +84,13 @@ struct Listings {
     options: ListingOptions,
     clock: Arc<dyn Clock>,
     on: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ListingState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ListingState {
     /// By the directory's path with a `/` behind it, so that all below a directory follow it.
-    sealed: BTreeMap<String, Entry>,
+    sealed: BTreeMap<String, ListingEntry>,
     by_use: BTreeMap<u64, String>,
     uses: u64,
     stats: ListingStats,
@@ -98,7 +98,7 @@ struct State {
     writes: u64,
 }
 
-struct Entry {
+struct ListingEntry {
     objects: Arc<[ObjectMeta]>,
     listed_ms: i64,
     bytes: usize,
@@ -177,7 +177,7 @@ impl Listings {
         }
         state.stats.hits += 1;
         state.uses += 1;
-        let State { sealed, by_use, uses, .. } = &mut *state;
+        let ListingState { sealed, by_use, uses, .. } = &mut *state;
         let entry = sealed.get_mut(name)?;
         by_use.remove(&entry.used);
         by_use.insert(*uses, name.to_owned());
@@ -253,7 +253,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| fits(rest, &name[at..]))
 }
 
-impl State {
+impl ListingState {
     fn insert(&mut self, dir: &str, objects: Vec<ObjectMeta>, listed_ms: i64, max_bytes: usize) {
         let names = |o: &ObjectMeta| o.location.as_ref().len() + o.e_tag.as_ref().map_or(0, String::len);
         let bytes = 2 * dir.len() + objects.iter().map(|o| OBJECT_BYTES + names(o)).sum::<usize>();
@@ -268,7 +268,7 @@ impl State {
         }
         self.uses += 1;
         self.by_use.insert(self.uses, dir.to_owned());
-        self.sealed.insert(dir.to_owned(), Entry { objects: objects.into(), listed_ms, bytes, used: self.uses });
+        self.sealed.insert(dir.to_owned(), ListingEntry { objects: objects.into(), listed_ms, bytes, used: self.uses });
         self.stats.entries += 1;
         self.stats.bytes += bytes as u64;
     }
@@ -320,7 +320,7 @@ impl ListedStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for ListedStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let _written = Finally(|| self.written(location)); // also after an error: it may have happened
+        let _written = DropGuard(|| self.written(location)); // also after an error: it may have happened
         self.inner.put_opts(location, payload, opts).await
     }
 
@@ -365,12 +365,12 @@ impl ObjectStore for ListedStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let _written = Finally(|| self.written(to));
+        let _written = DropGuard(|| self.written(to));
         self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let _written = Finally(|| [from, to].iter().for_each(|path| self.written(path)));
+        let _written = DropGuard(|| [from, to].iter().for_each(|path| self.written(path)));
         self.inner.rename_opts(from, to, options).await
     }
 }
@@ -396,7 +396,7 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let (shared, location) = (&self.shared, &self.location);
-        let _written = Finally(|| {
+        let _written = DropGuard(|| {
             shared.state.lock().forget(location.as_ref());
         });
         self.upload.complete().await

@@ -7,7 +7,7 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     max_bytes: usize,
-    by_key: HashMap<K, Entry<V>>,
+    by_key: HashMap<K, LruEntry<V>>,
     /// Invariant: exactly one key per entry, under the entry's `used`.
     by_use: BTreeMap<u64, K>,
     bytes: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Lru<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct LruEntry<V> {
     value: V,
     bytes: usize,
     used: u64,
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         self.clock += 1;
         self.bytes += bytes;
         self.by_use.insert(self.clock, key.clone());
-        self.by_key.insert(key, Entry { value, bytes, used: self.clock });
+        self.by_key.insert(key, LruEntry { value, bytes, used: self.clock });
     }
 
     fn remove(&mut self, key: &K) {

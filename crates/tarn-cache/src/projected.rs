@@ -85,7 +85,7 @@ pub struct ProjectedKey {
 
 /// Metadata of the key's columns.
 #[derive(Debug, Clone)]
-pub struct Projected {
+pub struct ProjectedMetadata {
     /// Has the key's columns, and all row groups of the file.
     pub metadata: Arc<ParquetMetaData>,
     /// Of these it tells where their columns lie, ascending.
@@ -94,7 +94,7 @@ pub struct Projected {
     pub indexed: bool,
 }
 
-impl Projected {
+impl ProjectedMetadata {
     fn answers(&self, row_groups: &[u32], index_from_bytes: Option<u64>) -> bool {
         if !row_groups.iter().all(|row_group| self.row_groups.binary_search(row_group).is_ok()) {
             return false;
@@ -110,7 +110,7 @@ impl Projected {
 /// `Arc` around it.
 #[derive(Debug)]
 pub struct ProjectedCache {
-    entries: Mutex<Lru<ProjectedKey, Projected>>,
+    entries: Mutex<Lru<ProjectedKey, ProjectedMetadata>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -138,11 +138,11 @@ impl ProjectedCache {
     }
 
     /// Keeps it in place of what is there for the key.
-    pub fn insert(&self, key: ProjectedKey, projected: Projected) {
+    pub fn insert(&self, key: ProjectedKey, projected: ProjectedMetadata) {
         // Files of a scan share the projection: counted for each it is counted too often, never too seldom.
         let bytes = projected.metadata.memory_size()
             + size_of_val(projected.row_groups.as_slice())
-            + size_of::<(ProjectedKey, Projected)>()
+            + size_of::<(ProjectedKey, ProjectedMetadata)>()
             + key.projection.memory_bytes();
         self.entries.lock().insert(key, projected, bytes);
     }
@@ -199,7 +199,7 @@ mod tests {
     fn it_answers_for_the_same_file_and_columns_only() {
         let cache = ProjectedCache::new(1 << 20);
         let kept = metadata(3, false);
-        let projected = Projected { metadata: kept.clone(), row_groups: vec![0, 2], indexed: false };
+        let projected = ProjectedMetadata { metadata: kept.clone(), row_groups: vec![0, 2], indexed: false };
         cache.insert(key(1, DataType::Int64), projected);
         let found = cache.get(&key(1, DataType::Int64), &[2], None).unwrap();
         assert!(Arc::ptr_eq(&found, &kept));
@@ -218,7 +218,10 @@ mod tests {
         let key = key(1, DataType::Int64);
         let cache = ProjectedCache::new(1 << 20);
         let insert = |index, indexed| {
-            cache.insert(key.clone(), Projected { metadata: metadata(3, index), row_groups: vec![0, 1], indexed });
+            cache.insert(
+                key.clone(),
+                ProjectedMetadata { metadata: metadata(3, index), row_groups: vec![0, 1], indexed },
+            );
         };
         insert(false, false);
         assert!(cache.get(&key, &[0], Some(101)).is_some(), "too little is read to ask for it");
@@ -233,7 +236,8 @@ mod tests {
     #[test]
     fn bytes_stay_under_the_bound() {
         let one = ProjectedCache::new(1 << 20);
-        let projected = || Projected { metadata: metadata(4, false), row_groups: vec![0, 1, 2, 3], indexed: false };
+        let projected =
+            || ProjectedMetadata { metadata: metadata(4, false), row_groups: vec![0, 1, 2, 3], indexed: false };
         one.insert(key(1, DataType::Int64), projected());
         let bytes = one.stats().bytes;
         assert!(bytes > projected().metadata.memory_size() as u64);

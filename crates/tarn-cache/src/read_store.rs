@@ -8,7 +8,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, Result};
 
-use crate::pages::{Ask, PageStore};
+use crate::pages::{PageStore, ReadRequest};
 
 /// A store as queries read it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl ReadStore {
         &self,
         path: &Path,
         ranges: &[Range<u64>],
-        ask: impl FnOnce() -> Ask,
+        ask: impl FnOnce() -> ReadRequest,
     ) -> Option<Result<Vec<Bytes>>> {
         let pages = self.pages.as_ref()?;
         Some(pages.read_ranges(path, ranges, &ask()).await)

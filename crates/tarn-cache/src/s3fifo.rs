@@ -27,17 +27,17 @@ const SMALL_PART: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct S3Fifo<K, V> {
     max_bytes: u64,
-    entries: HashMap<K, Entry<V>>,
-    small: Queue<K>,
-    main: Queue<K>,
+    entries: HashMap<K, FifoEntry<V>>,
+    small: FifoQueue<K>,
+    main: FifoQueue<K>,
     /// Keys that left `small`, as many bytes as `main` may hold.
-    ghost: Queue<K>,
+    ghost: FifoQueue<K>,
     ghosts: HashMap<K, (u64, u64)>,
     next_number: u64,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct FifoEntry<V> {
     value: V,
     bytes: u64,
     hits: u8,
@@ -46,14 +46,14 @@ struct Entry<V> {
 }
 
 #[derive(Debug)]
-struct Queue<K> {
+struct FifoQueue<K> {
     keys: VecDeque<(K, u64)>,
     bytes: u64,
 }
 
-impl<K> Queue<K> {
+impl<K> FifoQueue<K> {
     fn new() -> Self {
-        Queue { keys: VecDeque::new(), bytes: 0 }
+        FifoQueue { keys: VecDeque::new(), bytes: 0 }
     }
 }
 
@@ -62,9 +62,9 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         S3Fifo {
             max_bytes,
             entries: HashMap::new(),
-            small: Queue::new(),
-            main: Queue::new(),
-            ghost: Queue::new(),
+            small: FifoQueue::new(),
+            main: FifoQueue::new(),
+            ghost: FifoQueue::new(),
             ghosts: HashMap::new(),
             next_number: 0,
         }
@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         let queue = if in_main { &mut self.main } else { &mut self.small };
         queue.keys.push_back((key, number));
         queue.bytes += bytes;
-        self.entries.insert(key, Entry { value, bytes, hits: 0, number, in_main });
+        self.entries.insert(key, FifoEntry { value, bytes, hits: 0, number, in_main });
     }
 
     fn number(&mut self) -> u64 {

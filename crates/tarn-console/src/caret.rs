@@ -12,7 +12,7 @@ const AROUND: usize = 40;
 
 /// A place in a statement, as lines for a person.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorLocation {
     /// The line of the statement, from 1
     pub line: usize,
     excerpt: String,
@@ -22,7 +22,7 @@ pub struct Place {
 
 /// The place of the character at `position`, counted from 1 as a server's field `P` does. None: the statement has no
 /// such character.
-pub fn place(statement: &str, position: usize) -> Option<Place> {
+pub fn place(statement: &str, position: usize) -> Option<ErrorLocation> {
     let offset = position.checked_sub(1)?;
     // One behind the last character is the end, where something is missing.
     let byte = statement.char_indices().map(|(at, _)| at).chain([statement.len()]).nth(offset)?;
@@ -35,14 +35,14 @@ pub fn place(statement: &str, position: usize) -> Option<Place> {
     let (from, to) = (column.saturating_sub(AROUND), (column + AROUND).min(line.len()));
     let (head, tail) = (if from > 0 { "..." } else { "" }, if to < line.len() { "..." } else { "" });
     let width = |chars: &[char]| chars.iter().map(|c| c.width().unwrap_or(0)).sum::<usize>();
-    Some(Place {
+    Some(ErrorLocation {
         line: 1 + statement[..line_begin].matches('\n').count(),
         excerpt: format!("{head}{}{tail}", line[from..to].iter().collect::<String>()),
         before: head.len() + width(&line[from..column]),
     })
 }
 
-impl Place {
+impl ErrorLocation {
     /// Both lines, without a line's end behind them. `first_line` is where the statement begins in its file, 1 if it
     /// has none.
     pub fn show(&self, first_line: usize) -> String {

@@ -5,52 +5,52 @@
 //! to complete.
 
 use crate::keywords::{CLAUSES, PROCEDURES, STATEMENTS, TABLE_OPTIONS, TYPES};
-use crate::lex::{self, Kind, Piece, unquoted};
+use crate::lex::{self, SqlToken, TokenKind, unquoted};
 use crate::names::{Catalog, tables, written};
 use crate::{script, syntax};
 
 /// The commands, with what their first word may be.
-const COMMANDS: &[(&str, Words)] = &[
-    ("?", Words::Nothing),
-    ("c", Words::Nothing),
-    ("conninfo", Words::Nothing),
-    ("copy", Words::Transfer),
-    ("d", Words::Tables),
-    ("d+", Words::Tables),
-    ("df", Words::Functions),
-    ("di", Words::Tables),
-    ("dn", Words::Nothing),
-    ("dt", Words::Tables),
-    ("dt+", Words::Tables),
-    ("du", Words::Nothing),
-    ("dv", Words::Nothing),
-    ("e", Words::Files),
-    ("echo", Words::Nothing),
-    ("files", Words::Tables),
-    ("g", Words::Nothing),
-    ("gx", Words::Nothing),
-    ("h", Words::Statements),
-    ("i", Words::Files),
-    ("ir", Words::Files),
-    ("l", Words::Nothing),
-    ("o", Words::Files),
-    ("output", Words::These(&["csv", "json", "parquet", "table", "unaligned"])),
-    ("p", Words::Nothing),
-    ("pset", Words::These(&["expanded", "format", "limit", "null", "pager", "tuples_only"])),
-    ("q", Words::Nothing),
-    ("r", Words::Nothing),
-    ("set", Words::Nothing),
-    ("t", Words::These(&["off", "on"])),
-    ("timing", Words::These(&["off", "on"])),
-    ("unset", Words::Nothing),
-    ("warn", Words::Nothing),
-    ("watch", Words::Nothing),
-    ("x", Words::These(&["auto", "off", "on"])),
+const COMMANDS: &[(&str, CompletionKind)] = &[
+    ("?", CompletionKind::Nothing),
+    ("c", CompletionKind::Nothing),
+    ("conninfo", CompletionKind::Nothing),
+    ("copy", CompletionKind::Transfer),
+    ("d", CompletionKind::Tables),
+    ("d+", CompletionKind::Tables),
+    ("df", CompletionKind::Functions),
+    ("di", CompletionKind::Tables),
+    ("dn", CompletionKind::Nothing),
+    ("dt", CompletionKind::Tables),
+    ("dt+", CompletionKind::Tables),
+    ("du", CompletionKind::Nothing),
+    ("dv", CompletionKind::Nothing),
+    ("e", CompletionKind::Files),
+    ("echo", CompletionKind::Nothing),
+    ("files", CompletionKind::Tables),
+    ("g", CompletionKind::Nothing),
+    ("gx", CompletionKind::Nothing),
+    ("h", CompletionKind::Statements),
+    ("i", CompletionKind::Files),
+    ("ir", CompletionKind::Files),
+    ("l", CompletionKind::Nothing),
+    ("o", CompletionKind::Files),
+    ("output", CompletionKind::These(&["csv", "json", "parquet", "table", "unaligned"])),
+    ("p", CompletionKind::Nothing),
+    ("pset", CompletionKind::These(&["expanded", "format", "limit", "null", "pager", "tuples_only"])),
+    ("q", CompletionKind::Nothing),
+    ("r", CompletionKind::Nothing),
+    ("set", CompletionKind::Nothing),
+    ("t", CompletionKind::These(&["off", "on"])),
+    ("timing", CompletionKind::These(&["off", "on"])),
+    ("unset", CompletionKind::Nothing),
+    ("warn", CompletionKind::Nothing),
+    ("watch", CompletionKind::Nothing),
+    ("x", CompletionKind::These(&["auto", "off", "on"])),
 ];
 
 /// What the words behind a command are.
 #[derive(Clone, Copy)]
-enum Words {
+enum CompletionKind {
     Nothing,
     Tables,
     Functions,
@@ -77,25 +77,25 @@ pub fn complete(text: &str, at: usize, catalog: &Catalog) -> Completion {
     if let Some(command) = before[line_begin..].strip_prefix('\\') {
         return of_command(command, line_begin + 1, catalog);
     }
-    let pieces: Vec<Piece> = lex::pieces(before).collect();
+    let pieces: Vec<SqlToken> = lex::pieces(before).collect();
     let is_open =
-        |piece: &Piece| !piece.is_ended || (piece.kind == Kind::Comment && piece.of(before).starts_with("--"));
+        |piece: &SqlToken| !piece.is_ended || (piece.kind == TokenKind::Comment && piece.of(before).starts_with("--"));
     match pieces.last() {
-        Some(last) if last.kind == Kind::QuotedName && !last.is_ended => {}
-        Some(last) if (last.kind == Kind::Comment || last.kind == Kind::Text) && is_open(last) => {
+        Some(last) if last.kind == TokenKind::QuotedName && !last.is_ended => {}
+        Some(last) if (last.kind == TokenKind::Comment || last.kind == TokenKind::Text) && is_open(last) => {
             return words(at, vec![]);
         }
         _ => {}
     }
     let statement = statement_around(text, at);
-    let said: Vec<&Piece> = pieces.iter().filter(|piece| piece.is_said()).collect();
+    let said: Vec<&SqlToken> = pieces.iter().filter(|piece| piece.is_said()).collect();
     // The word under way begins where its first part does: `t.fa`, `tarn.fi`.
     let mut begin = said.len();
     let touches = |idx: usize, end: usize| said[idx].range.end == end;
     let mut end = at;
     while begin > 0 && touches(begin - 1, end) {
         let piece = said[begin - 1];
-        let is_part = matches!(piece.kind, Kind::Word | Kind::QuotedName) || piece.of(before) == ".";
+        let is_part = matches!(piece.kind, TokenKind::Word | TokenKind::QuotedName) || piece.of(before) == ".";
         if !is_part {
             break;
         }
@@ -137,12 +137,14 @@ fn of_command(command: &str, begin: usize, catalog: &Catalog) -> Completion {
     let word_begin = command.rfind(' ').map_or(0, |end| end + 1);
     let typed = &command[word_begin..];
     let from = begin + word_begin;
-    let found =
-        COMMANDS.iter().find(|(name, _)| *name == &command[..space]).map_or(Words::Nothing, |(_, words)| *words);
+    let found = COMMANDS
+        .iter()
+        .find(|(name, _)| *name == &command[..space])
+        .map_or(CompletionKind::Nothing, |(_, words)| *words);
     let is_first = command[space..word_begin].trim().is_empty();
     match found {
-        Words::Files => Completion::File,
-        Words::Transfer => {
+        CompletionKind::Files => Completion::File,
+        CompletionKind::Transfer => {
             let earlier = command[..word_begin].to_lowercase();
             let is_file = earlier.ends_with(" from ") || earlier.ends_with(" to ");
             if is_file {
@@ -153,15 +155,15 @@ fn of_command(command: &str, begin: usize, catalog: &Catalog) -> Completion {
                 words(from, begun(["csv", "format", "from", "header", "to", "with"].into_iter(), typed))
             }
         }
-        Words::Statements => {
+        CompletionKind::Statements => {
             let typed = &command[space..].trim_start();
             words(begin + command.len() - typed.len(), begun(syntax::names(), &typed.to_uppercase()))
         }
         _ if !is_first => words(from, vec![]),
-        Words::Tables => words(from, named_tables(catalog, typed)),
-        Words::Functions => words(from, begun(catalog.functions.iter().map(String::as_str), typed)),
-        Words::These(list) => words(from, begun(list.iter().copied(), typed)),
-        Words::Nothing => words(from, vec![]),
+        CompletionKind::Tables => words(from, named_tables(catalog, typed)),
+        CompletionKind::Functions => words(from, begun(catalog.functions.iter().map(String::as_str), typed)),
+        CompletionKind::These(list) => words(from, begun(list.iter().copied(), typed)),
+        CompletionKind::Nothing => words(from, vec![]),
     }
 }
 

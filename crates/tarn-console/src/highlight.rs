@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::keywords::is_keyword;
-use crate::lex::{self, Kind};
+use crate::lex::{self, TokenKind};
 
 const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
@@ -20,9 +20,9 @@ pub fn highlight(text: &str) -> Cow<'_, str> {
     for piece in lex::pieces(text) {
         let part = piece.of(text);
         let style = match piece.kind {
-            Kind::Comment => GREY,
-            Kind::Text => GREEN,
-            Kind::Word if is_keyword(part) => BOLD,
+            TokenKind::Comment => GREY,
+            TokenKind::Text => GREEN,
+            TokenKind::Word if is_keyword(part) => BOLD,
             _ => "",
         };
         // A line's end keeps none: the editor counts rows by it.

@@ -18,11 +18,11 @@ pub type Row = Vec<Option<String>>;
 
 /// How an answer should look.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct DisplayOptions {
     /// Places of a line of the terminal; none: as wide as it is
     pub width: Option<usize>,
     /// Records instead of a table
-    pub expanded: Expanded,
+    pub expanded: ExpandedMode,
     /// Wrap what is too wide, instead of cutting it
     pub is_wrapped: bool,
     /// Names of columns above the values
@@ -33,7 +33,7 @@ pub struct Look {
 
 /// When rows are shown as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expanded {
+pub enum ExpandedMode {
     /// Always.
     On,
     /// Never.
@@ -42,15 +42,21 @@ pub enum Expanded {
     Auto,
 }
 
-impl Default for Look {
-    fn default() -> Look {
-        Look { width: None, expanded: Expanded::Off, is_wrapped: false, has_header: true, null: "∅".to_owned() }
+impl Default for DisplayOptions {
+    fn default() -> DisplayOptions {
+        DisplayOptions {
+            width: None,
+            expanded: ExpandedMode::Off,
+            is_wrapped: false,
+            has_header: true,
+            null: "∅".to_owned(),
+        }
     }
 }
 
 /// What becomes of an answer under a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum ResultLayout {
     /// All of it fits
     Table,
     /// A table with cut values
@@ -62,38 +68,40 @@ pub enum Shape {
 }
 
 /// Which shape these rows take.
-pub fn shape(header: &[String], rows: &[Row], look: &Look) -> Shape {
-    if look.expanded == Expanded::On {
-        return Shape::Records;
+pub fn shape(header: &[String], rows: &[Row], look: &DisplayOptions) -> ResultLayout {
+    if look.expanded == ExpandedMode::On {
+        return ResultLayout::Records;
     }
     let widths = natural_widths(header, rows, look);
-    let Some(places) = look.width.map(|width| width.saturating_sub(borders(header.len()))) else { return Shape::Table };
+    let Some(places) = look.width.map(|width| width.saturating_sub(borders(header.len()))) else {
+        return ResultLayout::Table;
+    };
     if widths.iter().sum::<usize>() <= places {
-        return Shape::Table;
+        return ResultLayout::Table;
     }
     if look.is_wrapped {
-        return Shape::Wrapped;
+        return ResultLayout::Wrapped;
     }
     let numeric = numeric_columns(header, rows);
     let least = |idx: usize| if numeric[idx] { widths[idx] } else { widths[idx].min(MIN_CUT) };
     let can_be_cut = (0..header.len()).map(least).sum::<usize>() <= places;
     match look.expanded {
-        Expanded::Auto if !can_be_cut => Shape::Records,
-        _ => Shape::Cut,
+        ExpandedMode::Auto if !can_be_cut => ResultLayout::Records,
+        _ => ResultLayout::Cut,
     }
 }
 
 /// The rows as text that ends with a line's end. `first` is the number of the first row, from 1.
-pub fn render(header: &[String], rows: &[Row], look: &Look, first: u64) -> String {
+pub fn render(header: &[String], rows: &[Row], look: &DisplayOptions, first: u64) -> String {
     match shape(header, rows, look) {
-        Shape::Records => records(header, rows, look, first),
+        ResultLayout::Records => records(header, rows, look, first),
         shape => table(header, rows, look, shape),
     }
 }
 
 /// A table as wide as its values.
 pub fn plain_table(header: &[String], rows: &[Row]) -> String {
-    table(header, rows, &Look::default(), Shape::Table)
+    table(header, rows, &DisplayOptions::default(), ResultLayout::Table)
 }
 
 /// Names and values with `|` between them, a row a line.
@@ -129,14 +137,14 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-fn table(header: &[String], rows: &[Row], look: &Look, shape: Shape) -> String {
+fn table(header: &[String], rows: &[Row], look: &DisplayOptions, shape: ResultLayout) -> String {
     let widths = match (shape, look.width) {
-        (Shape::Table, _) | (_, None) => None,
+        (ResultLayout::Table, _) | (_, None) => None,
         (_, Some(width)) => Some(shared(header, rows, look, width.saturating_sub(borders(header.len())))),
     };
     let fitted = |idx: usize, text: String| match (&widths, shape) {
         (None, _) => text,
-        (Some(widths), Shape::Wrapped) => lines(&text, |line, out| wrap(line, widths[idx], out)),
+        (Some(widths), ResultLayout::Wrapped) => lines(&text, |line, out| wrap(line, widths[idx], out)),
         (Some(widths), _) => lines(&text, |line, out| out.push(cut(line, widths[idx]).into_owned())),
     };
     let numeric = numeric_columns(header, rows);
@@ -155,7 +163,7 @@ fn table(header: &[String], rows: &[Row], look: &Look, shape: Shape) -> String {
     format!("{table}\n")
 }
 
-fn records(header: &[String], rows: &[Row], look: &Look, first: u64) -> String {
+fn records(header: &[String], rows: &[Row], look: &DisplayOptions, first: u64) -> String {
     let names: Vec<String> = header.iter().map(|name| shown(name).replace('\n', " ")).collect();
     let name_width = names.iter().map(|name| name.width()).max().unwrap_or(0);
     let mut text = String::new();
@@ -178,7 +186,7 @@ fn borders(n_columns: usize) -> usize {
     3 * n_columns + 1
 }
 
-fn natural_widths(header: &[String], rows: &[Row], look: &Look) -> Vec<usize> {
+fn natural_widths(header: &[String], rows: &[Row], look: &DisplayOptions) -> Vec<usize> {
     let width = |text: &str| shown(text).lines().map(|line| line.width()).max().unwrap_or(0);
     let of_column = |idx: usize| {
         let cells = rows.iter().filter_map(|row| row.get(idx));
@@ -189,7 +197,7 @@ fn natural_widths(header: &[String], rows: &[Row], look: &Look) -> Vec<usize> {
 }
 
 /// `places` shared between the columns: what is narrower than its fair part stays as it is, the others share the rest.
-fn shared(header: &[String], rows: &[Row], look: &Look, places: usize) -> Vec<usize> {
+fn shared(header: &[String], rows: &[Row], look: &DisplayOptions, places: usize) -> Vec<usize> {
     let natural = natural_widths(header, rows, look);
     let mut widths = natural.clone();
     let numeric = numeric_columns(header, rows);
@@ -298,8 +306,8 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn narrow(width: usize) -> Look {
-        Look { width: Some(width), expanded: Expanded::Auto, ..Look::default() }
+    fn narrow(width: usize) -> DisplayOptions {
+        DisplayOptions { width: Some(width), expanded: ExpandedMode::Auto, ..DisplayOptions::default() }
     }
 
     #[test]
@@ -317,7 +325,7 @@ mod tests {
         let rows = [row(&["123456789012", &"x".repeat(50), "ab"])];
         let header = names(&["n", "long", "s"]);
         let look = narrow(40);
-        assert_eq!(shape(&header, &rows, &look), Shape::Cut);
+        assert_eq!(shape(&header, &rows, &look), ResultLayout::Cut);
         let text = render(&header, &rows, &look, 1);
         assert!(text.lines().all(|line| line.width() == 40), "{text}");
         assert!(text.contains("123456789012") && text.contains("x…") && text.contains(" ab "), "{text}");
@@ -330,14 +338,14 @@ mod tests {
         let text = render(&header, &rows, &narrow(40), 5);
         assert!(text.starts_with("─[ 5 ]──"), "{text}");
         assert!(text.contains("\nlonger │ two\n       │ lines\nc      │ ∅\n─[ 6 ]"), "{text}");
-        let off = Look { expanded: Expanded::Off, ..narrow(40) };
-        assert_eq!(shape(&header, &rows, &off), Shape::Cut);
-        assert_eq!(shape(&header, &rows, &Look::default()), Shape::Table);
+        let off = DisplayOptions { expanded: ExpandedMode::Off, ..narrow(40) };
+        assert_eq!(shape(&header, &rows, &off), ResultLayout::Cut);
+        assert_eq!(shape(&header, &rows, &DisplayOptions::default()), ResultLayout::Table);
     }
 
     #[test]
     fn plans_are_wrapped_with_their_indent() {
-        let look = Look { is_wrapped: true, ..narrow(30) };
+        let look = DisplayOptions { is_wrapped: true, ..narrow(30) };
         let text = render(&names(&["plan"]), &[row(&["Scan\n  Filter: city = 'Bern' AND at > now()"])], &look, 1);
         assert!(text.contains("│   Filter: city = 'Bern' A") || text.contains("│   Filter: city = 'Bern'"), "{text}");
         assert!(text.contains("│     AND at > now()"), "{text}");
@@ -346,7 +354,7 @@ mod tests {
 
     #[test]
     fn values_do_not_steer_the_terminal() {
-        let text = render(&names(&["a"]), &[row(&["\x1b[2J\tx\r"])], &Look::default(), 1);
+        let text = render(&names(&["a"]), &[row(&["\x1b[2J\tx\r"])], &DisplayOptions::default(), 1);
         assert!(text.contains("\\x1b[2J    x\\x0d") && !text.contains('\x1b'), "{text}");
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// What a piece of text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// Blanks, tabs and line ends.
     Space,
     /// `-- …` with its line's end, or `/* … */`
@@ -25,16 +25,16 @@ pub enum Kind {
 
 /// One piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct SqlToken {
     /// What the scanner takes it for.
-    pub kind: Kind,
+    pub kind: TokenKind,
     /// Its bytes in the text
     pub range: Range<usize>,
     /// False if the text ends within it: a quote or a comment that is not closed
     pub is_ended: bool,
 }
 
-impl Piece {
+impl SqlToken {
     /// The piece itself.
     pub fn of<'a>(&self, text: &'a str) -> &'a str {
         &text[self.range.clone()]
@@ -42,12 +42,12 @@ impl Piece {
 
     /// Neither space nor comment.
     pub fn is_said(&self) -> bool {
-        !matches!(self.kind, Kind::Space | Kind::Comment)
+        !matches!(self.kind, TokenKind::Space | TokenKind::Comment)
     }
 }
 
 /// All pieces of `text`, in order, without gaps.
-pub fn pieces(text: &str) -> impl Iterator<Item = Piece> + '_ {
+pub fn pieces(text: &str) -> impl Iterator<Item = SqlToken> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let piece = piece(text, at)?;
@@ -57,25 +57,25 @@ pub fn pieces(text: &str) -> impl Iterator<Item = Piece> + '_ {
 }
 
 /// The piece that begins at byte `at`; none at the end of `text`.
-pub fn piece(text: &str, at: usize) -> Option<Piece> {
+pub fn piece(text: &str, at: usize) -> Option<SqlToken> {
     let rest = &text[at..];
     let first = rest.chars().next()?;
     let until = |end: Option<usize>| (end.unwrap_or(rest.len()), end.is_some());
     let (kind, (length, is_ended)) = match first {
-        _ if first.is_whitespace() => (Kind::Space, (run(rest, char::is_whitespace), true)),
-        '\'' => (Kind::Text, until(quoted(rest, 1, '\'', false))),
-        '"' => (Kind::QuotedName, until(quoted(rest, 1, '"', false))),
-        'e' | 'E' if rest[1..].starts_with('\'') => (Kind::Text, until(quoted(rest, 2, '\'', true))),
-        '-' if rest.starts_with("--") => (Kind::Comment, until(rest.find('\n').map(|end| end + 1))),
-        '/' if rest.starts_with("/*") => (Kind::Comment, until(nested_comment(rest))),
+        _ if first.is_whitespace() => (TokenKind::Space, (run(rest, char::is_whitespace), true)),
+        '\'' => (TokenKind::Text, until(quoted(rest, 1, '\'', false))),
+        '"' => (TokenKind::QuotedName, until(quoted(rest, 1, '"', false))),
+        'e' | 'E' if rest[1..].starts_with('\'') => (TokenKind::Text, until(quoted(rest, 2, '\'', true))),
+        '-' if rest.starts_with("--") => (TokenKind::Comment, until(rest.find('\n').map(|end| end + 1))),
+        '/' if rest.starts_with("/*") => (TokenKind::Comment, until(nested_comment(rest))),
         '$' => match dollar_tag(rest) {
-            Some(tag) => (Kind::Text, until(rest[tag.len()..].find(tag).map(|end| end + 2 * tag.len()))),
-            None => (Kind::Word, (1 + run(&rest[1..], is_word), true)),
+            Some(tag) => (TokenKind::Text, until(rest[tag.len()..].find(tag).map(|end| end + 2 * tag.len()))),
+            None => (TokenKind::Word, (1 + run(&rest[1..], is_word), true)),
         },
-        _ if is_word(first) => (Kind::Word, (run(rest, |c| is_word(c) || c == '$'), true)),
-        _ => (Kind::Symbol, (first.len_utf8(), true)),
+        _ if is_word(first) => (TokenKind::Word, (run(rest, |c| is_word(c) || c == '$'), true)),
+        _ => (TokenKind::Symbol, (first.len_utf8(), true)),
     };
-    Some(Piece { kind, range: at..at + length, is_ended })
+    Some(SqlToken { kind, range: at..at + length, is_ended })
 }
 
 fn is_word(c: char) -> bool {
@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
 
-    fn cut(text: &str) -> Vec<(Kind, &str)> {
-        pieces(text).filter(|piece| piece.kind != Kind::Space).map(|piece| (piece.kind, piece.of(text))).collect()
+    fn cut(text: &str) -> Vec<(TokenKind, &str)> {
+        pieces(text).filter(|piece| piece.kind != TokenKind::Space).map(|piece| (piece.kind, piece.of(text))).collect()
     }
 
     #[test]
     fn quotes_and_comments_are_one_piece() {
-        use Kind::{Comment, QuotedName, Symbol, Text, Word};
+        use TokenKind::{Comment, QuotedName, Symbol, Text, Word};
         assert_eq!(
             cut(r#"a1 'it''s' "x""y" E'\';' $t$;$t$ $1 /* /* ; */ */ é = -- ;"#),
             [

@@ -13,14 +13,14 @@
 //! Nothing here knows a connection, a file, a terminal or a clock: `tarn`'s `cli/sql` has them.
 //!
 //! ```
-//! use tarn_console::layout::{Look, render};
-//! use tarn_console::script::{Kind, Script};
+//! use tarn_console::layout::{DisplayOptions, render};
+//! use tarn_console::script::{Script, ScriptItem};
 //!
 //! let mut script = Script::new("SELECT 'a;b' AS x; -- done\n\\dt\n");
-//! assert_eq!(script.next().unwrap().kind, Kind::Statement("SELECT 'a;b' AS x"));
-//! assert!(matches!(script.next().unwrap().kind, Kind::Command { line: "\\dt", .. }));
+//! assert_eq!(script.next().unwrap().kind, ScriptItem::Statement("SELECT 'a;b' AS x"));
+//! assert!(matches!(script.next().unwrap().kind, ScriptItem::Command { line: "\\dt", .. }));
 //!
-//! let table = render(&["x".to_owned()], &[vec![Some("a;b".to_owned())]], &Look::default(), 1);
+//! let table = render(&["x".to_owned()], &[vec![Some("a;b".to_owned())]], &DisplayOptions::default(), 1);
 //! assert_eq!(table, "┌─────┐\n│ x   │\n╞═════╡\n│ a;b │\n└─────┘\n");
 //! ```
 

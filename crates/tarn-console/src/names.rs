@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::keywords;
-use crate::lex::{self, Kind, Piece, unquoted};
+use crate::lex::{self, SqlToken, TokenKind, unquoted};
 
 /// What a server has, as it was last asked.
 #[derive(Debug, Default, Clone)]
@@ -20,7 +20,7 @@ pub struct Catalog {
 
 /// A table that a statement names.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct TableReference {
     /// As in [`Catalog::tables`]
     pub table: String,
     /// What its columns may be qualified with
@@ -28,13 +28,13 @@ pub struct Named {
 }
 
 /// The tables that a statement names behind `FROM`, `JOIN`, `INTO`, `UPDATE`, `TABLE` or `COPY`, with their aliases.
-pub fn tables(statement: &str) -> Vec<Named> {
-    let said: Vec<Piece> = lex::pieces(statement).filter(Piece::is_said).collect();
+pub fn tables(statement: &str) -> Vec<TableReference> {
+    let said: Vec<SqlToken> = lex::pieces(statement).filter(SqlToken::is_said).collect();
     let of = |idx: usize| said.get(idx).map_or("", |piece| piece.of(statement));
     let is_name = |idx: usize| {
         said.get(idx).is_some_and(|piece| match piece.kind {
-            Kind::QuotedName => true,
-            Kind::Word => !keywords::is_keyword(piece.of(statement)),
+            TokenKind::QuotedName => true,
+            TokenKind::Word => !keywords::is_keyword(piece.of(statement)),
             _ => false,
         })
     };
@@ -64,7 +64,7 @@ pub fn tables(statement: &str) -> Vec<Named> {
         let last = parts.last().cloned().unwrap_or_default();
         let alias = if is_name(alias_at) { unquoted(of(alias_at)) } else { last };
         let table = parts.join(".").trim_start_matches("public.").to_owned();
-        found.push(Named { table, alias });
+        found.push(TableReference { table, alias });
     }
     found
 }

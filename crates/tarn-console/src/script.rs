@@ -4,7 +4,7 @@
 //! command, which ends with its line. Steps are handed out one by one: what a `COPY … FROM STDIN` reads are the lines
 //! after it, up to `\.`, and whether there are any is known when it runs.
 
-use crate::lex::{self, Kind as Lexical};
+use crate::lex::{self, TokenKind as Lexical};
 
 /// Text that is read step by step.
 pub struct Script<'a> {
@@ -16,16 +16,16 @@ pub struct Script<'a> {
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct ScriptStep<'a> {
     /// What was read.
-    pub kind: Kind<'a>,
+    pub kind: ScriptItem<'a>,
     /// In which line of the text it begins, from 1
     pub line: usize,
 }
 
 /// A piece of a script that is run by itself.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum ScriptItem<'a> {
     /// A statement without its semicolon, space around it and comments before it
     Statement(&'a str),
     /// A backslash command, from its backslash to the end of its line
@@ -68,18 +68,18 @@ impl<'a> Script<'a> {
     }
 
     /// Steps begin one behind the other: each line is counted once.
-    fn step(&mut self, begin: usize, kind: Kind<'a>) -> Step<'a> {
+    fn step(&mut self, begin: usize, kind: ScriptItem<'a>) -> ScriptStep<'a> {
         let (counted, n_ends) = self.counted;
         let n_ends = n_ends + self.text[counted..begin].matches('\n').count();
         self.counted = (begin, n_ends);
-        Step { kind, line: 1 + n_ends }
+        ScriptStep { kind, line: 1 + n_ends }
     }
 }
 
 impl<'a> Iterator for Script<'a> {
-    type Item = Step<'a>;
+    type Item = ScriptStep<'a>;
 
-    fn next(&mut self) -> Option<Step<'a>> {
+    fn next(&mut self) -> Option<ScriptStep<'a>> {
         // Where the statement that is being read begins.
         let mut begin = None;
         while let Some(piece) = lex::piece(self.text, self.at) {
@@ -89,7 +89,7 @@ impl<'a> Iterator for Script<'a> {
             match (piece.kind, piece.of(self.text)) {
                 (Lexical::Symbol, ";") => {
                     if let Some(begin) = begin {
-                        return Some(self.step(begin, Kind::Statement(before(Some(begin)))));
+                        return Some(self.step(begin, ScriptItem::Statement(before(Some(begin)))));
                     }
                 }
                 (Lexical::Symbol, "\\") => {
@@ -97,13 +97,15 @@ impl<'a> Iterator for Script<'a> {
                     let length = rest.find('\n').unwrap_or(rest.len());
                     let within = before(begin);
                     self.at = piece_begin + length;
-                    return Some(self.step(piece_begin, Kind::Command { line: rest[..length].trim_end(), within }));
+                    return Some(
+                        self.step(piece_begin, ScriptItem::Command { line: rest[..length].trim_end(), within }),
+                    );
                 }
                 _ if piece.is_said() => _ = begin.get_or_insert(piece_begin),
                 _ => {}
             }
         }
-        begin.map(|begin| self.step(begin, Kind::Unended(self.text[begin..].trim_end())))
+        begin.map(|begin| self.step(begin, ScriptItem::Unended(self.text[begin..].trim_end())))
     }
 }
 
@@ -112,7 +114,7 @@ impl<'a> Iterator for Script<'a> {
 pub fn is_complete(text: &str) -> bool {
     is_farewell(text)
         || is_cry_for_help(text)
-        || !matches!(Script::new(text).last(), Some(Step { kind: Kind::Unended(_), .. }))
+        || !matches!(Script::new(text).last(), Some(ScriptStep { kind: ScriptItem::Unended(_), .. }))
 }
 
 /// `quit` or `exit`, alone.
@@ -136,7 +138,7 @@ pub fn first_words(sql: &str, n: usize) -> String {
 mod tests {
     use super::*;
 
-    fn kinds(text: &str) -> Vec<(usize, Kind<'_>)> {
+    fn kinds(text: &str) -> Vec<(usize, ScriptItem<'_>)> {
         Script::new(text).map(|step| (step.line, step.kind)).collect()
     }
 
@@ -146,10 +148,10 @@ mod tests {
         assert_eq!(
             kinds(text),
             [
-                (1, Kind::Statement("select ';' -- a ; b")),
-                (4, Kind::Statement("select \"a;b\" /* ; */")),
-                (4, Kind::Statement("select $$ ; $$")),
-                (4, Kind::Unended("rest 'o"))
+                (1, ScriptItem::Statement("select ';' -- a ; b")),
+                (4, ScriptItem::Statement("select \"a;b\" /* ; */")),
+                (4, ScriptItem::Statement("select $$ ; $$")),
+                (4, ScriptItem::Unended("rest 'o"))
             ]
         );
         assert_eq!(kinds(";; -- nothing\n ; "), []);
@@ -160,9 +162,9 @@ mod tests {
         assert_eq!(
             kinds("\\set a 'x;y'\nselect 1 \\g\nselect\n\\dt\n"),
             [
-                (1, Kind::Command { line: "\\set a 'x;y'", within: "" }),
-                (2, Kind::Command { line: "\\g", within: "select 1" }),
-                (4, Kind::Command { line: "\\dt", within: "select" })
+                (1, ScriptItem::Command { line: "\\set a 'x;y'", within: "" }),
+                (2, ScriptItem::Command { line: "\\g", within: "select 1" }),
+                (4, ScriptItem::Command { line: "\\dt", within: "select" })
             ]
         );
     }
@@ -170,9 +172,9 @@ mod tests {
     #[test]
     fn data_of_copy_ends_at_its_mark() {
         let mut script = Script::new("copy t from stdin;\n1\ta;\n\\N\t'\n\\.\nselect 1;");
-        assert_eq!(script.next().unwrap().kind, Kind::Statement("copy t from stdin"));
+        assert_eq!(script.next().unwrap().kind, ScriptItem::Statement("copy t from stdin"));
         assert_eq!(script.data(), "1\ta;\n\\N\t'\n");
-        assert_eq!(script.next().unwrap(), Step { kind: Kind::Statement("select 1"), line: 5 });
+        assert_eq!(script.next().unwrap(), ScriptStep { kind: ScriptItem::Statement("select 1"), line: 5 });
         let mut script = Script::new("copy t from stdin;\n1\n");
         script.next();
         assert_eq!((script.data(), script.next()), ("1\n", None));

@@ -2,16 +2,16 @@
 //! not here.
 
 /// A statement and its shape.
-struct Entry {
+struct SyntaxEntry {
     name: &'static str,
     shape: &'static str,
 }
 
-const fn entry(name: &'static str, shape: &'static str) -> Entry {
-    Entry { name, shape }
+const fn entry(name: &'static str, shape: &'static str) -> SyntaxEntry {
+    SyntaxEntry { name, shape }
 }
 
-const ENTRIES: &[Entry] = &[
+const ENTRIES: &[SyntaxEntry] = &[
     entry(
         "ALTER FUNCTION",
         "ALTER FUNCTION name [(type, …)] RENAME TO name | OWNER TO user | SET SCHEMA name\n  | IMMUTABLE | STABLE | VOLATILE | STRICT | CALLED ON NULL INPUT",
@@ -194,7 +194,7 @@ mod tests {
         let mut missing = BTreeSet::new();
         let examples = page.split("```sql").skip(1).filter_map(|block| block.split("```").next());
         for step in examples.flat_map(crate::script::Script::new) {
-            let crate::script::Kind::Statement(statement) = step.kind else { continue };
+            let crate::script::ScriptItem::Statement(statement) = step.kind else { continue };
             let words = crate::script::first_words(statement, 2);
             let is_known = [words.as_str(), words.split(' ').next().unwrap_or_default()];
             if is_known.iter().all(|words| of(words).is_empty()) {

@@ -5,7 +5,7 @@
 //! \copy (select * from trips) to stdout csv
 //! ```
 
-use crate::lex::{self, Kind, Piece};
+use crate::lex::{self, SqlToken, TokenKind};
 
 /// A `\copy` that was read.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,13 +53,13 @@ pub enum Error {
 /// Reads what stands behind `\copy`.
 pub fn parse(text: &str) -> Result<Transfer, Error> {
     let text = text.trim().trim_end_matches(';').trim_end();
-    let pieces: Vec<Piece> = lex::pieces(text).filter(Piece::is_said).collect();
+    let pieces: Vec<SqlToken> = lex::pieces(text).filter(SqlToken::is_said).collect();
     let mut depth = 0;
     let direction = pieces.iter().position(|piece| {
         match piece.of(text) {
             "(" => depth += 1,
             ")" => depth -= 1,
-            word => return depth == 0 && piece.kind == Kind::Word && is_one_of(word, &["from", "to"]),
+            word => return depth == 0 && piece.kind == TokenKind::Word && is_one_of(word, &["from", "to"]),
         }
         false
     });
@@ -67,15 +67,15 @@ pub fn parse(text: &str) -> Result<Transfer, Error> {
     let direction = if is_one_of(pieces[direction_idx].of(text), &["from"]) { Direction::In } else { Direction::Out };
     let file = pieces.get(direction_idx + 1).ok_or(Error::Syntax)?;
     let (file, file_end) = match (file.kind, file.of(text)) {
-        (Kind::Word, word) if is_one_of(word, &["program"]) => return Err(Error::Program),
-        (Kind::Word, word) if is_one_of(word, &["stdin", "stdout", "pstdin", "pstdout"]) => {
+        (TokenKind::Word, word) if is_one_of(word, &["program"]) => return Err(Error::Program),
+        (TokenKind::Word, word) if is_one_of(word, &["stdin", "stdout", "pstdin", "pstdout"]) => {
             (File::Standard, file.range.end)
         }
-        (Kind::Text, quoted) if file.is_ended && quoted.starts_with('\'') => {
+        (TokenKind::Text, quoted) if file.is_ended && quoted.starts_with('\'') => {
             (File::Path(quoted[1..quoted.len() - 1].replace("''", "'")), file.range.end)
         }
         // As psql: a file without quotes goes to the next space.
-        (Kind::Text, _) => return Err(Error::Syntax),
+        (TokenKind::Text, _) => return Err(Error::Syntax),
         _ => {
             let rest = &text[file.range.start..];
             let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -100,7 +100,7 @@ pub fn direction(sql: &str) -> Option<Direction> {
             ")" => depth -= 1,
             _ => {}
         }
-        depth == 0 && piece.kind == Kind::Word
+        depth == 0 && piece.kind == TokenKind::Word
     });
     let words: Vec<&str> = outside.map(|piece| piece.of(sql)).collect();
     if !words.first().is_some_and(|word| is_one_of(word, &["copy"])) {

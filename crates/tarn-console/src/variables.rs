@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::lex::{self, Kind};
+use crate::lex::{self, TokenKind};
 
 /// The variables of a session.
 #[derive(Debug, Default, Clone)]
@@ -57,7 +57,7 @@ impl Variables {
         let mut text = String::with_capacity(sql.len());
         let mut at = 0;
         while let Some(piece) = lex::piece(sql, at) {
-            let is_colon = piece.kind == Kind::Symbol && piece.of(sql) == ":";
+            let is_colon = piece.kind == TokenKind::Symbol && piece.of(sql) == ":";
             let is_cast = sql[at..].starts_with("::");
             match self.reference(&sql[at..]).filter(|_| is_colon && !is_cast) {
                 Some((value, length)) => {

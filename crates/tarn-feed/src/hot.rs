@@ -19,7 +19,7 @@ use crate::error::Result;
 
 /// How much waits for delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct DeliveryBacklog {
     /// Distinct keys changed or deleted after the installed cursor (rows, for a table that only appends).
     pub rows: u64,
     /// The memory that recent rows take, their index included.
@@ -31,7 +31,7 @@ pub struct Pending {
 
 /// The recent rows of a table at one position, waiting to become lake files.
 #[derive(Clone, Debug)]
-pub struct Frozen {
+pub struct FrozenRows {
     /// The table.
     pub table: Arc<TableSchema>,
     /// The position: every change up to here is in `version` or in this. It names every tablet.
@@ -51,7 +51,7 @@ pub struct Frozen {
 
 /// Rows that a lake file holds.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacedRows {
     /// The file.
     pub file: FileId,
     /// The key columns and `__seqno`, in the order of the file's rows. Other columns are ignored.
@@ -68,7 +68,7 @@ pub struct Stage {
     /// The delivered position; None for a compaction, which moves rows and no cursor.
     pub cursor: Option<Cursor>,
     /// Where rows lie now. All of them live in `version`.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<PlacedRows>,
     /// Keys that `version` no longer holds, beside those in `placed`, which win. None: the keys that are deleted in the
     /// frozen rows up to the cursor. Keys without an address are ignored.
     pub gone: Option<Vec<Vec<u8>>>,
@@ -77,13 +77,13 @@ pub struct Stage {
 impl Stage {
     /// The delivery of what is frozen.
     #[must_use]
-    pub fn delivery(version: Version, cursor: Cursor, placed: Vec<Placed>) -> Self {
+    pub fn delivery(version: Version, cursor: Cursor, placed: Vec<PlacedRows>) -> Self {
         Self { version, cursor: Some(cursor), placed, gone: None }
     }
 
     /// A move of rows between files.
     #[must_use]
-    pub fn compaction(version: Version, placed: Vec<Placed>) -> Self {
+    pub fn compaction(version: Version, placed: Vec<PlacedRows>) -> Self {
         Self { version, cursor: None, placed, gone: None }
     }
 
@@ -92,13 +92,13 @@ impl Stage {
     ///
     /// The order at start is: open, replay the log into the table, repair (commit by commit), finish the replay.
     #[must_use]
-    pub fn repair(version: Version, cursor: Cursor, placed: Vec<Placed>, gone: Vec<Vec<u8>>) -> Self {
+    pub fn repair(version: Version, cursor: Cursor, placed: Vec<PlacedRows>, gone: Vec<Vec<u8>>) -> Self {
         Self { version, cursor: Some(cursor), placed, gone: Some(gone) }
     }
 }
 
 /// Addresses that are written and wait for [`HotTable::install`]. Dropping it forgets them.
-pub struct Staged {
+pub struct StagedAddresses {
     /// The version they belong to.
     pub version: Version,
     /// The delivered position, None for a compaction.
@@ -111,7 +111,7 @@ pub struct Staged {
     pub payload: Box<dyn Any + Send>,
 }
 
-impl fmt::Debug for Staged {
+impl fmt::Debug for StagedAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Staged")
             .field("version", &self.version)
@@ -128,7 +128,7 @@ pub trait HotTable: Send + Sync {
     fn schema(&self) -> Arc<TableSchema>;
 
     /// How much waits. Cheap.
-    fn pending(&self) -> Pending;
+    fn pending(&self) -> DeliveryBacklog;
 
     /// The lake version whose addresses are installed, and the position it holds.
     fn installed(&self) -> (Version, Cursor);
@@ -136,13 +136,13 @@ pub trait HotTable: Send + Sync {
     /// Sets the recent rows aside, at a place of each tablet's log, and says which rows of the lake they supersede.
     /// None: nothing waits. Until an install with its cursor, the same again, whatever was written meanwhile (with
     /// `version` and `dead` moved on by compactions).
-    fn freeze(&self) -> Result<Option<Frozen>>;
+    fn freeze(&self) -> Result<Option<FrozenRows>>;
 
     /// Writes the addresses of a committed version beside the table. Nothing is visible yet; nothing is locked.
-    fn stage(&self, stage: Stage) -> Result<Staged>;
+    fn stage(&self, stage: Stage) -> Result<StagedAddresses>;
 
     /// Switches the table to the staged version, atomically for readers and for a crash, durable when it returns.
     /// Snapshots taken before stay exact. `Kind::Conflict` when another version was installed or a tablet split since
     /// `stage`, and when the cursor is not applied here yet: stage again.
-    fn install(&self, staged: Staged) -> Result<()>;
+    fn install(&self, staged: StagedAddresses) -> Result<()>;
 }

@@ -28,5 +28,5 @@ mod subscription;
 
 pub use changes::{Change, ChangeLog, MemoryLog};
 pub use error::{Error, Result};
-pub use hot::{Frozen, HotTable, Pending, Placed, Stage, Staged};
+pub use hot::{DeliveryBacklog, FrozenRows, HotTable, PlacedRows, Stage, StagedAddresses};
 pub use subscription::{Checkpoints, Checkpoints as CheckpointStore, Subscription};

@@ -41,7 +41,7 @@ use pgwire::api::portal::Format;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tarn_net::Peer;
-use tarn_net::places::{Guest, Places};
+use tarn_net::places::{ConnectionSlots, Guest};
 use tarn_net::stream::Stream;
 use tarn_net::tls::Tls;
 use tarn_node::auth::Principal;
@@ -49,14 +49,14 @@ use tarn_sql::encoding;
 use tarn_sql::error::{SqlError, being_opened, state};
 use tarn_sql::rows::{RowWriter, fields};
 use tarn_sql::service::Sql;
-use tarn_sql::session::{Answer, Rows, Session};
+use tarn_sql::session::{Answer, ResultSet, Session};
 use tarn_types::full_name;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::login::Guard;
-use crate::settings::Settings;
+use crate::login::BasicAuth;
+use crate::settings::HttpSettings;
 
 /// An answer goes out in pieces of about this size.
 const PIECE_BYTES: usize = 64 << 10;
@@ -76,13 +76,13 @@ pub struct Door {
     tls: Option<Arc<Tls>>,
     /// Hosts by which SQL may be asked for, besides addresses and localhost.
     hosts: Vec<String>,
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     timeout: Duration,
     takes_plain: bool,
 }
 
 /// Who answers.
-pub enum Behind {
+pub enum HttpBackend {
     /// The node serves: probes, metrics and statements.
     Sql(Arc<Sql>),
     /// The data folder is being opened anew: why.
@@ -90,9 +90,9 @@ pub enum Behind {
 }
 
 /// What all requests share.
-pub struct Face {
+pub struct HttpServer {
     door: Arc<Door>,
-    behind: Behind,
+    behind: HttpBackend,
 }
 
 /// A connection that sits while a request is answered.
@@ -106,7 +106,12 @@ impl Drop for Seat {
 
 impl Door {
     /// What all connections to one address share, whatever is behind it.
-    pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, address: SocketAddr, places: Arc<Places>) -> Arc<Door> {
+    pub fn new(
+        settings: &HttpSettings,
+        tls: Option<Arc<Tls>>,
+        address: SocketAddr,
+        places: Arc<ConnectionSlots>,
+    ) -> Arc<Door> {
         let names = settings.http_hosts.split_whitespace().map(str::to_ascii_lowercase);
         let hosts = names.chain([address.ip().to_string()]).collect();
         let (timeout, takes_plain) = (Duration::from_millis(settings.http_timeout_ms), settings.insecure_plain_http);
@@ -114,14 +119,14 @@ impl Door {
     }
 }
 
-impl Face {
+impl HttpServer {
     /// What connections meet until something else is behind the door.
-    pub fn new(door: Arc<Door>, behind: Behind) -> Arc<Face> {
-        Arc::new(Face { door, behind })
+    pub fn new(door: Arc<Door>, behind: HttpBackend) -> Arc<HttpServer> {
+        Arc::new(HttpServer { door, behind })
     }
 
     /// Where connections are counted.
-    pub fn places(&self) -> &Arc<Places> {
+    pub fn places(&self) -> &Arc<ConnectionSlots> {
         &self.door.places
     }
 
@@ -172,10 +177,10 @@ impl Face {
 }
 
 /// All routes, for one connection.
-fn router(face: Arc<Face>, guest: Arc<Guest>, peer: Peer) -> Router {
+fn router(face: Arc<HttpServer>, guest: Arc<Guest>, peer: Peer) -> Router {
     let routes = match &face.behind {
-        Behind::Sql(sql) => of_sql(sql, &face.door),
-        Behind::Nothing(reasons) => of_nothing(reasons, &face.door),
+        HttpBackend::Sql(sql) => of_sql(sql, &face.door),
+        HttpBackend::Nothing(reasons) => of_nothing(reasons, &face.door),
     };
     routes
         .route("/livez", get(|| async { "ok\n" }))
@@ -185,7 +190,7 @@ fn router(face: Arc<Face>, guest: Arc<Guest>, peer: Peer) -> Router {
 }
 
 fn of_sql(service: &Arc<Sql>, door: &Door) -> Router<Arc<Door>> {
-    let guard = Guard { node: Arc::clone(service.node()), takes_plain: door.takes_plain };
+    let guard = BasicAuth { node: Arc::clone(service.node()), takes_plain: door.takes_plain };
     let users_only = middleware::from_fn_with_state(guard.clone(), login::users_only);
     let users_or_near = middleware::from_fn_with_state(guard, login::users_or_near);
     Router::new()
@@ -250,7 +255,7 @@ async fn metrics(Extension(service): Extension<Arc<Sql>>) -> Response {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SqlRequest {
     sql: String,
 }
 
@@ -286,26 +291,27 @@ async fn sql(
     let timeout = door.timeout;
     tokio::spawn(async move {
         let gone = pieces.clone();
-        let mut out = Out { text: Vec::new(), is_begun: false, in_rows: false, n_results: 0, pieces, timeout };
+        let mut out =
+            ResponseWriter { text: Vec::new(), is_begun: false, in_rows: false, n_results: 0, pieces, timeout };
         // The client that goes away takes its statement along.
         tokio::select! {
             () = gone.closed() => {}
-            () = out.answer(service, principal, peer, Wanted { body: &body, key: key.as_deref() }) => {}
+            () = out.answer(service, principal, peer, StatementRequest { body: &body, key: key.as_deref() }) => {}
         }
         drop(seat);
     });
     let content = [(header::CONTENT_TYPE, "application/json")];
     match made.recv().await {
-        Some(Piece::Whole(body)) => (content, body).into_response(),
-        Some(Piece::Part(first)) => {
+        Some(BodyPart::Whole(body)) => (content, body).into_response(),
+        Some(BodyPart::Part(first)) => {
             let rest = stream::poll_fn(move |context| made.poll_recv(context)).map(|piece| match piece {
-                Piece::Part(bytes) | Piece::Whole(bytes) => bytes,
-                Piece::Failed(_) => Bytes::new(),
+                BodyPart::Part(bytes) | BodyPart::Whole(bytes) => bytes,
+                BodyPart::Failed(_) => Bytes::new(),
             });
             let body = stream::once(async { first }).chain(rest).map(Ok::<_, Infallible>);
             (content, Body::from_stream(body)).into_response()
         }
-        Some(Piece::Failed(error)) => refused(status_of(&error), &error),
+        Some(BodyPart::Failed(error)) => refused(status_of(&error), &error),
         None => {
             let error = SqlError::new(state::INTERNAL, "the statement panicked; see the server's log");
             refused(StatusCode::INTERNAL_SERVER_ERROR, &error)
@@ -402,13 +408,13 @@ fn described(error: &SqlError) -> Value {
 }
 
 /// What a client sent.
-struct Wanted<'a> {
+struct StatementRequest<'a> {
     body: &'a [u8],
     key: Option<&'a str>,
 }
 
 /// What the statements make of an answer.
-enum Piece {
+enum BodyPart {
     /// All of it.
     Whole(Bytes),
     Part(Bytes),
@@ -417,44 +423,44 @@ enum Piece {
 }
 
 /// Why an answer ends early.
-enum End {
+enum StreamEnd {
     /// The client does not read on.
     Gone,
     Failed(SqlError),
 }
 
-impl<E: Into<SqlError>> From<E> for End {
-    fn from(error: E) -> End {
-        End::Failed(error.into())
+impl<E: Into<SqlError>> From<E> for StreamEnd {
+    fn from(error: E) -> StreamEnd {
+        StreamEnd::Failed(error.into())
     }
 }
 
 /// An answer on its way.
-struct Out {
+struct ResponseWriter {
     text: Vec<u8>,
     /// A part of it was sent: the status is told.
     is_begun: bool,
     /// `text` ends inside the rows of a result.
     in_rows: bool,
     n_results: usize,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<BodyPart>,
     timeout: Duration,
 }
 
-impl Out {
-    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, wanted: Wanted<'_>) {
+impl ResponseWriter {
+    async fn answer(&mut self, service: Arc<Sql>, principal: Principal, peer: Peer, wanted: StatementRequest<'_>) {
         let last = match self.run(service, principal, peer, wanted).await {
-            Err(End::Gone) => return,
-            Err(End::Failed(error)) if !self.is_begun => Piece::Failed(error),
-            Err(End::Failed(error)) => {
+            Err(StreamEnd::Gone) => return,
+            Err(StreamEnd::Failed(error)) if !self.is_begun => BodyPart::Failed(error),
+            Err(StreamEnd::Failed(error)) => {
                 self.push(if self.in_rows { "]}]," } else { "]," });
                 self.push(&format!("\"error\":{}}}", described(&error)));
-                Piece::Part(std::mem::take(&mut self.text).into())
+                BodyPart::Part(std::mem::take(&mut self.text).into())
             }
             Ok(()) => {
                 self.push("]}");
                 let text = std::mem::take(&mut self.text).into();
-                if self.is_begun { Piece::Part(text) } else { Piece::Whole(text) }
+                if self.is_begun { BodyPart::Part(text) } else { BodyPart::Whole(text) }
             }
         };
         let _ = self.send(last).await;
@@ -465,9 +471,9 @@ impl Out {
         service: Arc<Sql>,
         principal: Principal,
         peer: Peer,
-        wanted: Wanted<'_>,
-    ) -> Result<(), End> {
-        let request: Asked = serde_json::from_slice(wanted.body).map_err(|error| {
+        wanted: StatementRequest<'_>,
+    ) -> Result<(), StreamEnd> {
+        let request: SqlRequest = serde_json::from_slice(wanted.body).map_err(|error| {
             SqlError::new(state::INVALID_PARAMETER_VALUE, format!("request body: {error}"))
                 .with_hint("send {\"sql\": \"SELECT 1\"}")
         })?;
@@ -480,13 +486,13 @@ impl Out {
         let done = self.statements(&session, &request.sql, wanted.key).await;
         session.end_statement(match &done {
             Ok(()) => None,
-            Err(End::Failed(error)) => Some(error.state()),
-            Err(End::Gone) => Some(state::CONNECTION_DOES_NOT_EXIST),
+            Err(StreamEnd::Failed(error)) => Some(error.state()),
+            Err(StreamEnd::Gone) => Some(state::CONNECTION_DOES_NOT_EXIST),
         });
         done
     }
 
-    async fn statements(&mut self, session: &Session, sql: &str, key: Option<&str>) -> Result<(), End> {
+    async fn statements(&mut self, session: &Session, sql: &str, key: Option<&str>) -> Result<(), StreamEnd> {
         self.push("{\"results\":[");
         session.begin_statement();
         let statements = session.parse(sql).await?;
@@ -510,7 +516,7 @@ impl Out {
         Ok(())
     }
 
-    async fn rows(&mut self, mut rows: Rows, session: &Session) -> Result<(), End> {
+    async fn rows(&mut self, mut rows: ResultSet, session: &Session) -> Result<(), StreamEnd> {
         let fields = fields(&rows.schema, &Format::UnifiedText)?;
         let style = session.style();
         let columns: Vec<Value> =
@@ -544,7 +550,7 @@ impl Out {
                 n_rows += 1;
                 self.push(&Value::Array(values).to_string());
                 if self.text.len() >= PIECE_BYTES {
-                    let part = Piece::Part(std::mem::take(&mut self.text).into());
+                    let part = BodyPart::Part(std::mem::take(&mut self.text).into());
                     self.is_begun = true;
                     self.send(part).await?;
                 }
@@ -567,10 +573,10 @@ impl Out {
     }
 
     /// Waits until the client reads on, but not for ever.
-    async fn send(&self, piece: Piece) -> Result<(), End> {
+    async fn send(&self, piece: BodyPart) -> Result<(), StreamEnd> {
         match tokio::time::timeout(self.timeout, self.pieces.send(piece)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(End::Gone),
+            Ok(Err(_)) | Err(_) => Err(StreamEnd::Gone),
         }
     }
 }

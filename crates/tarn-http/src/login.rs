@@ -20,7 +20,7 @@ use tarn_sql::error::{SqlError, state};
 
 /// Who is asked whether somebody may.
 #[derive(Clone)]
-pub struct Guard {
+pub struct BasicAuth {
     /// Knows its users and who it has.
     pub node: Arc<Node>,
     /// Passwords are taken in clear from other machines too (`insecure_plain_http`).
@@ -29,7 +29,7 @@ pub struct Guard {
 
 /// Lets users through, with their [`Principal`] among the request's extensions.
 pub async fn users_only(
-    State(guard): State<Guard>,
+    State(guard): State<BasicAuth>,
     ConnectInfo(peer): ConnectInfo<Peer>,
     mut request: Request,
     next: Next,
@@ -44,14 +44,14 @@ pub async fn users_only(
 }
 
 /// Lets users through, and whoever is on this machine.
-pub async fn users_or_near(state: State<Guard>, peer: ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+pub async fn users_or_near(state: State<BasicAuth>, peer: ConnectInfo<Peer>, request: Request, next: Next) -> Response {
     match is_near(peer.0.address.ip()) {
         true => next.run(request).await,
         false => users_only(state, peer, request, next).await,
     }
 }
 
-async fn principal(guard: &Guard, peer: Peer, headers: &HeaderMap) -> Result<Principal, Response> {
+async fn principal(guard: &BasicAuth, peer: Peer, headers: &HeaderMap) -> Result<Principal, Response> {
     let users = guard.node.users();
     if users.users().is_empty() {
         return Ok(Principal::Nobody);

@@ -30,7 +30,7 @@ const TRIES: usize = 2;
 
 /// Ranged reads of one object.
 #[derive(Clone)]
-pub(crate) struct Reader {
+pub(crate) struct CheckedReader {
     store: Arc<dyn ObjectStore>,
     path: Path,
     size_bytes: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Reader {
     checksums: Option<Arc<Checksums>>,
 }
 
-impl Reader {
+impl CheckedReader {
     /// Of a file as its version has it. A path that no store can have is an error.
     pub fn new(store: Arc<dyn ObjectStore>, file: &File) -> Result<Self> {
         let path = Path::parse(&file.path).map_err(|e| store_error("read", &file.path)(e.into()))?;
@@ -74,7 +74,7 @@ impl Reader {
         }
     }
 
-    /// As [`Reader::read`], with the path, the block and the columns in the error.
+    /// As [`CheckedReader::read`], with the path, the block and the columns in the error.
     async fn read_named(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, ParquetError> {
         let error = match self.read(ranges).await {
             Ok(bytes) => return Ok(bytes),
@@ -103,20 +103,20 @@ impl Reader {
         // No more than the footer, where it is known to begin: what is wrong with a block is none of its business.
         let tail_start = self.checksums.as_ref().map_or(0, |checksums| checksums.tail_start());
         let hint = FOOTER_BYTES.min(self.size_bytes - tail_start.min(self.size_bytes));
-        reader.with_prefetch_hint(Some(hint as usize)).load_and_finish(Unnamed(self), self.size_bytes).await
+        reader.with_prefetch_hint(Some(hint as usize)).load_and_finish(FooterReader(self), self.size_bytes).await
     }
 }
 
 /// Reads of a footer, whose damage is named by who asked for it.
-struct Unnamed<'a>(&'a Reader);
+struct FooterReader<'a>(&'a CheckedReader);
 
-impl MetadataFetch for Unnamed<'_> {
+impl MetadataFetch for FooterReader<'_> {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
         async move { Ok(self.0.read(&[range]).await?.pop().unwrap_or_default()) }.boxed()
     }
 }
 
-impl AsyncFileReader for Reader {
+impl AsyncFileReader for CheckedReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
         async move { Ok(self.read_named(&[range]).await?.pop().unwrap_or_default()) }.boxed()
     }

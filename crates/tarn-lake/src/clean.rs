@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use tarn_metastore::At;
+use tarn_metastore::VersionSelector;
 use tarn_types::{TableId, TableSchema, Version};
 
 use crate::error::store_error;
@@ -27,7 +27,7 @@ const DELETED_AT_ONCE: usize = 16;
 
 /// What expiring deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Expired {
+pub struct ExpiryStats {
     /// The oldest version that is kept.
     pub oldest: Version,
     /// Files that were deleted.
@@ -53,15 +53,15 @@ impl Lake {
     ///
     /// # Errors
     /// Once versions are forgotten, a file that cannot be deleted is left to [`Lake::remove_orphans`].
-    pub async fn expire(&self, table: TableId, retention_ms: u64, pinned: Version) -> Result<Expired> {
+    pub async fn expire(&self, table: TableId, retention_ms: u64, pinned: Version) -> Result<ExpiryStats> {
         let error = || metastore_error("expire versions", table);
-        let oldest = self.metastore.snapshot(table, At::Oldest).await.map_err(error())?.version;
+        let oldest = self.metastore.snapshot(table, VersionSelector::Oldest).await.map_err(error())?.version;
         let commits = self.metastore.commits(table, oldest).await.map_err(error())?;
         let superseded_before = self.clock.now_ms().saturating_sub_unsigned(retention_ms);
         // A commit supersedes the version before it, and is the version that takes its place.
         let expired = commits.iter().take_while(|commit| commit.at_ms < superseded_before && commit.version <= pinned);
         let keep = expired.last().map_or(oldest, |commit| commit.version);
-        let mut done = Expired { oldest: keep, ..Expired::default() };
+        let mut done = ExpiryStats { oldest: keep, ..ExpiryStats::default() };
         let tables = self.metastore.tables().await.map_err(error())?;
         // A table that was dropped meanwhile may have been an archive, too.
         let is_ours = tables.iter().any(|schema| schema.id == table && schema.has_rows());
@@ -125,7 +125,7 @@ impl Lake {
     /// The paths of all files of all kept versions.
     async fn kept_files(&self, table: TableId) -> Result<HashSet<String>> {
         let error = || metastore_error("read the kept versions", table);
-        let oldest = self.metastore.snapshot(table, At::Oldest).await.map_err(error())?;
+        let oldest = self.metastore.snapshot(table, VersionSelector::Oldest).await.map_err(error())?;
         let commits = self.metastore.commits(table, oldest.version).await.map_err(error())?;
         let files = oldest.files.iter().chain(commits.iter().flat_map(|commit| &commit.added));
         Ok(files.map(|file| file.path.clone()).collect())

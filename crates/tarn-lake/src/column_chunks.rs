@@ -23,7 +23,7 @@ const NAME: &str = "c";
 
 /// The type of a column that is one leaf: flat, or a list of such.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct LeafType {
     /// As the metastore keeps it.
     pub text: Arc<str>,
     /// As a reader sees a column of this shape.
@@ -33,13 +33,13 @@ pub(crate) struct Shape {
 /// The shapes met so far; a wide file has few.
 #[derive(Default)]
 pub(crate) struct Shapes {
-    by_text: HashMap<String, Option<Arc<Shape>>>,
+    by_text: HashMap<String, Option<Arc<LeafType>>>,
 }
 
 impl Shapes {
     /// The shape of the column at the top of the file to which this leaf belongs, alone; `None` when Arrow has no type
     /// for it, or it has other leaves.
-    pub fn of_column(&mut self, file: &SchemaDescriptor, leaf_idx: usize) -> Option<Arc<Shape>> {
+    pub fn of_column(&mut self, file: &SchemaDescriptor, leaf_idx: usize) -> Option<Arc<LeafType>> {
         let leaf = file.column(leaf_idx);
         match file.get_column_root(leaf_idx) {
             root if root.is_primitive() => self.of(&leaf),
@@ -47,7 +47,7 @@ impl Shapes {
         }
     }
 
-    fn of_list(&mut self, root: &Type, leaf: &ColumnDescriptor) -> Option<Arc<Shape>> {
+    fn of_list(&mut self, root: &Type, leaf: &ColumnDescriptor) -> Option<Arc<LeafType>> {
         let [lists] = root.get_fields() else { return None };
         let [item] = (if lists.is_group() { lists.get_fields() } else { &[] }) else { return None };
         let is_list = root.get_basic_info().logical_type_ref() == Some(&LogicalType::List);
@@ -70,7 +70,7 @@ impl Shapes {
     }
 
     /// The shape of a flat leaf; `None` when Arrow has no type for it.
-    pub fn of(&mut self, leaf: &ColumnDescriptor) -> Option<Arc<Shape>> {
+    pub fn of(&mut self, leaf: &ColumnDescriptor) -> Option<Arc<LeafType>> {
         let whole = anonymous(leaf, true)?;
         let text = print(&whole);
         if let Some(known) = self.by_text.get(&text) {
@@ -87,11 +87,11 @@ impl Shapes {
 }
 
 /// If a reader of the text sees what a reader of the type does.
-fn shape(whole: &Type, text: &str) -> Option<Arc<Shape>> {
+fn shape(whole: &Type, text: &str) -> Option<Arc<LeafType>> {
     let field = field(whole)?;
     let message = parse_message_type(&format!("message m {{ {}}}", ended(text))).ok()?;
     let again = message.get_fields().first().and_then(|leaf| self::field(leaf))?;
-    (again == field).then(|| Arc::new(Shape { text: text.into(), field }))
+    (again == field).then(|| Arc::new(LeafType { text: text.into(), field }))
 }
 
 /// As a field of something: a leaf ends with a semicolon, a group with its brace.

@@ -17,14 +17,14 @@ use roaring::RoaringBitmap;
 use tokio::runtime::Handle;
 
 use tarn_feed::{HotTable, Stage};
-use tarn_metastore::{At, Commit, CommitKind, Expected, File, TableVersion};
+use tarn_metastore::{Commit, CommitKind, ExpectedVersion, File, TableVersion, VersionSelector};
 use tarn_types::{FileId, TableSchema, Version};
 use tracing::Instrument;
 
 use crate::error::{arrow_error, parquet_error, types_error};
 use crate::flaws::Flaw;
 use crate::lake::{commit_id, failpoint, metastore_error};
-use crate::merge::{Merged, SortedBatches};
+use crate::merge::{MergeIterator, SortedBatches};
 use crate::read::live_rows;
 use crate::sort::KeyOrder;
 use crate::stored::{called, of_type};
@@ -40,7 +40,7 @@ const UNPACKED: u64 = 4;
 
 /// What a compaction did.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Compacted {
+pub struct CompactionStats {
     /// That it made.
     pub version: Version,
     /// That it read, and that are not in the version any more.
@@ -60,19 +60,19 @@ pub struct Compacted {
 }
 
 /// A file to rewrite, and its dead rows.
-type Input = (Arc<File>, Option<Arc<RoaringBitmap>>);
+type CompactionInput = (Arc<File>, Option<Arc<RoaringBitmap>>);
 
 impl Lake {
     /// Rewrites the files that are most worth it; `None` when none is. Call it until then.
     ///
     /// # Errors
     /// As [`Lake::deliver`]: call it again.
-    pub async fn compact(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Compacted>> {
+    pub async fn compact(&self, hot: &Arc<dyn HotTable>) -> Result<Option<CompactionStats>> {
         self.compact_with(hot, choose).await
     }
 
     /// Rewrites small files and files with any dead row, however few. Call it until `None`.
-    pub async fn compact_fully(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Compacted>> {
+    pub async fn compact_fully(&self, hot: &Arc<dyn HotTable>) -> Result<Option<CompactionStats>> {
         self.compact_with(hot, choose_all).await
     }
 
@@ -80,7 +80,7 @@ impl Lake {
         &self,
         hot: &Arc<dyn HotTable>,
         choose: fn(&TableVersion, &Options, &BTreeSet<FileId>) -> Vec<Arc<File>>,
-    ) -> Result<Option<Compacted>> {
+    ) -> Result<Option<CompactionStats>> {
         let schema = hot.schema();
         let span = tracing::debug_span!("compaction", table = %schema.name, id = %schema.id);
         self.compact_chosen(hot, choose).instrument(span).await
@@ -90,13 +90,13 @@ impl Lake {
         &self,
         hot: &Arc<dyn HotTable>,
         choose: fn(&TableVersion, &Options, &BTreeSet<FileId>) -> Vec<Arc<File>>,
-    ) -> Result<Option<Compacted>> {
+    ) -> Result<Option<CompactionStats>> {
         self.repair(hot).await?;
         let table = hot.schema();
-        let before = self.metastore.snapshot(table.id, At::Latest).await;
+        let before = self.metastore.snapshot(table.id, VersionSelector::Latest).await;
         let before = before.map_err(metastore_error("read the version", table.id))?;
         let damaged: BTreeSet<FileId> = self.flaws.of_table(table.id).iter().map(|flaw| flaw.file).collect();
-        let inputs: Vec<Input> = choose(&before, &self.options, &damaged)
+        let inputs: Vec<CompactionInput> = choose(&before, &self.options, &damaged)
             .into_iter()
             .map(|file| (file.clone(), before.deletion_vectors.get(&file.id).cloned()))
             .collect();
@@ -113,8 +113,8 @@ impl Lake {
         &self,
         hot: &Arc<dyn HotTable>,
         before: &Arc<TableVersion>,
-        inputs: &[Input],
-    ) -> Result<Option<Compacted>> {
+        inputs: &[CompactionInput],
+    ) -> Result<Option<CompactionStats>> {
         let started_us = self.clock.monotonic_us();
         let table = hot.schema();
         let sum = |of: fn(&File) -> u64| inputs.iter().map(|(file, _)| of(file)).sum::<u64>();
@@ -132,10 +132,10 @@ impl Lake {
         for (file, dead) in inputs {
             sources.push(self.source(&table, file, dead.as_deref()).await?);
         }
-        let written = self.write_files(spec, move || Merged::new(order, sources, batch_rows)).await?;
+        let written = self.write_files(spec, move || MergeIterator::new(order, sources, batch_rows)).await?;
         failpoint!("lake::after_write");
 
-        let mut compacted = Compacted {
+        let mut compacted = CompactionStats {
             version: before.version,
             files_before: inputs.len() as u64,
             files_after: written.files.len() as u64,
@@ -148,7 +148,7 @@ impl Lake {
         assert_eq!(compacted.rows, rows_before - dropped, "a compaction keeps every live row");
         let commit = Commit {
             id,
-            expected: Expected::Disjoint(before.clone()),
+            expected: ExpectedVersion::Disjoint(before.clone()),
             add: written.files,
             block_metadata: written.block_metadata,
             remove: inputs.iter().map(|(file, _)| file.id).collect(),

@@ -15,19 +15,19 @@ use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 
-use tarn_feed::{Frozen, HotTable, Stage};
-use tarn_metastore::{At, Commit, CommitKind, Expected, TableVersion};
+use tarn_feed::{FrozenRows, HotTable, Stage};
+use tarn_metastore::{Commit, CommitKind, ExpectedVersion, TableVersion, VersionSelector};
 use tarn_types::{Cursor, FileId, TableId, Version};
 use tracing::Instrument;
 
 use crate::lake::{commit_id, failpoint, hot_error, metastore_error};
-use crate::sort::Sorted;
+use crate::sort::SortedBatches;
 use crate::writer::{Spec, size_bytes};
 use crate::{Error, Lake, Result};
 
 /// What a delivery moved.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Delivered {
+pub struct DeliveryStats {
     /// That it made, and that is installed.
     pub version: Version,
     /// Up to where changes are in the lake now.
@@ -52,13 +52,13 @@ impl Lake {
     ///
     /// # Errors
     /// Whatever the error, call it again later: it goes on from where this one got to.
-    pub async fn deliver(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Delivered>> {
+    pub async fn deliver(&self, hot: &Arc<dyn HotTable>) -> Result<Option<DeliveryStats>> {
         let schema = hot.schema();
         let span = tracing::debug_span!("delivery", table = %schema.name, id = %schema.id);
         self.deliver_pending(hot).instrument(span).await
     }
 
-    async fn deliver_pending(&self, hot: &Arc<dyn HotTable>) -> Result<Option<Delivered>> {
+    async fn deliver_pending(&self, hot: &Arc<dyn HotTable>) -> Result<Option<DeliveryStats>> {
         let started_us = self.clock.monotonic_us();
         self.repair(hot).await?;
         let freezer = hot.clone();
@@ -69,10 +69,10 @@ impl Lake {
         Ok(Some(delivered))
     }
 
-    async fn deliver_frozen(&self, hot: &Arc<dyn HotTable>, frozen: Frozen) -> Result<Delivered> {
-        let Frozen { table, cursor, version: expected, rows, dead, deleted_keys, .. } = frozen;
+    async fn deliver_frozen(&self, hot: &Arc<dyn HotTable>, frozen: FrozenRows) -> Result<DeliveryStats> {
+        let FrozenRows { table, cursor, version: expected, rows, dead, deleted_keys, .. } = frozen;
         tracing::debug!(version = %expected, %cursor, "frozen");
-        let before = self.metastore.snapshot(table.id, At::Latest).await;
+        let before = self.metastore.snapshot(table.id, VersionSelector::Latest).await;
         let before = before.map_err(metastore_error("read the version", table.id))?;
         if before.version != expected {
             return Err(Error::Behind { table: table.id, expected, current: before.version });
@@ -84,10 +84,10 @@ impl Lake {
         let _writing = self.allocate(&mut spec).await?;
         let id = commit_id(&table, spec.first_file);
         let (sorted_table, batch_rows) = (table.clone(), spec.batch_rows);
-        let written = self.write_files(spec, move || Sorted::new(&sorted_table, rows, batch_rows)).await?;
+        let written = self.write_files(spec, move || SortedBatches::new(&sorted_table, rows, batch_rows)).await?;
         failpoint!("lake::after_write");
 
-        let mut delivered = Delivered {
+        let mut delivered = DeliveryStats {
             version: expected,
             cursor: cursor.clone(),
             rows: written.files.iter().map(|file| file.n_rows).sum(),
@@ -99,7 +99,7 @@ impl Lake {
         };
         let mut commit = Commit {
             id,
-            expected: Expected::Disjoint(before.clone()),
+            expected: ExpectedVersion::Disjoint(before.clone()),
             add: written.files,
             block_metadata: written.block_metadata,
             remove: Vec::new(),

@@ -32,7 +32,7 @@ const FILLED_CHUNKS: u32 = 32_768;
 pub(crate) struct Indexer {
     keys: Vec<KeyColumn>,
     /// `None`: the table asked for none.
-    size: Option<Size>,
+    size: Option<BloomSize>,
     current: Option<BloomBuilder>,
     done: Vec<Option<Bloom>>,
     scratch: String,
@@ -48,7 +48,7 @@ struct KeyColumn {
 }
 
 #[derive(Clone, Copy)]
-enum Size {
+enum BloomSize {
     Given(u32),
     /// By this rate of false positives.
     Chosen(f64),
@@ -60,8 +60,8 @@ impl Indexer {
     pub fn new<'a>(table: &TableSchema, columns: impl IntoIterator<Item = (&'a str, DataType)>) -> Self {
         let indexing = &table.options.indexing;
         let size = indexing.any().then_some(match indexing.bloom_chunks {
-            0 => Size::Chosen(indexing.bloom_fpp),
-            n_chunks => Size::Given(n_chunks),
+            0 => BloomSize::Chosen(indexing.bloom_fpp),
+            n_chunks => BloomSize::Given(n_chunks),
         });
         let mut keys = Vec::new();
         if size.is_some() {
@@ -105,8 +105,8 @@ impl Indexer {
         let bloom = self.size.map(|size| {
             let bloom = self.current.take().unwrap_or_else(|| builder(size)).finish();
             match size {
-                Size::Given(_) => bloom,
-                Size::Chosen(fpp) => bloom.resized(chunks_for(bloom.estimated_keys(), fpp).min(FILLED_CHUNKS)),
+                BloomSize::Given(_) => bloom,
+                BloomSize::Chosen(fpp) => bloom.resized(chunks_for(bloom.estimated_keys(), fpp).min(FILLED_CHUNKS)),
             }
         });
         self.done.push(bloom);
@@ -118,10 +118,10 @@ impl Indexer {
     }
 }
 
-fn builder(size: Size) -> BloomBuilder {
+fn builder(size: BloomSize) -> BloomBuilder {
     BloomBuilder::new(match size {
-        Size::Given(n_chunks) => n_chunks,
-        Size::Chosen(_) => FILLED_CHUNKS,
+        BloomSize::Given(n_chunks) => n_chunks,
+        BloomSize::Chosen(_) => FILLED_CHUNKS,
     })
 }
 

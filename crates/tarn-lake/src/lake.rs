@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use tarn_feed::{HotTable, Stage};
-use tarn_metastore::{At, Commit, Expected, File, Metastore};
+use tarn_metastore::{Commit, ExpectedVersion, File, Metastore, VersionSelector};
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
 use crate::flaws::Flaws;
 use crate::names::MS_PER_HOUR;
 use crate::upload::{channel, upload};
-use crate::writer::{Spec, Written, write};
+use crate::writer::{Spec, WrittenFiles, write};
 use crate::{Error, Options, Result};
 
 /// How often a commit whose answer was lost is sent again before the caller hears of it.
@@ -32,8 +32,8 @@ pub(crate) use failpoint;
 
 /// The lake of all tables. Cheap calls aside, methods run as long as their IO takes; CPU-bound parts run on blocking
 /// threads of the calling tokio runtime. Deliveries and compactions of one table that overlap in time come in beside
-/// each other if their files and rows are disjoint (`tarn_metastore::Expected::Disjoint`); if not, one of them fails
-/// with `Conflict` and nothing is harmed. Of one hot table they must not overlap at all: its driver sees to it.
+/// each other if their files and rows are disjoint (`tarn_metastore::ExpectedVersion::Disjoint`); if not, one of them
+/// fails with `Conflict` and nothing is harmed. Of one hot table they must not overlap at all: its driver sees to it.
 pub struct Lake {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) metastore: Arc<dyn Metastore>,
@@ -114,7 +114,7 @@ impl Lake {
         &self,
         spec: Spec,
         batches: impl FnOnce() -> Result<I> + Send + 'static,
-    ) -> Result<Written>
+    ) -> Result<WrittenFiles>
     where
         I: Iterator<Item = Result<RecordBatch>>,
     {
@@ -187,7 +187,7 @@ pub(crate) async fn commit(metastore: &dyn Metastore, table: TableId, commit: Co
         let after = match follows(&commit.expected) {
             Some(version) => version,
             None => {
-                let oldest = metastore.snapshot(table, At::Oldest).await;
+                let oldest = metastore.snapshot(table, VersionSelector::Oldest).await;
                 oldest.map_err(metastore_error("look for a commit", table))?.version
             }
         };
@@ -204,11 +204,11 @@ pub(crate) async fn commit(metastore: &dyn Metastore, table: TableId, commit: Co
 }
 
 /// The version that a commit comes after, if it says so.
-fn follows(expected: &Expected) -> Option<Version> {
+fn follows(expected: &ExpectedVersion) -> Option<Version> {
     match expected {
-        Expected::At(version) => Some(*version),
-        Expected::Disjoint(base) => Some(base.version),
-        Expected::Latest => None,
+        ExpectedVersion::At(version) => Some(*version),
+        ExpectedVersion::Disjoint(base) => Some(base.version),
+        ExpectedVersion::Latest => None,
     }
 }
 

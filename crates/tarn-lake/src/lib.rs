@@ -61,9 +61,9 @@ mod scrub;
 #[cfg(test)]
 mod test_data;
 
-pub use clean::{Expired, Orphans};
-pub use compact::Compacted;
-pub use deliver::Delivered;
+pub use clean::{ExpiryStats, Orphans};
+pub use compact::CompactionStats;
+pub use deliver::DeliveryStats;
 pub use error::{Error, Result};
 pub use fetch::fetch_rows;
 pub use flaws::{Flaw, Flaws};
@@ -71,5 +71,5 @@ pub use lake::Lake;
 pub use local::LocalStore;
 pub use names::{table_folder, table_prefix};
 pub use options::{Compression, Options};
-pub use repair::Repaired;
-pub use scrub::{Round, Scrubbed, Stretch};
+pub use repair::RepairStats;
+pub use scrub::{ScrubPosition, ScrubStats, Stretch};

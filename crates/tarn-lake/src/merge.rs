@@ -22,7 +22,7 @@ const LONG_RUN: usize = 1024;
 pub(crate) type SortedBatches = Box<dyn FnMut() -> Result<Option<RecordBatch>> + Send>;
 
 /// All rows of the sources in key order. Rows of one key come in the order of their sources.
-pub(crate) struct Merged {
+pub(crate) struct MergeIterator {
     order: KeyOrder,
     sources: Vec<Cursor>,
     output_rows: usize,
@@ -42,11 +42,11 @@ struct Cursor {
     /// Of the batch, on average.
     row_bytes: usize,
     at: usize,
-    /// Where the batch is in `Merged::batches`.
+    /// Where the batch is in `MergeIterator::batches`.
     slot: Option<usize>,
 }
 
-impl Merged {
+impl MergeIterator {
     /// Reads the first batch of each source. Batches of the output have at most `output_rows` rows.
     pub fn new(order: KeyOrder, sources: Vec<SortedBatches>, output_rows: usize) -> Result<Self> {
         let sources = sources.into_iter().map(|source| Cursor { source, batch: None, row_bytes: 0, at: 0, slot: None });
@@ -159,7 +159,7 @@ impl Merged {
     }
 }
 
-impl Iterator for Merged {
+impl Iterator for MergeIterator {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -210,7 +210,7 @@ mod tests {
                 sources.push(source(rows, batch_rows));
             }
             all.sort();
-            let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, output_rows).unwrap();
+            let merged = MergeIterator::new(KeyOrder::new(&events()).unwrap(), sources, output_rows).unwrap();
             prop_assert_eq!(seqnos(merged), all.into_iter().map(|row| row.3).collect::<Vec<_>>());
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         let row = |at: i64| Event { note: Some("x".repeat(1 << 20)), ..event("a", at, at) };
         let rows = |odd: i64| (0..100).map(|at| row(at * 2 + odd)).collect::<Vec<_>>();
         let sources = vec![source(rows(0), 10), source(rows(1), 10)];
-        let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 65_536).unwrap();
+        let merged = MergeIterator::new(KeyOrder::new(&events()).unwrap(), sources, 65_536).unwrap();
         let sizes: Vec<usize> = merged.map(|output| output.unwrap().num_rows()).collect();
         assert_eq!(sizes.iter().sum::<usize>(), 200);
         assert!(sizes.iter().all(|n_rows| *n_rows <= 70), "{sizes:?}");
@@ -230,7 +230,7 @@ mod tests {
     fn files_of_different_times_pass_through() {
         let rows = |from: i64| (from..from + 5000).rev().map(|at| event("a", at, at)).collect::<Vec<_>>();
         let sources = vec![source(rows(0), 2000), source(rows(10_000), 2000), source(rows(5000), 2000)];
-        let merged = Merged::new(KeyOrder::new(&events()).unwrap(), sources, 100).unwrap();
+        let merged = MergeIterator::new(KeyOrder::new(&events()).unwrap(), sources, 100).unwrap();
         let outputs: Vec<_> = merged.map(|output| output.unwrap()).collect();
         assert_eq!(outputs.len(), 9, "{:?}", outputs.iter().map(|output| output.num_rows()).collect::<Vec<_>>());
         assert_eq!(seqnos(outputs.into_iter().map(Ok)), (0..15_000).rev().collect::<Vec<_>>());

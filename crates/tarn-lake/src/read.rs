@@ -18,12 +18,12 @@ use roaring::RoaringBitmap;
 
 use tarn_metastore::File;
 
-use crate::checked::Reader;
+use crate::checked::CheckedReader;
 use crate::error::{arrow_error, parquet_error};
 use crate::format::{BATCH_ROWS, FORMAT_KEY, FORMAT_VERSION};
 use crate::{Error, Result};
 
-type Stream = ParquetRecordBatchStream<Reader>;
+type Stream = ParquetRecordBatchStream<CheckedReader>;
 
 /// The rows of `selected`, in file order. Columns come in file order, too.
 async fn open(
@@ -32,7 +32,7 @@ async fn open(
     columns: Option<&[String]>,
     selected: Option<RowSelection>,
 ) -> Result<Stream> {
-    let reader = Reader::new(store, file)?;
+    let reader = CheckedReader::new(store, file)?;
     let options = ArrowReaderOptions::new().with_offset_index_policy(PageIndexPolicy::Optional);
     let builder = ParquetRecordBatchStreamBuilder::new_with_options(reader, options).await;
     let mut builder = builder.map_err(parquet_error("read", &file.path))?.with_batch_size(BATCH_ROWS);

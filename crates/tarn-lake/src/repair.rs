@@ -13,8 +13,8 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use roaring::RoaringBitmap;
 
-use tarn_feed::{HotTable, Placed, Stage};
-use tarn_metastore::{At, CommitInfo, CommitKind, File, MetastoreExt, TableVersion};
+use tarn_feed::{HotTable, PlacedRows, Stage};
+use tarn_metastore::{CommitInfo, CommitKind, File, MetastoreExt, TableVersion, VersionSelector};
 use tarn_types::{SEQNO_COLUMN, TableSchema, Version, encode_keys};
 
 use crate::error::{parquet_error, types_error};
@@ -26,7 +26,7 @@ use crate::{Error, Lake, Result};
 
 /// What had to be made good.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairStats {
     /// Commits that were not installed.
     pub commits: u64,
     /// Addresses set.
@@ -38,9 +38,9 @@ pub struct Repaired {
 impl Lake {
     /// Installs what is committed and not installed. One look at the metastore when there is nothing. At start: after
     /// the log was replayed into the table, before the replay is finished.
-    pub async fn repair(&self, hot: &Arc<dyn HotTable>) -> Result<Repaired> {
+    pub async fn repair(&self, hot: &Arc<dyn HotTable>) -> Result<RepairStats> {
         let table = hot.schema();
-        let mut repaired = Repaired::default();
+        let mut repaired = RepairStats::default();
         loop {
             let (installed, _) = hot.installed();
             let latest = self.metastore.version(table.id).await;
@@ -63,7 +63,7 @@ impl Lake {
         table: &TableSchema,
         installed: Version,
         commit: &CommitInfo,
-        repaired: &mut Repaired,
+        repaired: &mut RepairStats,
     ) -> Result<()> {
         let addressed = !table.options.append_only;
         let mut placed = Vec::new();
@@ -72,10 +72,10 @@ impl Lake {
         }
         tracing::debug!(table = %table.name, id = %table.id, version = %commit.version, "installs what was committed");
         repaired.commits += 1;
-        repaired.placed += placed.iter().map(|placed: &Placed| placed.keys.num_rows() as u64).sum::<u64>();
+        repaired.placed += placed.iter().map(|placed: &PlacedRows| placed.keys.num_rows() as u64).sum::<u64>();
         let stage = match (&commit.cursor, commit.kind) {
             (Some(cursor), CommitKind::Delivery) => {
-                let before = self.metastore.snapshot(table.id, At::Version(installed)).await;
+                let before = self.metastore.snapshot(table.id, VersionSelector::Version(installed)).await;
                 let before = before.map_err(metastore_error("read the version before", table.id))?;
                 let gone = if addressed { self.died(table, &before, commit).await? } else { Vec::new() };
                 repaired.died += gone.len() as u64;
@@ -87,7 +87,7 @@ impl Lake {
     }
 
     /// Where the rows of a file lie: its key columns, read back.
-    async fn place(&self, table: &TableSchema, file: &File) -> Result<Vec<Placed>> {
+    async fn place(&self, table: &TableSchema, file: &File) -> Result<Vec<PlacedRows>> {
         let shown = placed_columns(table);
         let columns = in_files(table, &shown);
         let mut stream = live_rows(self.store.clone(), file, Some(&columns), None).await?;
@@ -95,7 +95,7 @@ impl Lake {
         while let Some(batch) = stream.try_next().await.map_err(parquet_error("read the keys of", &file.path))? {
             let keys = called_by(&in_order(&batch, &columns, file)?, &shown)?;
             let n_rows = keys.num_rows() as u32;
-            placed.push(Placed { file: file.id, keys, first_row });
+            placed.push(PlacedRows { file: file.id, keys, first_row });
             first_row += n_rows;
         }
         Ok(placed)
@@ -125,7 +125,7 @@ impl Lake {
     }
 }
 
-/// The columns of a [`Placed`].
+/// The columns of a [`PlacedRows`].
 fn placed_columns(table: &TableSchema) -> Vec<String> {
     key_columns(table).into_iter().chain([SEQNO_COLUMN.to_owned()]).collect()
 }

@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use tarn_metastore::{At, Damage, File, PIECE_BYTES};
+use tarn_metastore::{Damage, File, PIECE_BYTES, VersionSelector};
 use tarn_types::{FileId, Kind, TableId};
 
-use crate::checked::Reader;
+use crate::checked::CheckedReader;
 use crate::error::{parquet_error, store_error};
 use crate::flaws::{Flaw, Flaws};
 use crate::lake::metastore_error;
@@ -35,7 +35,7 @@ pub struct Stretch {
 
 /// Where a scrub stands.
 #[derive(Debug, Default)]
-pub struct Round {
+pub struct ScrubPosition {
     /// Table, file and byte that come next.
     next: (TableId, FileId, u64),
     /// In this round.
@@ -44,7 +44,7 @@ pub struct Round {
 
 /// What one step of a scrub did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scrubbed {
+pub struct ScrubStats {
     /// That were read.
     pub bytes: u64,
     /// Read to their end.
@@ -60,8 +60,8 @@ impl Lake {
     ///
     /// # Errors
     /// Those of the store and the metastore; the next step goes on at the same place.
-    pub async fn scrub(&self, round: &mut Round, budget_bytes: u64) -> Result<Scrubbed> {
-        let mut done = Scrubbed::default();
+    pub async fn scrub(&self, round: &mut ScrubPosition, budget_bytes: u64) -> Result<ScrubStats> {
+        let mut done = ScrubStats::default();
         let mut left = budget_bytes;
         let tables = self.metastore.tables().await.map_err(metastore_error("list the tables behind", round.next.0))?;
         let mut ids: Vec<_> = tables.iter().filter(|schema| schema.has_rows()).map(|of| of.id).collect();
@@ -70,7 +70,7 @@ impl Lake {
             if table != round.next.0 {
                 round.next = (table, FileId(0), 0);
             }
-            let version = match self.metastore.snapshot(table, At::Latest).await {
+            let version = match self.metastore.snapshot(table, VersionSelector::Latest).await {
                 Ok(version) => version,
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 Err(error) => return Err(metastore_error("read the version", table)(error)),
@@ -107,14 +107,14 @@ impl Lake {
             }
             round.next = (TableId(table.0 + 1), FileId(0), 0);
         }
-        let Round { flawed, .. } = std::mem::take(round);
+        let ScrubPosition { flawed, .. } = std::mem::take(round);
         self.flaws.keep_only(&flawed);
         done.is_round = true;
         Ok(done)
     }
 
     async fn has_file(&self, table: TableId, file: FileId) -> Result<bool> {
-        match self.metastore.snapshot(table, At::Latest).await {
+        match self.metastore.snapshot(table, VersionSelector::Latest).await {
             Ok(version) => Ok(version.file(file).is_some()),
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
             Err(error) => Err(metastore_error("read the version", table)(error)),
@@ -145,7 +145,7 @@ impl Lake {
             }
         }
         let Some(checksums) = &file.checksums else { return Ok(stretch) };
-        let reader = Reader::new(self.store.clone(), file)?;
+        let reader = CheckedReader::new(self.store.clone(), file)?;
         let upto = file.size_bytes.min(from.saturating_add(max_bytes.max(1)));
         stretch.end = from;
         let mut damaged: Vec<Range<u64>> = vec![];
@@ -184,7 +184,7 @@ impl Lake {
     /// Reads the files of a table again that are known to be damaged, and forgets of which nothing is wrong any more.
     pub async fn look_again(&self, table: TableId) -> Result<()> {
         for Flaw { file: id, .. } in self.flaws.of_table(table) {
-            let version = self.metastore.snapshot(table, At::Latest).await;
+            let version = self.metastore.snapshot(table, VersionSelector::Latest).await;
             let version = version.map_err(metastore_error("read the version", table))?;
             let is_whole = match version.file(id) {
                 Some(file) => self.check_stretch(file, 0, u64::MAX).await?.flaws.is_empty(),
@@ -199,7 +199,7 @@ impl Lake {
 }
 
 /// What is wrong with a run of pieces.
-async fn damage_of(reader: &Reader, file: &File, run: &Range<u64>) -> Result<Option<Damage>> {
+async fn damage_of(reader: &CheckedReader, file: &File, run: &Range<u64>) -> Result<Option<Damage>> {
     match reader.read(std::slice::from_ref(run)).await {
         Ok(_) => Ok(None),
         Err(error) => match Damage::of(&error) {

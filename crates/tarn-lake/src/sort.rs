@@ -53,7 +53,7 @@ pub(crate) fn key_columns(table: &TableSchema) -> Vec<String> {
 }
 
 /// All rows of some batches in key order, some at a time.
-pub(crate) struct Sorted {
+pub(crate) struct SortedBatches {
     batches: Vec<RecordBatch>,
     order: Order,
     output_rows: usize,
@@ -66,7 +66,7 @@ enum Order {
     By { positions: Vec<(u32, u32)>, at: usize },
 }
 
-impl Sorted {
+impl SortedBatches {
     /// Sorts; rows of one key stay in the order they came in. Costs the keys' bytes and eight bytes a row, or only the
     /// look.
     pub fn new(table: &TableSchema, batches: Vec<RecordBatch>, output_rows: usize) -> Result<Self> {
@@ -94,7 +94,7 @@ fn by_key(keys: &Rows, batches: &[RecordBatch]) -> Order {
     Order::By { positions: rows.into_iter().map(|row| places[row as usize]).collect(), at: 0 }
 }
 
-impl Iterator for Sorted {
+impl Iterator for SortedBatches {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -138,7 +138,7 @@ mod tests {
             event(device, *at, seqno)
         };
         let batches = batches.iter().map(|rows| batch(&table, &rows.iter().map(&mut next).collect::<Vec<_>>()));
-        let sorted = Sorted::new(&table, batches.collect(), output_rows).unwrap();
+        let sorted = SortedBatches::new(&table, batches.collect(), output_rows).unwrap();
         let as_is = matches!(sorted.order, Order::AsIs { .. });
         let rows = sorted.flat_map(|output| {
             let output = output.unwrap();

@@ -31,7 +31,7 @@ const PIECES: usize = 8;
 /// Parts of one upload on the way.
 const PARTS: usize = 4;
 
-pub(crate) enum Piece {
+pub(crate) enum UploadPart {
     Start(Path),
     Bytes(Bytes),
     /// Ends the object, which must have this many bytes.
@@ -40,22 +40,22 @@ pub(crate) enum Piece {
     },
 }
 
-pub(crate) fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
+pub(crate) fn channel() -> (mpsc::Sender<UploadPart>, mpsc::Receiver<UploadPart>) {
     mpsc::channel(PIECES)
 }
 
 /// Where an encoder writes one object.
 pub(crate) struct Pipe {
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<UploadPart>,
     pending: Vec<u8>,
     summing: Summing,
 }
 
 impl Pipe {
     /// Blocks while the channel is full, as all methods do.
-    pub fn start(pieces: mpsc::Sender<Piece>, path: Path) -> io::Result<Self> {
+    pub fn start(pieces: mpsc::Sender<UploadPart>, path: Path) -> io::Result<Self> {
         let pipe = Self { pieces, pending: Vec::with_capacity(PIECE_BYTES), summing: Summing::default() };
-        pipe.send(Piece::Start(path))?;
+        pipe.send(UploadPart::Start(path))?;
         Ok(pipe)
     }
 
@@ -67,11 +67,11 @@ impl Pipe {
     /// Nothing can be written behind it. Answers the checksums of all that was.
     pub fn finish(&mut self, size_bytes: u64) -> io::Result<Checksums> {
         io::Write::flush(self)?;
-        self.send(Piece::Finish { size_bytes })?;
+        self.send(UploadPart::Finish { size_bytes })?;
         Ok(std::mem::take(&mut self.summing).finish())
     }
 
-    fn send(&self, piece: Piece) -> io::Result<()> {
+    fn send(&self, piece: UploadPart) -> io::Result<()> {
         self.pieces.blocking_send(piece).map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the upload stopped"))
     }
 }
@@ -91,7 +91,7 @@ impl io::Write for Pipe {
             return Ok(());
         }
         let full = std::mem::replace(&mut self.pending, Vec::with_capacity(PIECE_BYTES));
-        self.send(Piece::Bytes(full.into()))
+        self.send(UploadPart::Bytes(full.into()))
     }
 }
 
@@ -99,23 +99,23 @@ impl io::Write for Pipe {
 pub(crate) async fn upload(
     store: Arc<dyn ObjectStore>,
     part_bytes: usize,
-    mut pieces: mpsc::Receiver<Piece>,
+    mut pieces: mpsc::Receiver<UploadPart>,
 ) -> Result<Vec<Option<String>>> {
     let mut etags = Vec::new();
     let mut current: Option<(Path, BufWriter)> = None;
     while let Some(piece) = pieces.recv().await {
         match (piece, &mut current) {
-            (Piece::Start(path), _) => {
+            (UploadPart::Start(path), _) => {
                 let writer = BufWriter::with_capacity(store.clone(), path.clone(), part_bytes);
                 current = Some((path, writer.with_max_concurrency(PARTS)));
             }
-            (Piece::Bytes(bytes), Some((path, writer))) => {
+            (UploadPart::Bytes(bytes), Some((path, writer))) => {
                 if let Err(error) = writer.put(bytes).await {
                     let _ = writer.abort().await; // The first error is the one to tell; what stays is an orphan.
                     return Err(store_error("write", path)(error));
                 }
             }
-            (Piece::Finish { size_bytes }, Some((path, writer))) => {
+            (UploadPart::Finish { size_bytes }, Some((path, writer))) => {
                 let failed =
                     |source: io::Error| object_store::Error::Generic { store: "upload", source: source.into() };
                 writer.shutdown().await.map_err(|e| store_error("write", &path)(failed(e)))?;

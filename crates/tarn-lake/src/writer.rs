@@ -24,7 +24,7 @@ use parquet::schema::types::ColumnPath;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use tarn_feed::Placed;
+use tarn_feed::PlacedRows;
 use tarn_metastore::{BlockMetadata, File};
 use tarn_types::{FileId, SEQNO_COLUMN, TableSchema, Version};
 
@@ -36,7 +36,7 @@ use crate::options::{Compression, Options};
 use crate::sort::key_columns;
 use crate::stats::{NanSpan, NullArrays, blocks, inline_columns};
 use crate::stored::called;
-use crate::upload::{Piece, Pipe};
+use crate::upload::{Pipe, UploadPart};
 use crate::{Error, Result};
 
 const TABLE_KEY: &str = "tarn.table";
@@ -108,22 +108,22 @@ impl Spec {
 
 /// What was written.
 #[derive(Default)]
-pub(crate) struct Written {
+pub(crate) struct WrittenFiles {
     /// Without ETags, which the store tells later.
     pub files: Vec<File>,
     /// Blooms and column metadata of their blocks.
     pub block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     /// Where the keys lie, in key order; empty where nobody wants them.
-    pub placed: Vec<Placed>,
+    pub placed: Vec<PlacedRows>,
 }
 
 /// Writes rows in key order, in as many files as they need. Blocks: run it off the executor.
 pub(crate) fn write(
     spec: &Spec,
     batches: impl Iterator<Item = Result<RecordBatch>>,
-    pieces: mpsc::Sender<Piece>,
-) -> Result<Written> {
-    let mut writer = Writer { spec, pieces, key_idx: key_idx(spec), current: None, written: Written::default() };
+    pieces: mpsc::Sender<UploadPart>,
+) -> Result<WrittenFiles> {
+    let mut writer = Writer { spec, pieces, key_idx: key_idx(spec), current: None, written: WrittenFiles::default() };
     for batch in batches {
         writer.push(batch?)?;
     }
@@ -131,7 +131,7 @@ pub(crate) fn write(
     Ok(writer.written)
 }
 
-/// The columns of a [`Placed`].
+/// The columns of a [`PlacedRows`].
 fn key_idx(spec: &Spec) -> Vec<usize> {
     let names = key_columns(&spec.table).into_iter().chain([SEQNO_COLUMN.to_owned()]);
     names.filter_map(|name| spec.schema.index_of(&name).ok()).collect()
@@ -139,10 +139,10 @@ fn key_idx(spec: &Spec) -> Vec<usize> {
 
 struct Writer<'a> {
     spec: &'a Spec,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<UploadPart>,
     key_idx: Vec<usize>,
     current: Option<Current>,
-    written: Written,
+    written: WrittenFiles,
 }
 
 /// The file that is being written.
@@ -282,7 +282,7 @@ impl Writer<'_> {
         file.indexer.add(rows)?;
         if self.spec.place {
             let keys = rows.project(&self.key_idx).map_err(arrow_error("keep keys"))?;
-            self.written.placed.push(Placed { file: file.id, keys, first_row: file.n_rows as u32 });
+            self.written.placed.push(PlacedRows { file: file.id, keys, first_row: file.n_rows as u32 });
         }
         file.n_rows = end;
         Ok(())
@@ -407,7 +407,7 @@ mod tests {
     use super::*;
     use crate::test_data::{Event, batch, event, events};
 
-    fn written(options: Options, rows: RecordBatch) -> Written {
+    fn written(options: Options, rows: RecordBatch) -> WrittenFiles {
         let n_rows = rows.num_rows() as u64;
         let spec = Spec::new(Arc::new(events()), &Arc::new(options), n_rows, 100, 0);
         let (sender, mut receiver) = crate::upload::channel();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use tarn_metastore::backend::{Record, State, Table};
+use tarn_metastore::backend::{State, StateRecord, Table};
 use tarn_metastore::{BlockRef, CommitInfo, CommitKind, TableVersion};
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
@@ -25,7 +25,7 @@ pub(crate) struct Cache {
     pub state: State,
     pub catalog: Catalog,
     /// Tables whose log was read, by id.
-    pub loaded: HashMap<TableId, Loaded>,
+    pub loaded: HashMap<TableId, LogPosition>,
     /// Block metadata that nobody needs, to be deleted.
     pub garbage: Vec<Garbage>,
 }
@@ -71,7 +71,7 @@ impl CatalogTable {
 
 /// How far a table's log was followed.
 #[derive(Debug, Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct LogPosition {
     /// The place in the log of the last commit that was read.
     pub seq: i64,
     /// The attempt that made it: who wants to follow on it must name it.
@@ -104,7 +104,7 @@ pub(crate) struct Garbage {
 }
 
 /// A commit as the log has it.
-pub(crate) struct Logged {
+pub(crate) struct LoggedCommit {
     /// Its place in the table's log.
     pub seq: i64,
     /// Who wrote it: rows of attempts that lost are passed over.
@@ -118,7 +118,7 @@ pub(crate) struct Logged {
 
 /// Where a table's log ends, and what else is decided there.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Head {
+pub(crate) struct LogHead {
     /// The place of the last commit that is in.
     pub seq: i64,
     /// The version that it made.
@@ -137,9 +137,9 @@ pub(crate) struct Head {
     pub epoch: i32,
 }
 
-impl Loaded {
+impl LogPosition {
     /// A table of which nothing but its base is to be read.
-    pub fn new(head: &Head) -> Self {
+    pub fn new(head: &LogHead) -> Self {
         let (seq, tip, epoch) = (head.oldest_seq, NO_TIP, head.epoch);
         Self { seq, tip, oldest_seq: seq, epoch, files: HashMap::new(), hours: HashMap::new() }
     }
@@ -182,7 +182,7 @@ impl Cache {
         for schema in schemas {
             let id = schema.id;
             match self.state.tables.get_mut(&id) {
-                Some(_) => self.state.apply(Record::Alter { schema })?,
+                Some(_) => self.state.apply(StateRecord::Alter { schema })?,
                 None => {
                     let of = catalog.tables.get(&id).ok_or_else(|| format!("table {id} is not in the catalog"))?;
                     let mut table = Table::new(schema, of.first());
@@ -201,8 +201,8 @@ impl Cache {
     }
 
     /// Commits that follow on what is here; those that are here already are passed over.
-    pub fn append(&mut self, table: TableId, commits: Vec<Logged>) -> Result<(), String> {
-        for Logged { seq, attempt, info, metas, next } in commits {
+    pub fn append(&mut self, table: TableId, commits: Vec<LoggedCommit>) -> Result<(), String> {
+        for LoggedCommit { seq, attempt, info, metas, next } in commits {
             let loaded = self.loaded.get_mut(&table).ok_or("the table is not loaded")?;
             if seq <= loaded.seq {
                 continue;
@@ -217,19 +217,19 @@ impl Cache {
             }
             let restoring = self.state.table(table).map_err(|e| e.to_string())?.restoring;
             if restoring && info.kind != CommitKind::Restore {
-                self.state.apply(Record::Restored { table })?;
+                self.state.apply(StateRecord::Restored { table })?;
             }
-            self.state.apply(Record::Commit { table, commit: info, next })?;
+            self.state.apply(StateRecord::Commit { table, commit: info, next })?;
         }
         Ok(())
     }
 
     /// What the head says beside the commits.
-    pub fn follow(&mut self, table: TableId, head: &Head) -> Result<(), String> {
+    pub fn follow(&mut self, table: TableId, head: &LogHead) -> Result<(), String> {
         let of_state = self.state.table(table).map_err(|e| e.to_string())?;
         let (restoring, oldest, latest) = (of_state.restoring, of_state.oldest.version, of_state.latest().version);
         if restoring && !head.restoring {
-            self.state.apply(Record::Restored { table })?;
+            self.state.apply(StateRecord::Restored { table })?;
         }
         if head.oldest > oldest && head.oldest <= latest {
             self.expire(table, head.oldest)?;
@@ -244,7 +244,7 @@ impl Cache {
     fn expire(&mut self, table: TableId, keep: Version) -> Result<(), String> {
         self.state.settle();
         let gone = self.state.table(table).map_err(|e| e.to_string())?.gone_before(keep);
-        self.state.apply(Record::Expire { table, keep })?;
+        self.state.apply(StateRecord::Expire { table, keep })?;
         let Some(loaded) = self.loaded.get_mut(&table) else { return Ok(()) };
         for file in gone {
             let empty = || FileMeta { hour: file.hour, seq: 0, blocks: Vec::new() };

@@ -10,13 +10,13 @@ use scylla::errors::ExecutionError;
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
-use tarn_metastore::backend::{Record, put_cursor};
+use tarn_metastore::backend::{StateRecord, put_cursor};
 use tarn_metastore::{Definition, Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, TableSchema};
 
-use crate::Inner;
+use crate::CqlInner;
 use crate::cache::CatalogTable;
-use crate::patience::Patience;
+use crate::patience::RetryBudget;
 use crate::session::Cas;
 use crate::tables::{CATALOG, PART_BYTES};
 use crate::wire::sealed;
@@ -28,13 +28,13 @@ const RESERVED_FILES: u64 = 1024;
 const LOSSES: usize = 1_000;
 
 /// Whether a change of the catalog is in.
-enum Changed {
+enum CasResult {
     Yes,
     /// Others came first.
     No,
 }
 
-impl Inner {
+impl CqlInner {
     /// One conditional statement on the catalog, decided upon what it says just before; tried again, within bounds,
     /// where another process was first.
     pub async fn define(&self, definition: Definition, now_ms: i64) -> Result<Arc<TableSchema>> {
@@ -58,21 +58,21 @@ impl Inner {
             let Some(record) = record else { return Ok(schema) };
             layout.check_writes(self.known, &self.store.address)?;
             let changed = match record {
-                Record::Create { schema, at_ms } => {
+                StateRecord::Create { schema, at_ms } => {
                     let first = TableVersion { committed_ms: at_ms, ..TableVersion::default() };
                     self.create(&schema, &first, false, seq).await?
                 }
-                Record::Restore { schema, version, cursor, at_ms } => {
+                StateRecord::Restore { schema, version, cursor, at_ms } => {
                     let first = TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() };
                     self.create(&schema, &first, true, seq).await?
                 }
-                Record::Alter { schema } => self.alter(&[schema], seq).await?,
-                Record::AlterAll { schemas } => self.alter(&schemas, seq).await?,
-                Record::Drop { table } => self.drop_table(table, seq).await?,
-                Record::Restored { table } => self.restored(table).await?,
-                Record::Reserve { .. } | Record::Commit { .. } | Record::Expire { .. } => Changed::Yes,
+                StateRecord::Alter { schema } => self.alter(&[schema], seq).await?,
+                StateRecord::AlterAll { schemas } => self.alter(&schemas, seq).await?,
+                StateRecord::Drop { table } => self.drop_table(table, seq).await?,
+                StateRecord::Restored { table } => self.restored(table).await?,
+                StateRecord::Reserve { .. } | StateRecord::Commit { .. } | StateRecord::Expire { .. } => CasResult::Yes,
             };
-            if matches!(changed, Changed::Yes) {
+            if matches!(changed, CasResult::Yes) {
                 return Ok(schema);
             }
         }
@@ -95,7 +95,7 @@ impl Inner {
         first: &TableVersion,
         restoring: bool,
         seq: i64,
-    ) -> Result<Changed> {
+    ) -> Result<CasResult> {
         let revision = self.put_schema(schema).await?;
         let next_table = schema.id.0 + 1;
         let next_tablet = schema.tablet_ids().end.0.max(self.cache.read().state.next_tablet.0);
@@ -126,14 +126,14 @@ impl Inner {
         let send = || self.store.compare_and_set_all(&statements, &values);
         let is_in = |inner: &Self| inner.cache.read().catalog.tables.get(&id) == Some(&table);
         let changed = self.change(seq, send, is_in).await?;
-        if matches!(changed, Changed::Yes) && self.refresh_catalog().await.is_ok() {
+        if matches!(changed, CasResult::Yes) && self.refresh_catalog().await.is_ok() {
             // It is in. Whoever asks for it first makes its head, if this does not.
             let _ = self.make_head(id).await;
         }
         Ok(changed)
     }
 
-    async fn alter(&self, schemas: &[Arc<TableSchema>], seq: i64) -> Result<Changed> {
+    async fn alter(&self, schemas: &[Arc<TableSchema>], seq: i64) -> Result<CasResult> {
         let (next_table, next_tablet) = self.next_ids();
         let catalog = || CqlValue::Text(CATALOG.to_owned());
         let mut statements = vec![&self.statements.catalog_next];
@@ -158,14 +158,14 @@ impl Inner {
             revisions.iter().all(|(id, revision)| tables.get(id).is_some_and(|of| of.revision == *revision))
         };
         let changed = self.change(seq, send, is_in).await?;
-        if matches!(changed, Changed::Yes) {
+        if matches!(changed, CasResult::Yes) {
             // It is in; who asks for the table looks again.
             let _ = self.refresh_catalog().await;
         }
         Ok(changed)
     }
 
-    async fn drop_table(&self, table: TableId, seq: i64) -> Result<Changed> {
+    async fn drop_table(&self, table: TableId, seq: i64) -> Result<CasResult> {
         let statements = [&self.statements.catalog_next, &self.statements.catalog_drop];
         let (next_table, next_tablet) = self.next_ids();
         let values = ((seq + 1, next_table, next_tablet, CATALOG, seq), (CATALOG, table.0 as i32));
@@ -174,7 +174,7 @@ impl Inner {
         // Nobody may commit to it any more: the head must be there to say so.
         self.make_head(table).await?;
         let changed = self.change(seq, send, is_in).await?;
-        if matches!(changed, Changed::Yes) {
+        if matches!(changed, CasResult::Yes) {
             self.fence(table).await?;
             let _ = self.refresh_catalog().await;
         }
@@ -194,22 +194,22 @@ impl Inner {
         (cache.state.next_table.0 as i32, cache.state.next_tablet.0 as i32)
     }
 
-    async fn restored(&self, table: TableId) -> Result<Changed> {
+    async fn restored(&self, table: TableId) -> Result<CasResult> {
         let (seq, tip) = {
             let cache = self.cache.read();
             let loaded = cache.loaded.get(&table).ok_or(Error::NoTableId { table })?;
             (loaded.seq, loaded.tip)
         };
-        let mut patience = Patience::new(self.store.timeout);
+        let mut patience = RetryBudget::new(self.store.timeout);
         let mut lost_answer = None;
         loop {
             match self.store.compare_and_set(&self.statements.head_restored, (table.0 as i32, seq, tip)).await {
                 Cas::Applied => {
                     let _ = self.refresh(table).await;
-                    return Ok(Changed::Yes);
+                    return Ok(CasResult::Yes);
                 }
                 // By another, or by ours before: the next look tells.
-                Cas::Refused => return Ok(Changed::No),
+                Cas::Refused => return Ok(CasResult::No),
                 Cas::Unsent(error) if lost_answer.is_none() => return Err(self.store.unavailable(error)),
                 Cas::Unsent(error) | Cas::Unknown(error) => {
                     lost_answer = Some(error.clone());
@@ -228,13 +228,13 @@ impl Inner {
         seq: i64,
         send: impl Fn() -> F,
         is_in: impl Fn(&Self) -> bool,
-    ) -> Result<Changed> {
-        let mut patience = Patience::new(self.store.timeout);
+    ) -> Result<CasResult> {
+        let mut patience = RetryBudget::new(self.store.timeout);
         let mut lost_answer = None;
         loop {
             let error = match send().await {
-                Cas::Applied => return Ok(Changed::Yes),
-                Cas::Refused if lost_answer.is_none() => return Ok(Changed::No),
+                Cas::Applied => return Ok(CasResult::Yes),
+                Cas::Refused if lost_answer.is_none() => return Ok(CasResult::No),
                 Cas::Refused => None,
                 Cas::Unsent(error) if lost_answer.is_none() => return Err(self.store.unavailable(error)),
                 Cas::Unsent(error) | Cas::Unknown(error) => Some(error),
@@ -243,9 +243,9 @@ impl Inner {
             let was_reached = self.refresh_catalog().await.is_ok();
             let now = self.cache.read().catalog.seq.filter(|now| was_reached && *now > seq);
             match now {
-                Some(_) if is_in(self) => return Ok(Changed::Yes),
+                Some(_) if is_in(self) => return Ok(CasResult::Yes),
                 // One change was made since, and it is another's.
-                Some(now) if now == seq + 1 => return Ok(Changed::No),
+                Some(now) if now == seq + 1 => return Ok(CasResult::No),
                 // Ours may have been made and changed again by others.
                 Some(_) => {
                     let error = lost_answer.unwrap_or(ExecutionError::EmptyPlan);
@@ -286,7 +286,7 @@ impl Inner {
 
     /// In the store. A lost answer costs ids, and nothing else.
     pub async fn reserve_files(&self, n: u64) -> Result<FileId> {
-        let mut patience = Patience::new(self.store.timeout);
+        let mut patience = RetryBudget::new(self.store.timeout);
         for _ in 0..LOSSES {
             let first = self.cache.read().state.next_file;
             let end = FileId(first.0 + n);

@@ -20,14 +20,14 @@ use scylla::errors::ExecutionError;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use tarn_metastore::backend::{Checked, check_commit};
+use tarn_metastore::backend::{CommitCheck, check_commit};
 use tarn_metastore::{BlockMetadata, BlockRef, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, Version};
 
-use crate::Inner;
-use crate::cache::Logged;
+use crate::CqlInner;
+use crate::cache::LoggedCommit;
 use crate::layout::Layout;
-use crate::patience::Patience;
+use crate::patience::RetryBudget;
 use crate::requests::{Request, done};
 use crate::session::Cas;
 use crate::tables::{BUCKET, PART_BYTES};
@@ -42,15 +42,15 @@ const LOSSES: usize = 1_000;
 /// Bytes of block metadata of one group, unless one commit alone has more.
 const GROUP_BYTES: usize = 16 << 20;
 
-pub(crate) struct Waiting {
+pub(crate) struct PendingCommit {
     commit: Commit,
     answer: oneshot::Sender<Result<Version>>,
 }
 
 /// Commits to one table that wait for their turn.
 #[derive(Default)]
-pub(crate) struct Queue {
-    waiting: Vec<Waiting>,
+pub(crate) struct CommitQueue {
+    waiting: Vec<PendingCommit>,
     is_led: bool,
 }
 
@@ -63,7 +63,7 @@ struct Base {
     layout: Layout,
 }
 
-struct Accepted {
+struct AcceptedCommit {
     at: usize,
     info: Arc<CommitInfo>,
     next: Arc<TableVersion>,
@@ -74,11 +74,11 @@ struct Accepted {
 /// What a group came to, in the order of those who wait.
 struct Checkup {
     base: Base,
-    accepted: Vec<Accepted>,
+    accepted: Vec<AcceptedCommit>,
     answers: Vec<Option<Result<Version>>>,
 }
 
-enum Decided {
+enum CommitDecision {
     Won,
     /// Another came first, or the table changed otherwise. With an error: unless the other built on ours.
     Lost(Option<ExecutionError>),
@@ -86,7 +86,7 @@ enum Decided {
     Unknown(ExecutionError),
 }
 
-impl Inner {
+impl CqlInner {
     /// Waits in the table's queue, or leads it: those who wait are committed together. Durable when it answers. A
     /// caller that goes away does not stop what it began.
     pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
@@ -94,7 +94,7 @@ impl Inner {
         let leads = {
             let mut queues = self.queues.lock();
             let queue = queues.entry(table).or_default();
-            queue.waiting.push(Waiting { commit, answer });
+            queue.waiting.push(PendingCommit { commit, answer });
             !std::mem::replace(&mut queue.is_led, true)
         };
         if leads {
@@ -111,13 +111,13 @@ impl Inner {
     }
 
     async fn lead(&self, table: TableId) {
-        let leading = Leading { inner: self, table };
+        let leading = CommitLeader { inner: self, table };
         loop {
             let group: Vec<_> = {
                 let mut queues = self.queues.lock();
                 let Some(queue) = queues.get_mut(&table) else { return };
                 let mut n_bytes = 0;
-                let fits = |of: &&Waiting| {
+                let fits = |of: &&PendingCommit| {
                     n_bytes += weight(&of.commit);
                     n_bytes <= GROUP_BYTES
                 };
@@ -200,8 +200,8 @@ impl Inner {
                 }
             }
             match self.decide(table, &base, attempt, &accepted).await {
-                Decided::Won => return self.publish(table, &base, attempt, accepted, answers),
-                Decided::Lost(lost_answer) => {
+                CommitDecision::Won => return self.publish(table, &base, attempt, accepted, answers),
+                CommitDecision::Lost(lost_answer) => {
                     is_fresh = true;
                     doubt = doubt.or(lost_answer.map(|error| (base.seq, error)));
                     match (self.refresh(table).await, &doubt) {
@@ -215,9 +215,9 @@ impl Inner {
                         (Ok(()), _) => doubt = None,
                     }
                 }
-                Decided::Unsent(error) => return for_all(&|| self.store.unavailable(error.clone())),
+                CommitDecision::Unsent(error) => return for_all(&|| self.store.unavailable(error.clone())),
                 // What waits with them may rest on them.
-                Decided::Unknown(error) => return for_all(&|| self.unknown("commit to", error.clone())),
+                CommitDecision::Unknown(error) => return for_all(&|| self.unknown("commit to", error.clone())),
             }
         }
         for_all(&|| self.store.unavailable("others always came first"))
@@ -249,8 +249,8 @@ impl Inner {
             let checked = check_commit(&of.standing(&latest, cache.state.next_file), commit.clone());
             answers.push(match checked {
                 Err(error) => Some(Err(error)),
-                Ok(Checked::Already(version)) => Some(Ok(version)),
-                Ok(Checked::New { next, info, block_metadata }) => {
+                Ok(CommitCheck::Already(version)) => Some(Ok(version)),
+                Ok(CommitCheck::New { next, info, block_metadata }) => {
                     if info.kind != CommitKind::Restore {
                         ahead.insert(info.id, info.version);
                     }
@@ -260,7 +260,7 @@ impl Inner {
                         block_metadata.into_iter().map(|(file, of)| (hours[&file], file, of)).collect();
                     let metas = |of: &[BlockMetadata]| of.iter().map(BlockMeta::of).collect();
                     let metas = block_metadata.iter().map(|(_, file, of)| (*file, metas(of))).collect();
-                    accepted.push(Accepted { at, info, next, block_metadata, metas });
+                    accepted.push(AcceptedCommit { at, info, next, block_metadata, metas });
                     None
                 }
             });
@@ -274,7 +274,7 @@ impl Inner {
         table: TableId,
         base: &Base,
         attempt: Uuid,
-        accepted: &[Accepted],
+        accepted: &[AcceptedCommit],
         written: &mut HashMap<Uuid, Layout>,
     ) -> Result<()> {
         let mut rows = Vec::new();
@@ -307,7 +307,8 @@ impl Inner {
         // Payloads first: they name the block metadata, so that those of an attempt that came to nothing can be found.
         done(self.store.concurrency, requests).await?;
 
-        let is_written = |of: &Accepted| written.get(&of.info.id).is_some_and(|at| at.writes() == base.layout.writes());
+        let is_written =
+            |of: &AcceptedCommit| written.get(&of.info.id).is_some_and(|at| at.writes() == base.layout.writes());
         let mut hours: HashMap<i64, Vec<(BlockRef, &BlockMetadata)>> = HashMap::new();
         for of in accepted.iter().filter(|of| !is_written(of)) {
             for (hour, file, blocks) in &of.block_metadata {
@@ -329,17 +330,17 @@ impl Inner {
         self.write_group(table, &base, attempt, &accepted, &mut HashMap::new()).await.expect("it is reached");
     }
 
-    async fn decide(&self, table: TableId, base: &Base, attempt: Uuid, accepted: &[Accepted]) -> Decided {
+    async fn decide(&self, table: TableId, base: &Base, attempt: Uuid, accepted: &[AcceptedCommit]) -> CommitDecision {
         let seq = base.seq + accepted.len() as i64;
         let version = accepted.last().map_or(0, |last| last.info.version.0 as i64);
         let values = (seq, version, attempt, table.0 as i32, base.seq, base.tip, base.epoch, base.restoring);
-        let mut patience = Patience::new(self.store.timeout);
+        let mut patience = RetryBudget::new(self.store.timeout);
         let mut lost_answer = None;
         loop {
             let (is_refused, error) = match self.store.compare_and_set(&self.statements.head_commit, values).await {
-                Cas::Applied => return Decided::Won,
-                Cas::Refused if lost_answer.is_none() => return Decided::Lost(None),
-                Cas::Unsent(error) if lost_answer.is_none() => return Decided::Unsent(error),
+                Cas::Applied => return CommitDecision::Won,
+                Cas::Refused if lost_answer.is_none() => return CommitDecision::Lost(None),
+                Cas::Unsent(error) if lost_answer.is_none() => return CommitDecision::Unsent(error),
                 // The head moved, or will not take ours any more: by ours, or by another's. Reading it tells.
                 Cas::Refused => (true, None),
                 Cas::Unsent(error) | Cas::Unknown(error) => (false, Some(error)),
@@ -347,13 +348,15 @@ impl Inner {
             lost_answer = error.or(lost_answer);
             let head = self.head(table).await;
             match &head {
-                Ok(Some(head)) if (head.seq, head.tip) == (seq, attempt) => return Decided::Won,
-                Ok(Some(head)) if (head.seq, head.tip) != (base.seq, base.tip) => return Decided::Lost(lost_answer),
-                Ok(_) if is_refused => return Decided::Lost(lost_answer),
+                Ok(Some(head)) if (head.seq, head.tip) == (seq, attempt) => return CommitDecision::Won,
+                Ok(Some(head)) if (head.seq, head.tip) != (base.seq, base.tip) => {
+                    return CommitDecision::Lost(lost_answer);
+                }
+                Ok(_) if is_refused => return CommitDecision::Lost(lost_answer),
                 _ => {}
             }
             if !patience.again(head.is_ok()).await {
-                return Decided::Unknown(lost_answer.unwrap_or(ExecutionError::EmptyPlan));
+                return CommitDecision::Unknown(lost_answer.unwrap_or(ExecutionError::EmptyPlan));
             }
         }
     }
@@ -364,13 +367,13 @@ impl Inner {
         table: TableId,
         base: &Base,
         attempt: Uuid,
-        accepted: Vec<Accepted>,
+        accepted: Vec<AcceptedCommit>,
         mut answers: Vec<Option<Result<Version>>>,
     ) -> Vec<Result<Version>> {
         let mut logged = Vec::with_capacity(accepted.len());
-        for (seq, Accepted { at, info, next, metas, .. }) in (base.seq + 1..).zip(accepted) {
+        for (seq, AcceptedCommit { at, info, next, metas, .. }) in (base.seq + 1..).zip(accepted) {
             answers[at] = Some(Ok(info.version));
-            logged.push(Logged { seq, attempt, info, metas, next: Some(next) });
+            logged.push(LoggedCommit { seq, attempt, info, metas, next: Some(next) });
         }
         let mut cache = self.cache.write();
         // Somebody else may have read them already, or dropped the table.
@@ -395,12 +398,12 @@ impl Inner {
 
 /// Who leads, until nobody waits. When it ends otherwise, those who wait are told that nobody knows, and the next
 /// commit leads anew.
-struct Leading<'a> {
-    inner: &'a Inner,
+struct CommitLeader<'a> {
+    inner: &'a CqlInner,
     table: TableId,
 }
 
-impl Drop for Leading<'_> {
+impl Drop for CommitLeader<'_> {
     fn drop(&mut self) {
         self.inner.queues.lock().remove(&self.table);
     }

@@ -22,7 +22,7 @@ pub(crate) const NEWEST: u32 = 2;
 
 /// How filters lie in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
+pub(crate) enum RowLayout {
     /// `bloom_chunks32`: a row is a chunk.
     Fixed,
     /// `bloom_chunks`: a row is 1, 2, 4 or 8 chunks, the same for all blocks of an hour.
@@ -89,19 +89,19 @@ impl Default for Layout {
 
 impl Layout {
     /// Where filters are read.
-    pub fn reads(&self) -> Rows {
+    pub fn reads(&self) -> RowLayout {
         match (self.schema, self.phase) {
-            (1, Phase::None | Phase::Expand | Phase::Both | Phase::Backfill) => Rows::Fixed,
-            _ => Rows::Wide,
+            (1, Phase::None | Phase::Expand | Phase::Both | Phase::Backfill) => RowLayout::Fixed,
+            _ => RowLayout::Wide,
         }
     }
 
     /// Where every commit writes filters: to all of these.
-    pub fn writes(&self) -> &'static [Rows] {
+    pub fn writes(&self) -> &'static [RowLayout] {
         match (self.schema, self.phase) {
-            (1, Phase::None | Phase::Expand) => &[Rows::Fixed],
-            (1, Phase::Both | Phase::Backfill | Phase::Switch) => &[Rows::Fixed, Rows::Wide],
-            _ => &[Rows::Wide],
+            (1, Phase::None | Phase::Expand) => &[RowLayout::Fixed],
+            (1, Phase::Both | Phase::Backfill | Phase::Switch) => &[RowLayout::Fixed, RowLayout::Wide],
+            _ => &[RowLayout::Wide],
         }
     }
 

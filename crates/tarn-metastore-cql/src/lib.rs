@@ -55,13 +55,13 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
-    Remote, Result, TableVersion, Wanted,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Metastore,
+    Probe, ProbeResult, Remote, Result, TableVersion, VersionSelector,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
 use crate::cache::Cache;
-use crate::commit::Queue;
+use crate::commit::CommitQueue;
 use crate::layout::{NEWEST, Phase};
 use crate::refresh::Gate;
 use crate::remote::Target;
@@ -73,11 +73,11 @@ pub use crate::migrate::SchemaVersion;
 /// The backend on Cassandra 5 or ScyllaDB. Many processes may use one store; each keeps the versions of the tables that
 /// it was asked for in memory.
 pub struct Cql {
-    inner: Arc<Inner>,
+    inner: Arc<CqlInner>,
     clock: Arc<dyn Clock>,
 }
 
-struct Inner {
+struct CqlInner {
     store: Store,
     statements: Statements,
     runtime: Handle,
@@ -88,7 +88,7 @@ struct Inner {
     cache: RwLock<Cache>,
     catalog_gate: Gate,
     gates: Mutex<HashMap<TableId, Arc<Gate>>>,
-    queues: Mutex<HashMap<TableId, Queue>>,
+    queues: Mutex<HashMap<TableId, CommitQueue>>,
     /// File ids that are reserved and not given out.
     files: Mutex<Range<u64>>,
     /// Held by the one who reserves more.
@@ -112,7 +112,7 @@ impl Cql {
     /// `Address` when the URL cannot be understood, `Unavailable` when nobody answers, `SchemaVersion` when the tables
     /// are older or newer than this build's.
     pub async fn connect(remote: &Remote, clock: Arc<dyn Clock>, runtime: &Handle) -> Result<Self> {
-        let inner = Inner::open_on(remote, runtime, NEWEST, NEWEST).await?;
+        let inner = CqlInner::open_on(remote, runtime, NEWEST, NEWEST).await?;
         let layout = inner.cache.read().catalog.layout;
         // While it is being migrated by a build like this one, it can be used.
         if layout.schema < NEWEST && layout.phase == Phase::None {
@@ -142,7 +142,7 @@ impl Cql {
     }
 }
 
-impl Inner {
+impl CqlInner {
     /// As `open`, on the runtime that is handed over.
     async fn open_on(remote: &Remote, runtime: &Handle, known: u32, made: u32) -> Result<Arc<Self>> {
         let (of, on) = (remote.clone(), runtime.clone());
@@ -215,7 +215,7 @@ fn is_of_one_datacenter(replication: &HashMap<String, String>) -> bool {
 
 impl Cql {
     /// On the runtime that was handed over, whatever the caller's is; to its end, even when the caller goes away.
-    async fn run<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T>
+    async fn run<T, F>(&self, work: impl FnOnce(Arc<CqlInner>) -> F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
@@ -256,7 +256,7 @@ impl Metastore for Cql {
         .await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         self.run(move |inner| async move {
             inner.refresh(table).await?;
             inner.cache.read().state.table(table)?.snapshot(at)
@@ -264,11 +264,11 @@ impl Metastore for Cql {
         .await
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         self.run(move |inner| async move { inner.probe(table, probe).await }).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         self.run(move |inner| async move { inner.block_metadata(table, wanted).await }).await
     }
 

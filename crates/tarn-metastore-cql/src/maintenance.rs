@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use scylla::errors::ExecutionError;
 
-use tarn_metastore::backend::{Record, put_bitmap, put_cursor};
-use tarn_metastore::{At, Block, CHUNK_BYTES, CommitInfo, Error, File, MaintenanceReport, Result, Stats};
+use tarn_metastore::backend::{StateRecord, put_bitmap, put_cursor};
+use tarn_metastore::{Block, CHUNK_BYTES, CommitInfo, Error, File, MaintenanceReport, Result, Stats, VersionSelector};
 use tarn_types::{FileId, TableId, Version};
 
-use crate::Inner;
-use crate::cache::{FileMeta, Garbage, Head};
-use crate::layout::Rows;
-use crate::patience::Patience;
+use crate::CqlInner;
+use crate::cache::{FileMeta, Garbage, LogHead};
+use crate::layout::RowLayout;
+use crate::patience::RetryBudget;
 use crate::requests::{Request, done};
 use crate::rows::ROW_OVERHEAD;
 use crate::session::{Cas, Statement};
@@ -34,14 +34,14 @@ const LOSSES: usize = 16;
 /// What a deletion costs, about.
 const MARK_BYTES: u64 = 50;
 
-impl Inner {
+impl CqlInner {
     /// Moves the base of a table's log, by one conditional statement, and answers the files that no version needs any
     /// more. Their metadata is deleted by later maintenance.
     pub async fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
         for _ in 0..LOSSES {
             self.refresh(table).await?;
             let checked = self.cache.read().state.check_expire(table, keep)?;
-            let Some((gone, Record::Expire { .. })) = checked else { return Ok(Vec::new()) };
+            let Some((gone, StateRecord::Expire { .. })) = checked else { return Ok(Vec::new()) };
             let (oldest, oldest_seq, epoch, layout) = {
                 let cache = self.cache.read();
                 let loaded = cache.loaded.get(&table).ok_or(Error::NoTableId { table })?;
@@ -51,7 +51,7 @@ impl Inner {
             layout.check_writes(self.known, &self.store.address)?;
             let keep_seq = self.fold(table, keep).await?;
             if self.move_base(table, (oldest, oldest_seq), (keep, keep_seq)).await? {
-                let seen = Head {
+                let seen = LogHead {
                     seq: 0,
                     version: keep,
                     tip: crate::cache::NO_TIP,
@@ -75,7 +75,7 @@ impl Inner {
             let cache = self.cache.read();
             let of = cache.state.table(table)?;
             let loaded = cache.loaded.get(&table).ok_or(Error::NoTableId { table })?;
-            let base = of.snapshot(At::Version(keep))?;
+            let base = of.snapshot(VersionSelector::Version(keep))?;
             let commits: Vec<_> = of.commits.iter().take_while(|info| info.version <= keep).cloned().collect();
             // Each version is one commit of the log, but for those that restored the first one.
             let seq = loaded.seq - (of.latest().version.0 - keep.0) as i64;
@@ -172,7 +172,7 @@ impl Inner {
     async fn move_base(&self, table: TableId, from: (Version, i64), to: (Version, i64)) -> Result<bool> {
         let ((oldest, oldest_seq), (keep, keep_seq)) = (from, to);
         let values = (keep.0 as i64, keep_seq, table.0 as i32, oldest.0 as i64, oldest_seq);
-        let mut patience = Patience::new(self.store.timeout);
+        let mut patience = RetryBudget::new(self.store.timeout);
         let mut lost_answer = None;
         loop {
             match self.store.compare_and_set(&self.statements.head_oldest, values).await {
@@ -248,8 +248,8 @@ impl Inner {
         let mut bytes = 3 * MARK_BYTES;
         for rows in layout.writes() {
             let (statement, width) = match rows {
-                Rows::Fixed => (&self.statements.chunks_1_forget, 1),
-                Rows::Wide => (&self.statements.chunks_forget, self.width(*table, *hour).await?.unwrap_or(1)),
+                RowLayout::Fixed => (&self.statements.chunks_1_forget, 1),
+                RowLayout::Wide => (&self.statements.chunks_forget, self.width(*table, *hour).await?.unwrap_or(1)),
             };
             let parts: Vec<i32> = (0..n_chunks.div_ceil(width)).map(|slot| slot as i32).collect();
             bytes += parts.len() as u64 * MARK_BYTES;

@@ -15,7 +15,7 @@ use crate::layout::{Layout, NEWEST, Phase};
 use crate::session::Cas;
 use crate::tables::{self, CATALOG};
 use crate::wire::BlockMeta;
-use crate::{Cql, Inner};
+use crate::{Cql, CqlInner};
 
 /// Filters that are copied together: 16 MiB at 8,192 chunks.
 const TOGETHER: usize = 64;
@@ -32,13 +32,13 @@ impl Cql {
     /// know the new version cannot write any more once it has begun. Answers the version. `report` is told each step.
     /// To be called again if it stops: it goes on where it was.
     pub async fn migrate(remote: &Remote, runtime: &Handle, report: &(dyn Fn(&str) + Sync)) -> Result<SchemaVersion> {
-        let inner = Inner::open_on(remote, runtime, NEWEST, NEWEST).await?;
+        let inner = CqlInner::open_on(remote, runtime, NEWEST, NEWEST).await?;
         inner.migrate(report, None).await?;
         Ok(SchemaVersion(inner.cache.read().catalog.layout.schema))
     }
 }
 
-impl Inner {
+impl CqlInner {
     /// Until all is done, or `stop_after` is.
     pub(crate) async fn migrate(&self, report: &(dyn Fn(&str) + Sync), stop_after: Option<Phase>) -> Result<()> {
         loop {

@@ -11,13 +11,13 @@ const ROUNDS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     rounds: u32,
     pause: Duration,
     left: Duration,
 }
 
-impl Patience {
+impl RetryBudget {
     /// `limit`: for the pauses together.
     pub fn new(limit: Duration) -> Self {
         Self { rounds: ROUNDS, pause: FIRST_PAUSE, left: limit }
@@ -54,10 +54,10 @@ mod tests {
 
     #[test]
     fn it_ends() {
-        let mut patience = Patience::new(Duration::from_secs(10));
+        let mut patience = RetryBudget::new(Duration::from_secs(10));
         let pauses: Vec<_> = std::iter::from_fn(|| patience.pause(false)).collect();
         assert_eq!((pauses.len(), pauses.iter().sum()), (15, Duration::from_secs(10)));
-        let mut patience = Patience::new(Duration::from_secs(10));
+        let mut patience = RetryBudget::new(Duration::from_secs(10));
         assert_eq!(patience.pause(true), Some(Duration::ZERO));
         assert_eq!(patience.pause(false), Some(FIRST_PAUSE));
         assert_eq!(patience.pause(true), Some(Duration::ZERO));

@@ -11,13 +11,13 @@ use futures::future;
 
 use tarn_metastore::backend::has_bits;
 use tarn_metastore::{
-    BlockRef, Bloom, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, Hash, HourBlocks, MetadataByColumn,
-    Probe, Probed, Result, Wanted,
+    BlockMetadataRequest, BlockRef, Bloom, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, Hash,
+    HourBlocks, MetadataByColumn, Probe, ProbeResult, Result,
 };
 use tarn_types::{ColumnId, FileId, TableId};
 
-use crate::Inner;
-use crate::layout::{Layout, Rows};
+use crate::CqlInner;
+use crate::layout::{Layout, RowLayout};
 use crate::requests::{Request, answers};
 use crate::session::Statement;
 use crate::tables::COLUMN_LIST;
@@ -32,7 +32,7 @@ const NAMED: usize = 100;
 
 /// A block that is asked for and has metadata.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct RequestedBlock {
     /// Position among all asked blocks.
     at: u32,
     block: BlockRef,
@@ -42,13 +42,13 @@ struct Asked {
 struct AskedHour {
     hour: i64,
     /// Ascending by block.
-    blocks: Vec<Asked>,
+    blocks: Vec<RequestedBlock>,
     /// How many blocks with metadata the hour has.
     n_there: u64,
 }
 
 /// What is asked for, as the cache knows it.
-struct Located {
+struct ProbePlan {
     n_blocks: u32,
     hours: Vec<AskedHour>,
     layout: Layout,
@@ -57,7 +57,7 @@ struct Located {
 
 /// What a slot says of the keys that fall into it.
 #[derive(Default)]
-struct Tested {
+struct SlotMatches {
     /// Key, and position of a block that may have it.
     holds: Vec<(usize, u32)>,
     bytes_read: u64,
@@ -74,29 +74,29 @@ struct Test {
     at: usize,
 }
 
-type Record = (ColumnStats, ColumnChunk);
+type ColumnMetadataRecord = (ColumnStats, ColumnChunk);
 
 /// A column's records by position, and their bytes.
-type ColumnRecords = (ColumnId, Vec<(u32, Record)>, u64);
+type ColumnRecords = (ColumnId, Vec<(u32, ColumnMetadataRecord)>, u64);
 
 /// By position.
 type SlotRows = Vec<(u32, Vec<u8>)>;
 
 /// Why an answer is not good.
-enum Again {
+enum ReadFailure {
     Yes,
     Failed(Error),
 }
 
-impl From<Error> for Again {
+impl From<Error> for ReadFailure {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Inner {
+impl CqlInner {
     /// Runs `read` on what is known of the blocks, until nothing that it rests on changed meanwhile.
-    async fn answered<T, F>(&self, table: TableId, hours: &[HourBlocks], read: impl Fn(Located) -> F) -> Result<T>
+    async fn answered<T, F>(&self, table: TableId, hours: &[HourBlocks], read: impl Fn(ProbePlan) -> F) -> Result<T>
     where
         F: Future<Output = Result<(T, bool)>>,
     {
@@ -105,8 +105,8 @@ impl Inner {
             let (layout, oldest_seq) = (located.layout, located.oldest_seq);
             match self.checked(table, layout, oldest_seq, read(located)).await {
                 Ok(answer) => return Ok(answer),
-                Err(Again::Failed(error)) => return Err(error),
-                Err(Again::Yes) => {}
+                Err(ReadFailure::Failed(error)) => return Err(error),
+                Err(ReadFailure::Yes) => {}
             }
             self.refresh_catalog().await?;
             self.refresh(table).await?;
@@ -120,29 +120,29 @@ impl Inner {
         layout: Layout,
         oldest_seq: i64,
         read: impl Future<Output = Result<(T, bool)>>,
-    ) -> Result<T, Again> {
+    ) -> Result<T, ReadFailure> {
         let (head, answer) = future::join(self.head_seen(table), read).await;
         let head = head?.filter(|head| !head.dropped).ok_or(Error::NoTableId { table })?;
         if head.epoch > layout.epoch {
-            return Err(Again::Yes);
+            return Err(ReadFailure::Yes);
         }
         match answer {
             Ok((answer, false)) => Ok(answer),
             // Something that should be there was not: it may have been cleared away since.
             Ok((answer, true)) => match self.head_seen(table).await? {
-                Some(now) if now.oldest_seq > oldest_seq || now.dropped => Err(Again::Yes),
+                Some(now) if now.oldest_seq > oldest_seq || now.dropped => Err(ReadFailure::Yes),
                 _ => Ok(answer),
             },
             Err(error) => match self.head_seen(table).await? {
-                Some(now) if now.oldest_seq > oldest_seq || now.epoch > layout.epoch => Err(Again::Yes),
-                _ => Err(Again::Failed(error)),
+                Some(now) if now.oldest_seq > oldest_seq || now.epoch > layout.epoch => Err(ReadFailure::Yes),
+                _ => Err(ReadFailure::Failed(error)),
             },
         }
     }
 
     /// Looks the blocks up; those that are not known are looked for in the store once.
-    async fn locate(&self, table: TableId, hours: &[HourBlocks]) -> Result<Located> {
-        let known = |located: &Option<(Located, bool)>| located.as_ref().is_some_and(|(_, all)| *all);
+    async fn locate(&self, table: TableId, hours: &[HourBlocks]) -> Result<ProbePlan> {
+        let known = |located: &Option<(ProbePlan, bool)>| located.as_ref().is_some_and(|(_, all)| *all);
         let mut located = self.look_up(table, hours);
         if !known(&located) {
             self.refresh(table).await?;
@@ -152,7 +152,7 @@ impl Inner {
     }
 
     /// `None`: the table is not loaded. False: there are files among them that no kept version has.
-    fn look_up(&self, table: TableId, hours: &[HourBlocks]) -> Option<(Located, bool)> {
+    fn look_up(&self, table: TableId, hours: &[HourBlocks]) -> Option<(ProbePlan, bool)> {
         let cache = self.cache.read();
         let loaded = cache.loaded.get(&table)?;
         let of_table = cache.state.table(table).ok()?;
@@ -162,7 +162,7 @@ impl Inner {
             let mut found = Vec::with_capacity(blocks.len());
             for block in blocks {
                 match loaded.block(*hour, *block) {
-                    Some(meta) => found.push(Asked { at: n_blocks, block: *block, meta: *meta }),
+                    Some(meta) => found.push(RequestedBlock { at: n_blocks, block: *block, meta: *meta }),
                     None => all &= of_table.latest().file(block.file).is_some(),
                 }
                 n_blocks += 1;
@@ -173,11 +173,11 @@ impl Inner {
             }
         }
         let (layout, oldest_seq) = (cache.catalog.layout, loaded.oldest_seq);
-        Some((Located { n_blocks, hours: asked, layout, oldest_seq }, all))
+        Some((ProbePlan { n_blocks, hours: asked, layout, oldest_seq }, all))
     }
 
     /// Reads the rows of each key and hour, `concurrency` requests at once, and tests their bits here.
-    pub async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    pub async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         let keys: BTreeSet<Hash> = probe.clauses.iter().flatten().flatten().copied().collect();
         let keys: Vec<Hash> = keys.into_iter().collect();
         let (keys, clauses) = (&keys, &probe.clauses);
@@ -187,10 +187,10 @@ impl Inner {
     async fn probe_located(
         &self,
         table: TableId,
-        mut located: Located,
+        mut located: ProbePlan,
         keys: &[Hash],
         clauses: &[Vec<Vec<Hash>>],
-    ) -> Result<(Probed, bool)> {
+    ) -> Result<(ProbeResult, bool)> {
         for of_hour in &mut located.hours {
             of_hour.blocks.retain(|asked| asked.meta.n_chunks > 0);
         }
@@ -214,12 +214,12 @@ impl Inner {
             }
         }
         let masks: Vec<[u32; 8]> = keys.iter().map(|key| key.mask()).collect();
-        let mut requests: Vec<Request<'_, Tested>> = Vec::with_capacity(wanted.len());
+        let mut requests: Vec<Request<'_, SlotMatches>> = Vec::with_capacity(wanted.len());
         for ((which, slot), tests) in &wanted {
             requests.push(Box::pin(self.test_slot(table, hours[*which], *slot, reads, tests, &masks)));
         }
         let mut holds = vec![vec![0u64; located.n_blocks.div_ceil(64) as usize]; keys.len()];
-        let (mut probed, mut is_missing) = (Probed::default(), false);
+        let (mut probed, mut is_missing) = (ProbeResult::default(), false);
         for tested in answers(self.store.concurrency, requests).await? {
             tested.holds.into_iter().for_each(|(key, at)| holds[key][at as usize / 64] |= 1 << (at % 64));
             probed.bytes_read += tested.bytes_read;
@@ -243,17 +243,17 @@ impl Inner {
     }
 
     /// In chunks.
-    async fn width_of(&self, table: TableId, hour: i64, rows: Rows) -> Result<u32> {
+    async fn width_of(&self, table: TableId, hour: i64, rows: RowLayout) -> Result<u32> {
         match rows {
-            Rows::Fixed => Ok(1),
-            Rows::Wide => Ok(self.width(table, hour).await?.unwrap_or(1)),
+            RowLayout::Fixed => Ok(1),
+            RowLayout::Wide => Ok(self.width(table, hour).await?.unwrap_or(1)),
         }
     }
 
-    fn chunk_statements(&self, rows: Rows) -> (&Statement, &Statement) {
+    fn chunk_statements(&self, rows: RowLayout) -> (&Statement, &Statement) {
         match rows {
-            Rows::Fixed => (&self.statements.chunks_1, &self.statements.chunks_1_some),
-            Rows::Wide => (&self.statements.chunks, &self.statements.chunks_some),
+            RowLayout::Fixed => (&self.statements.chunks_1, &self.statements.chunks_1_some),
+            RowLayout::Wide => (&self.statements.chunks, &self.statements.chunks_some),
         }
     }
 
@@ -262,11 +262,11 @@ impl Inner {
         table: TableId,
         of_hour: &AskedHour,
         slot: i32,
-        rows: Rows,
+        rows: RowLayout,
         tests: &[Test],
         masks: &[[u32; 8]],
-    ) -> Result<Tested> {
-        let mut tested = Tested::default();
+    ) -> Result<SlotMatches> {
+        let mut tested = SlotMatches::default();
         let mut n_found = 0;
         self.read_part(table, of_hour, slot, self.chunk_statements(rows), |asked, sealed| {
             let what = || format!("block {:?}, slot {slot}, hour {} of table {table}", asked.block, of_hour.hour);
@@ -297,7 +297,7 @@ impl Inner {
         of_hour: &AskedHour,
         part: i32,
         (whole, some): (&Statement, &Statement),
-        mut row: impl FnMut(&Asked, &[u8]) -> Result<()> + Send,
+        mut row: impl FnMut(&RequestedBlock, &[u8]) -> Result<()> + Send,
     ) -> Result<()> {
         let mut page = |rows: &scylla::response::query_result::QueryRowsResult| {
             let failed = |error: &dyn std::fmt::Display| self.store.unavailable(error.to_string());
@@ -307,7 +307,7 @@ impl Inner {
                 let (file, row_group, bytes) = next.map_err(|error| failed(&error))?;
                 let key = (file as u64, row_group as u32);
                 // Both ascend.
-                let of = |asked: &Asked| (asked.block.file.0, asked.block.row_group);
+                let of = |asked: &RequestedBlock| (asked.block.file.0, asked.block.row_group);
                 while of_hour.blocks.get(at).is_some_and(|asked| of(asked) < key) {
                     at += 1;
                 }
@@ -330,7 +330,7 @@ impl Inner {
     }
 
     /// Reads a partition for each hour and column that is wanted.
-    pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+    pub async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         let wanted = &wanted;
         self.answered(table, &wanted.hours, |located| self.block_metadata_located(table, located, wanted)).await
     }
@@ -338,8 +338,8 @@ impl Inner {
     async fn block_metadata_located(
         &self,
         table: TableId,
-        located: Located,
-        wanted: &Wanted,
+        located: ProbePlan,
+        wanted: &BlockMetadataRequest,
     ) -> Result<(MetadataByColumn, bool)> {
         let mut block_metadata = MetadataByColumn::default();
         if wanted.blooms {
@@ -372,7 +372,7 @@ impl Inner {
                 requests.push(Box::pin(self.read_column(table, of_hour, *column)));
             }
         }
-        let mut found: HashMap<ColumnId, Vec<(u32, Record)>> = HashMap::new();
+        let mut found: HashMap<ColumnId, Vec<(u32, ColumnMetadataRecord)>> = HashMap::new();
         for (column, records, bytes_read) in answers(self.store.concurrency, requests).await? {
             found.entry(column).or_default().extend(records);
             block_metadata.bytes_read += bytes_read;
@@ -436,8 +436,9 @@ impl Inner {
     }
 
     /// Whole filters of the blocks of an hour that have one, ascending by position; held against their checksums.
-    async fn read_blooms(&self, table: TableId, of_hour: &AskedHour, rows: Rows) -> Result<Vec<(u32, Bloom)>> {
-        let blocks: Vec<Asked> = of_hour.blocks.iter().filter(|asked| asked.meta.n_chunks > 0).copied().collect();
+    async fn read_blooms(&self, table: TableId, of_hour: &AskedHour, rows: RowLayout) -> Result<Vec<(u32, Bloom)>> {
+        let blocks: Vec<RequestedBlock> =
+            of_hour.blocks.iter().filter(|asked| asked.meta.n_chunks > 0).copied().collect();
         let Some(n_chunks) = blocks.iter().map(|asked| asked.meta.n_chunks).max() else { return Ok(Vec::new()) };
         let of_hour = &AskedHour { blocks, ..*of_hour };
         let width = self.width_of(table, of_hour.hour, rows).await?;
@@ -445,7 +446,7 @@ impl Inner {
         for slot in 0..n_chunks.div_ceil(width) {
             requests.push(Box::pin(self.read_slot(table, of_hour, slot as i32, rows)));
         }
-        let mut filters: BTreeMap<u32, (Asked, Vec<u8>)> = BTreeMap::new();
+        let mut filters: BTreeMap<u32, (RequestedBlock, Vec<u8>)> = BTreeMap::new();
         for asked in &of_hour.blocks {
             filters.insert(asked.at, (*asked, vec![0; asked.meta.n_chunks as usize * CHUNK_BYTES]));
         }
@@ -473,7 +474,7 @@ impl Inner {
     }
 
     /// The rows of asked blocks in a slot, by position.
-    async fn read_slot(&self, table: TableId, of_hour: &AskedHour, slot: i32, rows: Rows) -> Result<SlotRows> {
+    async fn read_slot(&self, table: TableId, of_hour: &AskedHour, slot: i32, rows: RowLayout) -> Result<SlotRows> {
         let mut found = Vec::new();
         self.read_part(table, of_hour, slot, self.chunk_statements(rows), |asked, sealed| {
             let bits = unsealed(sealed).map_err(|e| {
@@ -497,9 +498,9 @@ impl Inner {
         n_there: u64,
     ) -> Result<()> {
         let of_hour = AskedHour { hour, blocks: asked(blocks), n_there };
-        let blooms = self.read_blooms(table, &of_hour, Rows::Fixed).await?;
+        let blooms = self.read_blooms(table, &of_hour, RowLayout::Fixed).await?;
         let blooms: Vec<_> = blooms.iter().map(|(at, bloom)| (blocks[*at as usize].0, bloom)).collect();
-        self.write_blooms(table, hour, Rows::Wide, &blooms).await
+        self.write_blooms(table, hour, RowLayout::Wide, &blooms).await
     }
 
     /// The columns of a file's blocks.
@@ -515,6 +516,6 @@ impl Inner {
     }
 }
 
-fn asked(blocks: &[(BlockRef, BlockMeta)]) -> Vec<Asked> {
-    (0..).zip(blocks).map(|(at, (block, meta))| Asked { at, block: *block, meta: *meta }).collect()
+fn asked(blocks: &[(BlockRef, BlockMeta)]) -> Vec<RequestedBlock> {
+    (0..).zip(blocks).map(|(at, (block, meta))| RequestedBlock { at, block: *block, meta: *meta }).collect()
 }

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use roaring::RoaringBitmap;
 use uuid::Uuid;
 
-use tarn_metastore::backend::{FORMAT, Reader, Table};
+use tarn_metastore::backend::{FORMAT, RecordReader, Table};
 use tarn_metastore::{Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, TableSchema, TabletId, Version};
 
-use crate::Inner;
-use crate::cache::{Catalog, CatalogTable, FileMeta, Garbage, Head, Loaded, Logged, NO_TIP};
+use crate::CqlInner;
+use crate::cache::{Catalog, CatalogTable, FileMeta, Garbage, LogHead, LogPosition, LoggedCommit, NO_TIP};
 use crate::layout::{Layout, Phase};
 use crate::maintenance::extent;
 use crate::requests::{Request, answers};
@@ -69,10 +69,10 @@ struct Hour {
 
 type HeadRow = (i64, i64, Uuid, i64, i64, bool, bool, i32);
 
-fn head_of(row: HeadRow) -> Head {
+fn head_of(row: HeadRow) -> LogHead {
     let (seq, version, tip, oldest, oldest_seq, restoring, dropped, epoch) = row;
     let (version, oldest) = (Version(version as u64), Version(oldest as u64));
-    Head { seq, version, tip, oldest, oldest_seq, restoring, dropped, epoch }
+    LogHead { seq, version, tip, oldest, oldest_seq, restoring, dropped, epoch }
 }
 
 type CatalogHead =
@@ -80,7 +80,7 @@ type CatalogHead =
 type CatalogRow =
     (Option<i32>, Option<String>, Option<Uuid>, Option<bool>, Option<i64>, Option<Vec<u8>>, Option<i64>, Option<bool>);
 
-impl Inner {
+impl CqlInner {
     /// The catalog as of now.
     pub async fn refresh_catalog(&self) -> Result<()> {
         self.catalog_gate.pass(|| self.read_catalog()).await
@@ -136,7 +136,8 @@ impl Inner {
             let what = || format!("the catalog's row of table {id}");
             let cursor = cursor.unwrap_or_default();
             let bytes = unsealed(&cursor).map_err(|e| store.damaged(what(), e.0))?;
-            let first_cursor = Reader { bytes, format: FORMAT }.cursor().map_err(|e| store.damaged(what(), e.0))?;
+            let first_cursor =
+                RecordReader { bytes, format: FORMAT }.cursor().map_err(|e| store.damaged(what(), e.0))?;
             let first_version = Version(first.unwrap_or_default() as u64);
             let (created_ms, restoring) = (created_ms.unwrap_or_default(), restoring.unwrap_or_default());
             tables.insert(id, CatalogTable { revision, first_version, first_cursor, created_ms, restoring });
@@ -169,13 +170,13 @@ impl Inner {
     }
 
     /// The end of a table's log, after all that was answered before.
-    pub async fn head(&self, table: TableId) -> Result<Option<Head>> {
+    pub async fn head(&self, table: TableId) -> Result<Option<LogHead>> {
         let row: Option<HeadRow> = self.store.read_row(&self.statements.head, (table.0 as i32,)).await?;
         Ok(row.map(head_of))
     }
 
     /// As `head`, but what others do at the same time may be missing.
-    pub async fn head_seen(&self, table: TableId) -> Result<Option<Head>> {
+    pub async fn head_seen(&self, table: TableId) -> Result<Option<LogHead>> {
         let row: Option<HeadRow> = self.store.read_row(&self.statements.head_seen, (table.0 as i32,)).await?;
         Ok(row.map(head_of))
     }
@@ -205,7 +206,7 @@ impl Inner {
     }
 
     /// Brings the table to `head`. False: the log changed meanwhile.
-    async fn follow(&self, table: TableId, head: &Head) -> Result<bool> {
+    async fn follow(&self, table: TableId, head: &LogHead) -> Result<bool> {
         let store = &self.store;
         let damaged = |reason| store.damaged(format!("the log of table {table}"), reason);
         let here = self.cache.read().loaded.get(&table).map(|loaded| (loaded.seq, loaded.tip));
@@ -249,7 +250,7 @@ impl Inner {
         table: TableId,
         from: (i64, Option<Uuid>),
         to: (i64, Uuid),
-    ) -> Result<Option<Vec<Logged>>> {
+    ) -> Result<Option<Vec<LoggedCommit>>> {
         let store = &self.store;
         let (first, (last, tip)) = (from.0 + 1, to);
         if first > last {
@@ -278,7 +279,7 @@ impl Inner {
             }
             let payload: Vec<u8> = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
             let (info, metas) = decode_commit(&payload).map_err(|e| store.damaged(what(), e.0))?;
-            commits.push(Logged { seq, attempt, info, metas, next: None });
+            commits.push(LoggedCommit { seq, attempt, info, metas, next: None });
             attempt = prev;
         }
         if from.1.is_some_and(|tip| tip != attempt) {
@@ -290,9 +291,9 @@ impl Inner {
     }
 
     /// The oldest kept version. `None`: it moved on meanwhile.
-    pub async fn read_base(&self, table: TableId, head: &Head) -> Result<Option<(TableVersion, Loaded)>> {
+    pub async fn read_base(&self, table: TableId, head: &LogHead) -> Result<Option<(TableVersion, LogPosition)>> {
         let store = &self.store;
-        let mut loaded = Loaded::new(head);
+        let mut loaded = LogPosition::new(head);
         let id = table.0 as i32;
         if head.oldest_seq == 0 {
             loaded.tip = NO_TIP;
@@ -304,7 +305,7 @@ impl Inner {
         let Some((cursor, committed_ms, n_files, id_sum)) = row else { return Ok(None) };
         let what = || format!("version {oldest} of table {table} in bases");
         let bytes = unsealed(&cursor).map_err(|e| store.damaged(what(), e.0))?;
-        let cursor = Reader { bytes, format: FORMAT }.cursor().map_err(|e| store.damaged(what(), e.0))?;
+        let cursor = RecordReader { bytes, format: FORMAT }.cursor().map_err(|e| store.damaged(what(), e.0))?;
         let hours: Vec<(i64,)> = store.read_rows(&self.statements.hours, (id,)).await?;
         let mut requests: Vec<Request<'_, Hour>> = Vec::new();
         for (hour,) in hours {
@@ -383,7 +384,7 @@ impl Inner {
             let id = FileId(id as u64);
             let what = || format!("file {id}, version {version}, hour {hour} of table {table} in dead_rows");
             let bytes = unsealed(&bits).map_err(|e| store.damaged(what(), e.0))?;
-            let rows = Reader { bytes, format: FORMAT }.bitmap().map_err(|e| store.damaged(what(), e.0))?;
+            let rows = RecordReader { bytes, format: FORMAT }.bitmap().map_err(|e| store.damaged(what(), e.0))?;
             dead.insert(id, Arc::new(rows));
         }
         dead.retain(|file, rows| !rows.is_empty() && there.iter().any(|(of, _)| of.id == *file));

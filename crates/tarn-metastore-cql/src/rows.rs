@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use tarn_metastore::{BlockMetadata, BlockRef, Bloom, CHUNK_BYTES, Result};
 use tarn_types::TableId;
 
-use crate::Inner;
-use crate::layout::Rows;
+use crate::CqlInner;
+use crate::layout::RowLayout;
 use crate::remote::MAX_ROW_CHUNKS;
 use crate::requests::{Request, done};
 use crate::session::{Cas, Statement};
@@ -39,7 +39,7 @@ const MIXED_BYTES: usize = 4 << 10;
 pub(crate) const ROW_OVERHEAD: u64 = 24;
 
 /// The bytes of the key's last part (slot or column), file, row group, and the row itself.
-type Row = (i32, i64, i32, Vec<u8>);
+type MetadataRow = (i32, i64, i32, Vec<u8>);
 
 /// The narrowest row, in chunks, that keeps the rows of this filter few.
 pub(crate) fn row_chunks(bloom: &Bloom) -> u32 {
@@ -56,13 +56,13 @@ fn rows_of(bloom: &Bloom, row_chunks: u32) -> impl Iterator<Item = (i32, &[u8])>
     (0..).zip(rows).filter(|(_, bits)| bits.iter().any(|byte| *byte != 0))
 }
 
-impl Inner {
+impl CqlInner {
     /// All metadata of these blocks of one hour. Nothing of it counts before the commit does.
     pub async fn write_block_metadata(
         &self,
         table: TableId,
         hour: i64,
-        layouts: &[Rows],
+        layouts: &[RowLayout],
         blocks: &[(BlockRef, &BlockMetadata)],
     ) -> Result<()> {
         let blooms: Vec<_> = blocks.iter().filter_map(|(block, of)| Some((*block, of.bloom.as_ref()?))).collect();
@@ -77,7 +77,7 @@ impl Inner {
             };
             std::iter::once(list).chain(of.columns.iter().map(of_column))
         });
-        let mut records: Vec<Row> = records.collect();
+        let mut records: Vec<MetadataRow> = records.collect();
         records.sort_unstable_by_key(|(column, file, row_group, _)| (*column, *file, *row_group));
         self.write_rows(&self.statements.column_put, table, hour, records).await
     }
@@ -88,25 +88,25 @@ impl Inner {
         &self,
         table: TableId,
         hour: i64,
-        rows: Rows,
+        rows: RowLayout,
         blooms: &[(BlockRef, &Bloom)],
     ) -> Result<()> {
         let Some((_, first)) = blooms.first() else { return Ok(()) };
         let (statement, width) = match rows {
-            Rows::Fixed => (&self.statements.chunk_1_put, 1),
-            Rows::Wide => (&self.statements.chunk_put, self.choose_width(table, hour, first).await?),
+            RowLayout::Fixed => (&self.statements.chunk_1_put, 1),
+            RowLayout::Wide => (&self.statements.chunk_put, self.choose_width(table, hour, first).await?),
         };
         let of_blocks = blooms.iter().flat_map(|(block, bloom)| {
             let key = (block.file.0 as i64, block.row_group as i32);
             rows_of(bloom, width).map(move |(slot, bits)| (slot, key.0, key.1, sealed(bits.to_vec())))
         });
-        let mut of_blocks: Vec<Row> = of_blocks.collect();
+        let mut of_blocks: Vec<MetadataRow> = of_blocks.collect();
         of_blocks.sort_unstable_by_key(|(slot, file, row_group, _)| (*slot, *file, *row_group));
         self.write_rows(statement, table, hour, of_blocks).await
     }
 
     /// Sorted by partition.
-    async fn write_rows(&self, statement: &Statement, table: TableId, hour: i64, rows: Vec<Row>) -> Result<()> {
+    async fn write_rows(&self, statement: &Statement, table: TableId, hour: i64, rows: Vec<MetadataRow>) -> Result<()> {
         let id = table.0 as i32;
         let mut requests: Vec<Request<'_, ()>> = Vec::new();
         for rows in messages(rows) {
@@ -160,10 +160,10 @@ impl Inner {
 }
 
 /// Which rows go together.
-fn messages(rows: Vec<Row>) -> Vec<Vec<Row>> {
+fn messages(rows: Vec<MetadataRow>) -> Vec<Vec<MetadataRow>> {
     let mut of_part: HashMap<i32, usize> = HashMap::new();
     rows.iter().for_each(|row| *of_part.entry(row.0).or_default() += 1);
-    let mut messages: Vec<Vec<Row>> = Vec::new();
+    let mut messages: Vec<Vec<MetadataRow>> = Vec::new();
     // The last message, if more may come: its bytes, and whether it is of one partition.
     let mut open: Option<(usize, bool)> = None;
     for row in rows {
@@ -230,7 +230,7 @@ mod tests {
         assert!(large.iter().all(|rows| rows.len() == 1));
         let together = messages((0..2).flat_map(|part| (0..300).map(move |file| row(part, file, 260))).collect());
         assert!(together.iter().all(|rows| rows.iter().all(|of| of.0 == rows[0].0)), "one partition each");
-        let n_bytes = |rows: &Vec<Row>| rows.iter().map(|row| row.3.len()).sum::<usize>();
+        let n_bytes = |rows: &Vec<MetadataRow>| rows.iter().map(|row| row.3.len()).sum::<usize>();
         assert!(together.iter().all(|rows| n_bytes(rows) <= MESSAGE_BYTES) && together.len() < 8);
     }
 }

@@ -25,7 +25,7 @@ use tokio::sync::OnceCell;
 
 use tarn_metastore::{Error, Remote, Result};
 
-use crate::patience::Patience;
+use crate::patience::RetryBudget;
 use crate::remote::Target;
 
 /// The setting that a user changes when the store is elsewhere.
@@ -191,7 +191,7 @@ impl Store {
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, ExecutionError> {
-        let mut patience = Patience::new(self.timeout.min(RECONNECT));
+        let mut patience = RetryBudget::new(self.timeout.min(RECONNECT));
         loop {
             match ask().await {
                 Err(error) if is_disconnected(&error) && patience.again(false).await => {}
@@ -307,7 +307,7 @@ impl Store {
             Ok(prepared) => prepared,
             Err(error) => return Cas::Unsent(error),
         };
-        let mut patience = Patience::new(self.timeout.min(RECONNECT));
+        let mut patience = RetryBudget::new(self.timeout.min(RECONNECT));
         loop {
             match self.session.execute_unpaged(prepared, &values).await {
                 Ok(answer) => return outcome(answer),
@@ -332,7 +332,7 @@ impl Store {
         batch.set_serial_consistency(Some(self.serial.1));
         batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
         batch.set_is_idempotent(false);
-        let mut patience = Patience::new(self.timeout.min(RECONNECT));
+        let mut patience = RetryBudget::new(self.timeout.min(RECONNECT));
         loop {
             match self.session.batch(&batch, &values).await {
                 Ok(answer) => return outcome(answer),

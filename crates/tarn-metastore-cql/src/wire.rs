@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tarn_metastore::backend::{
-    Decoded, FORMAT, Malformed, Reader, decode_slab, encode_slab, malformed, put_commit, put_u64,
+    DecodeResult, FORMAT, Malformed, RecordReader, decode_slab, encode_slab, malformed, put_commit, put_u64,
 };
 use tarn_metastore::{BlockMetadata, Bloom, ColumnChunk, ColumnStats, CommitInfo};
 use tarn_types::{ColumnId, FileId};
@@ -51,7 +51,7 @@ pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Takes the CRC off, if it is right.
-pub(crate) fn unsealed(bytes: &[u8]) -> Decoded<&[u8]> {
+pub(crate) fn unsealed(bytes: &[u8]) -> DecodeResult<&[u8]> {
     match bytes.split_last_chunk::<4>() {
         Some((bytes, crc)) if crc32c::crc32c(bytes) == u32::from_le_bytes(*crc) => Ok(bytes),
         Some(_) => malformed("does not match its checksum"),
@@ -83,7 +83,7 @@ fn put_meta(out: &mut Vec<u8>, block: &BlockMeta) {
     put_u64(out, column_bytes);
 }
 
-fn meta(reader: &mut Reader<'_>) -> Decoded<BlockMeta> {
+fn meta(reader: &mut RecordReader<'_>) -> DecodeResult<BlockMeta> {
     Ok(BlockMeta {
         row_group: reader.u32()?,
         n_chunks: reader.u32()?,
@@ -93,17 +93,17 @@ fn meta(reader: &mut Reader<'_>) -> Decoded<BlockMeta> {
     })
 }
 
-pub(crate) fn decode_commit(bytes: &[u8]) -> Decoded<(Arc<CommitInfo>, Metas)> {
+pub(crate) fn decode_commit(bytes: &[u8]) -> DecodeResult<(Arc<CommitInfo>, Metas)> {
     let (format, bytes) = unsealed(bytes)?.split_first().ok_or_else(|| Malformed("is empty".to_owned()))?;
     if *format > FORMAT {
         return malformed(format!("format {format} is not known, this build writes {FORMAT}"));
     }
-    let mut reader = Reader { bytes, format: *format };
+    let mut reader = RecordReader { bytes, format: *format };
     let info = Arc::new(reader.commit()?);
     let mut metas = Vec::new();
     for _ in 0..reader.count()? {
         let file = FileId(reader.u64()?);
-        let blocks = (0..reader.count()?).map(|_| meta(&mut reader)).collect::<Decoded<_>>()?;
+        let blocks = (0..reader.count()?).map(|_| meta(&mut reader)).collect::<DecodeResult<_>>()?;
         metas.push((file, blocks));
     }
     reader.end()?;
@@ -119,11 +119,11 @@ pub(crate) fn encode_file(file: &tarn_metastore::File, blocks: &[BlockMeta]) -> 
     sealed(out)
 }
 
-pub(crate) fn decode_file(bytes: &[u8]) -> Decoded<(tarn_metastore::File, Vec<BlockMeta>)> {
+pub(crate) fn decode_file(bytes: &[u8]) -> DecodeResult<(tarn_metastore::File, Vec<BlockMeta>)> {
     let (format, bytes) = unsealed(bytes)?.split_first().ok_or_else(|| Malformed("is empty".to_owned()))?;
-    let mut reader = Reader { bytes, format: *format };
+    let mut reader = RecordReader { bytes, format: *format };
     let file = reader.file()?;
-    let blocks = (0..reader.count()?).map(|_| meta(&mut reader)).collect::<Decoded<_>>()?;
+    let blocks = (0..reader.count()?).map(|_| meta(&mut reader)).collect::<DecodeResult<_>>()?;
     reader.end()?;
     Ok((file, blocks))
 }
@@ -133,7 +133,7 @@ pub(crate) fn column_record(record: &(ColumnStats, ColumnChunk)) -> Vec<u8> {
     sealed(encode_slab(1, &[(0, record)]).0)
 }
 
-pub(crate) fn decode_column(bytes: &[u8]) -> Decoded<(ColumnStats, ColumnChunk)> {
+pub(crate) fn decode_column(bytes: &[u8]) -> DecodeResult<(ColumnStats, ColumnChunk)> {
     let mut records = decode_slab(unsealed(bytes)?, 1, |_| true)?;
     records.pop().map_or_else(|| malformed("holds no record"), |(_, record)| Ok(record))
 }
@@ -149,8 +149,8 @@ pub(crate) fn column_list(columns: impl Iterator<Item = ColumnId>) -> Vec<u8> {
     sealed(out)
 }
 
-pub(crate) fn decode_column_list(bytes: &[u8]) -> Decoded<Vec<ColumnId>> {
-    let mut reader = Reader { bytes: unsealed(bytes)?, format: FORMAT };
+pub(crate) fn decode_column_list(bytes: &[u8]) -> DecodeResult<Vec<ColumnId>> {
+    let mut reader = RecordReader { bytes: unsealed(bytes)?, format: FORMAT };
     let (mut columns, mut last) = (Vec::new(), 0u32);
     while !reader.bytes.is_empty() {
         let Some(next) = last.checked_add(reader.u32()?) else { return malformed("column ids overflow") };

@@ -8,14 +8,14 @@ use tokio_postgres::Row;
 
 use tarn_metastore::backend::{Malformed, decode_slab};
 use tarn_metastore::{
-    BlockMetadata, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, MetadataByColumn, Wanted,
+    BlockMetadata, BlockMetadataRequest, CHUNK_BYTES, ColumnChunk, ColumnMetadata, ColumnStats, Error, MetadataByColumn,
 };
 use tarn_types::{ColumnId, TableId};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::bytes::{bloom_of, damaged, decode, decode_bloom, unseal};
-use crate::directory::{Directory, Found, directory_steps};
-use crate::pool::{Connection, Failure, Step, ask, col, params};
+use crate::directory::{BlockLocations, Directory, directory_steps};
+use crate::pool::{Connection, FlightStatement, RequestFailure, ask, col, params};
 use crate::refresh::SNAPSHOT;
 use crate::search::{AskedLoose, AskedPack};
 
@@ -27,20 +27,20 @@ const FEW_COLUMNS: usize = 64;
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// A column's metadata in one block.
-pub(crate) type Record = (ColumnStats, ColumnChunk);
+pub(crate) type ColumnMetadataRecord = (ColumnStats, ColumnChunk);
 
 /// Block metadata as it is found, in any order.
 #[derive(Default)]
-pub(crate) struct Gathered {
-    columns: BTreeMap<ColumnId, Vec<(u32, Record)>>,
+pub(crate) struct MetadataParts {
+    columns: BTreeMap<ColumnId, Vec<(u32, ColumnMetadataRecord)>>,
     blooms: BTreeMap<u32, Bytes>,
     /// From the server, for all of it.
     pub bytes_read: u64,
 }
 
-impl Gathered {
+impl MetadataParts {
     /// The record of one column of the block at this position.
-    pub fn add_column(&mut self, position: u32, record: Record) {
+    pub fn add_column(&mut self, position: u32, record: ColumnMetadataRecord) {
         self.columns.entry(record.0.column).or_default().push((position, record));
     }
 
@@ -51,7 +51,7 @@ impl Gathered {
     }
 
     /// Puts columns in the order that was wanted, and blocks of each in theirs. Filters that are none are damage.
-    pub fn finish(mut self, wanted: &Wanted) -> Result<MetadataByColumn, Failure> {
+    pub fn finish(mut self, wanted: &BlockMetadataRequest) -> Result<MetadataByColumn, RequestFailure> {
         let mut block_metadata = MetadataByColumn { bytes_read: self.bytes_read, ..MetadataByColumn::default() };
         let ids: Vec<ColumnId> = match &wanted.columns {
             _ if !wanted.stats && !wanted.chunks => Vec::new(),
@@ -76,9 +76,13 @@ impl Gathered {
     }
 }
 
-impl Inner {
+impl PostgresInner {
     /// Reads in one snapshot of the database; asks once more when the store moved to another schema meanwhile.
-    pub async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn, Failure> {
+    pub async fn block_metadata(
+        &self,
+        table: TableId,
+        wanted: BlockMetadataRequest,
+    ) -> Result<MetadataByColumn, RequestFailure> {
         for _ in 0..2 {
             let layout = *self.layout.lock();
             let gathered = if layout.reads_second {
@@ -92,16 +96,16 @@ impl Inner {
                 Err(failure) => return Err(failure),
             }
         }
-        Err(Failure::Lost("the tables are being migrated".into()))
+        Err(RequestFailure::Lost("the tables are being migrated".into()))
     }
 
     async fn block_metadata_second(
         &self,
         connection: &Connection<'_>,
         table: TableId,
-        wanted: &Wanted,
-    ) -> Result<Gathered, Failure> {
-        let mut steps = vec![Step::Plain(SNAPSHOT)];
+        wanted: &BlockMetadataRequest,
+    ) -> Result<MetadataParts, RequestFailure> {
+        let mut steps = vec![FlightStatement::Plain(SNAPSHOT)];
         steps.extend(directory_steps(table, &wanted.hours));
         let answers = connection.flight(steps).await?;
         if answers[1].is_empty() {
@@ -109,8 +113,8 @@ impl Inner {
             return Err(Error::NoTableId { table }.into());
         }
         let directory = Directory::of(&answers[2..])?;
-        let Found { packs, loose, .. } = self.find(connection, &directory, &wanted.hours).await?;
-        let mut gathered = Gathered::default();
+        let BlockLocations { packs, loose, .. } = self.find(connection, &directory, &wanted.hours).await?;
+        let mut gathered = MetadataParts::default();
         if wanted.stats || wanted.chunks {
             read_loose_columns(connection, table, &loose, wanted, &mut gathered).await?;
             gathered = read_slabs(connection, &packs, wanted, gathered).await?;
@@ -132,7 +136,7 @@ async fn read_loose(
     table: TableId,
     loose: &[AskedLoose],
     sql: &'static str,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<Row>, RequestFailure> {
     if loose.is_empty() {
         return Ok(Vec::new());
     }
@@ -150,9 +154,9 @@ async fn read_loose_columns(
     connection: &Connection<'_>,
     table: TableId,
     loose: &[AskedLoose],
-    wanted: &Wanted,
-    gathered: &mut Gathered,
-) -> Result<(), Failure> {
+    wanted: &BlockMetadataRequest,
+    gathered: &mut MetadataParts,
+) -> Result<(), RequestFailure> {
     let sql = "SELECT a.idx, l.columns FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[]) AS a (hour, file_id, row_group, idx)
         JOIN loose l ON l.table_id = $1 AND l.hour = a.hour AND l.file_id = a.file_id AND l.row_group = a.row_group";
     for row in read_loose(connection, table, loose, sql).await? {
@@ -173,8 +177,8 @@ async fn read_loose_blooms(
     connection: &Connection<'_>,
     table: TableId,
     loose: &[AskedLoose],
-    gathered: &mut Gathered,
-) -> Result<(), Failure> {
+    gathered: &mut MetadataParts,
+) -> Result<(), RequestFailure> {
     let sql = "SELECT a.idx, l.bloom FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[]) AS a (hour, file_id, row_group, idx)
         JOIN loose l ON l.table_id = $1 AND l.hour = a.hour AND l.file_id = a.file_id AND l.row_group = a.row_group
         WHERE l.n_chunks > 0";
@@ -189,9 +193,9 @@ async fn read_loose_blooms(
 async fn read_slabs(
     connection: &Connection<'_>,
     packs: &[AskedPack],
-    wanted: &Wanted,
-    mut gathered: Gathered,
-) -> Result<Gathered, Failure> {
+    wanted: &BlockMetadataRequest,
+    mut gathered: MetadataParts,
+) -> Result<MetadataParts, RequestFailure> {
     let few = wanted.columns.as_ref().is_some_and(|ids| ids.len() <= FEW_COLUMNS);
     let ids: Option<Vec<i64>> = wanted.columns.as_ref().map(|ids| ids.iter().map(|id| i64::from(id.0)).collect());
     for packs in packs.chunks(if few { PACKS_AT_ONCE } else { 1 }) {
@@ -213,14 +217,14 @@ async fn read_slabs(
             for row in &rows {
                 add_slab(&packs, row, &mut gathered)?;
             }
-            Ok::<_, Failure>(gathered)
+            Ok::<_, RequestFailure>(gathered)
         });
-        gathered = decoding.await.map_err(|e| Failure::Lost(Box::new(e)))??;
+        gathered = decoding.await.map_err(|e| RequestFailure::Lost(Box::new(e)))??;
     }
     Ok(gathered)
 }
 
-fn add_slab(packs: &[AskedPack], row: &Row, gathered: &mut Gathered) -> Result<(), Failure> {
+fn add_slab(packs: &[AskedPack], row: &Row, gathered: &mut MetadataParts) -> Result<(), RequestFailure> {
     let (id, column): (i64, i64) = (col(row, 0)?, col(row, 1)?);
     let Some(pack) = packs.iter().find(|pack| pack.pack == id) else { return Ok(()) };
     let sealed: &[u8] = col(row, 2)?;
@@ -241,14 +245,18 @@ pub(crate) fn slab_of(
     column: i64,
     n_slots: usize,
     wanted: impl Fn(u32) -> bool,
-) -> Result<Vec<(u32, Record)>, Failure> {
+) -> Result<Vec<(u32, ColumnMetadataRecord)>, RequestFailure> {
     let place = || format!("pack_slabs, pack {pack} column {column}");
     let bytes = unseal(sealed, place)?;
     decode_slab(bytes, n_slots as u32, wanted).map_err(|Malformed(reason)| damaged(place(), reason))
 }
 
 /// All rows of the pack, some at a time.
-async fn read_blooms(connection: &Connection<'_>, pack: &AskedPack, gathered: &mut Gathered) -> Result<(), Failure> {
+async fn read_blooms(
+    connection: &Connection<'_>,
+    pack: &AskedPack,
+    gathered: &mut MetadataParts,
+) -> Result<(), RequestFailure> {
     let mut bits: Vec<Vec<u8>> =
         pack.places.iter().map(|_| Vec::with_capacity(pack.n_chunks as usize * CHUNK_BYTES)).collect();
     let per_window = (WINDOW_BYTES / (pack.n_slots * CHUNK_BYTES).max(1)).max(1) as u32;
@@ -273,7 +281,7 @@ pub(crate) async fn read_rows(
     n_slots: usize,
     first: u32,
     n: u32,
-) -> Result<Vec<Vec<u8>>, Failure> {
+) -> Result<Vec<Vec<u8>>, RequestFailure> {
     let read = "SELECT chunk, bits FROM pack_rows WHERE pack_id = $1 AND chunk >= $2 AND chunk < $3 ORDER BY chunk";
     let rows = connection.query(read, params![pack, first as i32, (first + n) as i32]).await?;
     let mut bits = Vec::with_capacity(rows.len());
@@ -295,6 +303,6 @@ pub(crate) async fn read_rows(
 }
 
 /// Columns of `write::encode_columns`.
-pub(crate) fn columns_of(sealed: &[u8], place: impl Fn() -> String) -> Result<BlockMetadata, Failure> {
+pub(crate) fn columns_of(sealed: &[u8], place: impl Fn() -> String) -> Result<BlockMetadata, RequestFailure> {
     decode(sealed, place, |reader| reader.block_metadata())
 }

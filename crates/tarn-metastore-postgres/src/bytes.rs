@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 
-use tarn_metastore::backend::{Decoded, FORMAT, Malformed, Reader};
+use tarn_metastore::backend::{DecodeResult, FORMAT, Malformed, RecordReader};
 use tarn_metastore::{BlockRef, Bloom, CHUNK_BYTES};
 use tarn_types::FileId;
 
-use crate::pool::Failure;
+use crate::pool::RequestFailure;
 
 /// A chunk of a filter with its checksum.
 pub(crate) const PIECE_BYTES: usize = CHUNK_BYTES + 4;
@@ -23,7 +23,7 @@ pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// What was sealed. `place` names it when it is damaged.
-pub(crate) fn unseal(sealed: &[u8], place: impl Fn() -> String) -> Result<&[u8], Failure> {
+pub(crate) fn unseal(sealed: &[u8], place: impl Fn() -> String) -> Result<&[u8], RequestFailure> {
     match sealed.split_last_chunk::<4>() {
         Some((bytes, crc)) if crc32c::crc32c(bytes).to_le_bytes() == *crc => Ok(bytes),
         Some(_) => Err(damaged(place(), "the bytes do not match their checksum")),
@@ -31,17 +31,17 @@ pub(crate) fn unseal(sealed: &[u8], place: impl Fn() -> String) -> Result<&[u8],
     }
 }
 
-pub(crate) fn damaged(place: String, reason: impl Into<String>) -> Failure {
-    Failure::Damaged { place, reason: reason.into() }
+pub(crate) fn damaged(place: String, reason: impl Into<String>) -> RequestFailure {
+    RequestFailure::Damaged { place, reason: reason.into() }
 }
 
 /// Reads sealed bytes to their end.
 pub(crate) fn decode<T>(
     sealed: &[u8],
     place: impl Fn() -> String,
-    read: impl FnOnce(&mut Reader<'_>) -> Decoded<T>,
-) -> Result<T, Failure> {
-    let mut reader = Reader { bytes: unseal(sealed, &place)?, format: FORMAT };
+    read: impl FnOnce(&mut RecordReader<'_>) -> DecodeResult<T>,
+) -> Result<T, RequestFailure> {
+    let mut reader = RecordReader { bytes: unseal(sealed, &place)?, format: FORMAT };
     let decoded = read(&mut reader).and_then(|decoded| reader.end().map(|()| decoded));
     decoded.map_err(|Malformed(reason)| damaged(place(), reason))
 }
@@ -57,7 +57,7 @@ pub(crate) fn encode_bloom(bloom: &Bloom) -> Vec<u8> {
 }
 
 /// The bits of a filter of `encode_bloom`.
-pub(crate) fn decode_bloom(bytes: &[u8], n_chunks: u32, place: impl Fn() -> String) -> Result<Bytes, Failure> {
+pub(crate) fn decode_bloom(bytes: &[u8], n_chunks: u32, place: impl Fn() -> String) -> Result<Bytes, RequestFailure> {
     if bytes.len() != n_chunks as usize * PIECE_BYTES {
         return Err(damaged(place(), format!("{} bytes for a filter of {n_chunks} chunks", bytes.len())));
     }
@@ -68,7 +68,7 @@ pub(crate) fn decode_bloom(bytes: &[u8], n_chunks: u32, place: impl Fn() -> Stri
     Ok(Bytes::from(bits))
 }
 
-pub(crate) fn bloom_of(bits: Bytes, place: impl Fn() -> String) -> Result<Bloom, Failure> {
+pub(crate) fn bloom_of(bits: Bytes, place: impl Fn() -> String) -> Result<Bloom, RequestFailure> {
     Bloom::from_bits(bits).ok_or_else(|| damaged(place(), "this is no filter"))
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn encode_slots(slots: &[BlockRef]) -> Vec<u8> {
     seal(out)
 }
 
-pub(crate) fn decode_slots(sealed: &[u8], place: impl Fn() -> String) -> Result<Vec<BlockRef>, Failure> {
+pub(crate) fn decode_slots(sealed: &[u8], place: impl Fn() -> String) -> Result<Vec<BlockRef>, RequestFailure> {
     let bytes = unseal(sealed, &place)?;
     let (slots, rest) = bytes.as_chunks::<SLOT_BYTES>();
     let slots: Vec<BlockRef> = slots

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use tarn_metastore::backend::{Record, State, Table, put_schema, put_version};
+use tarn_metastore::backend::{State, StateRecord, Table, put_schema, put_version};
 use tarn_metastore::{Definition, Result, TableVersion};
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::bytes::{decode, seal};
 use crate::layout::Meta;
-use crate::pool::{Failure, Step, ask, change, col, params};
+use crate::pool::{FlightStatement, RequestFailure, ask, change, col, params};
 use crate::refresh::{base_of, schema_of};
 
 /// File ids that a process takes at once.
@@ -24,9 +24,9 @@ const RESERVED_FILES: u64 = 1024;
 /// Changes of the catalog whose answers are kept.
 const KEPT_ANSWERS: i64 = 1000;
 
-impl Inner {
+impl PostgresInner {
     /// Definitions that are known here are not fetched again.
-    pub async fn tables(&self) -> Result<Vec<Arc<TableSchema>>, Failure> {
+    pub async fn tables(&self) -> Result<Vec<Arc<TableSchema>>, RequestFailure> {
         let list = "SELECT table_id, definition_seq FROM tables ORDER BY table_id";
         let rows = ask!(&self.pool, connection => connection.query(list, vec![]))?;
         let mut schemas: Vec<(TableId, Option<Arc<TableSchema>>)> = Vec::with_capacity(rows.len());
@@ -67,15 +67,15 @@ impl Inner {
         attempt: Uuid,
         definition: Definition,
         doubt: &mut bool,
-    ) -> Result<Arc<TableSchema>, Failure> {
+    ) -> Result<Arc<TableSchema>, RequestFailure> {
         let connection = self.pool.take_for_change(*doubt).await?;
         let answers = connection
             .flight(vec![
-                Step::Plain("BEGIN"),
-                Step::Query("SELECT next_table, next_tablet FROM meta FOR UPDATE", vec![]),
-                Step::Query(Meta::QUERY, vec![]),
-                Step::Query("SELECT answer FROM definitions WHERE id = $1", params![attempt]),
-                Step::Query("SELECT table_id, definition, base, restoring FROM tables", vec![]),
+                FlightStatement::Plain("BEGIN"),
+                FlightStatement::Query("SELECT next_table, next_tablet FROM meta FOR UPDATE", vec![]),
+                FlightStatement::Query(Meta::QUERY, vec![]),
+                FlightStatement::Query("SELECT answer FROM definitions WHERE id = $1", params![attempt]),
+                FlightStatement::Query("SELECT table_id, definition, base, restoring FROM tables", vec![]),
             ])
             .await?;
         let (schema, record) = match self.check_define(&answers, definition) {
@@ -89,10 +89,13 @@ impl Inner {
         put_schema(&mut answer, &schema);
         let forget = "DELETE FROM definitions WHERE seq <= (SELECT max(seq) FROM definitions) - $1";
         let mut steps = vec![
-            Step::Query("INSERT INTO definitions (id, answer) VALUES ($1, $2)", params![attempt, seal(answer)]),
-            Step::Query(forget, params![KEPT_ANSWERS]),
+            FlightStatement::Query(
+                "INSERT INTO definitions (id, answer) VALUES ($1, $2)",
+                params![attempt, seal(answer)],
+            ),
+            FlightStatement::Query(forget, params![KEPT_ANSWERS]),
         ];
-        let dropped = if let Record::Drop { table } = &record { Some(*table) } else { None };
+        let dropped = if let StateRecord::Drop { table } = &record { Some(*table) } else { None };
         record_steps(record, &mut steps);
         connection.commit(steps, doubt).await?;
         if let Some(table) = dropped {
@@ -105,7 +108,7 @@ impl Inner {
         &self,
         answers: &[Vec<tokio_postgres::Row>],
         definition: Definition,
-    ) -> Result<(Arc<TableSchema>, Option<Record>), Failure> {
+    ) -> Result<(Arc<TableSchema>, Option<StateRecord>), RequestFailure> {
         Meta::of(&answers[2])?.layout(self.knows, self.pool.address())?;
         if let Some(row) = answers[3].first() {
             let schema = decode(col(row, 0)?, || "definitions".to_owned(), |reader| reader.schema())?;
@@ -134,7 +137,7 @@ impl Inner {
         let more = n.max(RESERVED_FILES);
         let reserve = "UPDATE meta SET next_file = next_file + $1 RETURNING next_file";
         // Ids that were given out to a lost answer are used by nobody.
-        let asked: Result<_, Failure> =
+        let asked: Result<_, RequestFailure> =
             async { ask!(&self.pool, connection => connection.query(reserve, params![more as i64])) }.await;
         let end = asked.and_then(|rows| col::<i64>(&rows[0], 0)).map_err(|failure| self.pool.error(failure))? as u64;
         let first = end - more;
@@ -145,24 +148,27 @@ impl Inner {
 }
 
 /// What makes a record durable.
-fn record_steps(record: Record, steps: &mut Vec<Step>) {
+fn record_steps(record: StateRecord, steps: &mut Vec<FlightStatement>) {
     let mut create = |schema: &TableSchema, base: TableVersion, restoring: bool| {
         let next_tablet = i64::from(schema.tablet_ids().end.0);
         let ids = "UPDATE meta SET next_table = greatest(next_table, $1), next_tablet = greatest(next_tablet, $2)";
-        steps.push(Step::Query(ids, params![i64::from(schema.id.0) + 1, next_tablet]));
+        steps.push(FlightStatement::Query(ids, params![i64::from(schema.id.0) + 1, next_tablet]));
         let insert = "INSERT INTO tables (table_id, name, definition, definition_seq, version, oldest, base, base_seq, restoring)
             VALUES ($1, $2, $3, 1, $4, $4, $5, 1, $6)";
         let (id, name, version) = (i64::from(schema.id.0), schema.name.clone(), base.version.0 as i64);
-        steps.push(Step::Query(insert, params![id, name, definition(schema), version, sealed_base(&base), restoring]));
+        steps.push(FlightStatement::Query(
+            insert,
+            params![id, name, definition(schema), version, sealed_base(&base), restoring],
+        ));
     };
     match record {
-        Record::Create { schema, at_ms } => {
+        StateRecord::Create { schema, at_ms } => {
             create(&schema, TableVersion { committed_ms: at_ms, ..TableVersion::default() }, false);
         }
-        Record::Restore { schema, version, cursor, at_ms } => {
+        StateRecord::Restore { schema, version, cursor, at_ms } => {
             create(&schema, TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() }, true);
         }
-        Record::Drop { table } => {
+        StateRecord::Drop { table } => {
             let id = || params![i64::from(table.0)];
             // The row first: a commit may hold it.
             for sql in [
@@ -172,32 +178,35 @@ fn record_steps(record: Record, steps: &mut Vec<Step>) {
                 "DELETE FROM dead_rows WHERE table_id = $1",
                 "DELETE FROM commits WHERE table_id = $1",
             ] {
-                steps.push(Step::Query(sql, id()));
+                steps.push(FlightStatement::Query(sql, id()));
             }
         }
-        Record::Alter { schema } => alter(&[schema], steps),
-        Record::AlterAll { schemas } => alter(&schemas, steps),
-        Record::Restored { table } => {
+        StateRecord::Alter { schema } => alter(&[schema], steps),
+        StateRecord::AlterAll { schemas } => alter(&schemas, steps),
+        StateRecord::Restored { table } => {
             let end = "UPDATE tables SET restoring = false, base_seq = base_seq + 1 WHERE table_id = $1";
-            steps.push(Step::Query(end, params![i64::from(table.0)]));
+            steps.push(FlightStatement::Query(end, params![i64::from(table.0)]));
         }
         // None of these is made by a definition.
-        Record::Reserve { .. } | Record::Commit { .. } | Record::Expire { .. } => {}
+        StateRecord::Reserve { .. } | StateRecord::Commit { .. } | StateRecord::Expire { .. } => {}
     }
 }
 
-fn alter(schemas: &[Arc<TableSchema>], steps: &mut Vec<Step>) {
+fn alter(schemas: &[Arc<TableSchema>], steps: &mut Vec<FlightStatement>) {
     // A name may be another's until that is altered, too: each is given up before any is taken.
     if schemas.len() > 1 {
         let give_up = "UPDATE tables SET name = $2 WHERE table_id = $1";
         for schema in schemas {
             let id = i64::from(schema.id.0);
-            steps.push(Step::Query(give_up, params![id, format!("altered://{id}")]));
+            steps.push(FlightStatement::Query(give_up, params![id, format!("altered://{id}")]));
         }
     }
     let alter = "UPDATE tables SET name = $2, definition = $3, definition_seq = definition_seq + 1 WHERE table_id = $1";
     for schema in schemas {
-        steps.push(Step::Query(alter, params![i64::from(schema.id.0), schema.name.clone(), definition(schema)]));
+        steps.push(FlightStatement::Query(
+            alter,
+            params![i64::from(schema.id.0), schema.name.clone(), definition(schema)],
+        ));
     }
 }
 

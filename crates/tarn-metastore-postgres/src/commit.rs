@@ -21,15 +21,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use tarn_metastore::backend::{Checked, check_commit, put_bitmap, put_commit, put_file};
+use tarn_metastore::backend::{CommitCheck, check_commit, put_bitmap, put_commit, put_file};
 use tarn_metastore::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 use tarn_types::{FileId, TableId, Version};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::bytes::seal;
 use crate::layout::{Layout, Meta};
 use crate::local_state::LocalState;
-use crate::pool::{Failure, Param, Step, change, params};
+use crate::pool::{FlightStatement, Param, RequestFailure, change, params};
 use crate::write::{NewBlock, block_metadata_bytes, write_steps};
 
 /// Commits and their bytes of one group, beyond its first commit.
@@ -37,17 +37,17 @@ const MAX_GROUP: usize = 1024;
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
 /// Commits that wait, of the tables that somebody leads for.
-pub(crate) type Queues = HashMap<TableId, VecDeque<Waiting>>;
+pub(crate) type Queues = HashMap<TableId, VecDeque<PendingCommit>>;
 
 /// A commit, and who wants to know.
-pub(crate) struct Waiting {
+pub(crate) struct PendingCommit {
     commit: Commit,
     n_bytes: usize,
     answer: oneshot::Sender<Result<Version>>,
 }
 
 /// A commit that was checked.
-struct Accepted {
+struct AcceptedCommit {
     info: Arc<CommitInfo>,
     next: Arc<TableVersion>,
 }
@@ -56,17 +56,17 @@ struct Accepted {
 struct Checks {
     /// One for each commit, should the accepted ones become durable.
     answers: Vec<Result<Version>>,
-    accepted: Vec<Accepted>,
+    accepted: Vec<AcceptedCommit>,
     /// What makes them durable.
-    steps: Vec<Step>,
+    steps: Vec<FlightStatement>,
 }
 
-impl Inner {
+impl PostgresInner {
     /// Waits in the table's queue, or leads it: those who wait share a transaction. Durable when it answers. A caller
     /// that goes away does not stop what it began.
     pub async fn commit(self: &Arc<Self>, table: TableId, commit: Commit) -> Result<Version> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { n_bytes: bytes_of(&commit), commit, answer };
+        let waiting = PendingCommit { n_bytes: bytes_of(&commit), commit, answer };
         let is_led = {
             let mut queues = self.queues.lock();
             let is_led = queues.contains_key(&table);
@@ -82,7 +82,7 @@ impl Inner {
 
 /// Leads until nothing waits. When it is dropped before, those who wait are told that nobody knows.
 struct Leader {
-    inner: Arc<Inner>,
+    inner: Arc<PostgresInner>,
     table: TableId,
     /// Others may lead by now.
     has_led: bool,
@@ -96,7 +96,7 @@ impl Leader {
     }
 
     /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
-    fn next_group(&mut self) -> Option<Vec<Waiting>> {
+    fn next_group(&mut self) -> Option<Vec<PendingCommit>> {
         let mut queues = self.inner.queues.lock();
         let group = queues.get_mut(&self.table).map(take_group).unwrap_or_default();
         if group.is_empty() {
@@ -107,9 +107,9 @@ impl Leader {
         Some(group)
     }
 
-    async fn run(&self, group: Vec<Waiting>) {
+    async fn run(&self, group: Vec<PendingCommit>) {
         let (commits, askers): (Vec<Commit>, Vec<_>) = group.into_iter().map(|of| (of.commit, of.answer)).unzip();
-        let Inner { pool, .. } = &*self.inner;
+        let PostgresInner { pool, .. } = &*self.inner;
         let mut before = Version(0);
         let done: Result<Vec<Result<Version>>> =
             change!(pool, doubt => self.inner.try_commit(self.table, commits.clone(), &mut doubt, &mut before));
@@ -134,7 +134,7 @@ impl Drop for Leader {
     }
 }
 
-fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+fn take_group(waiting: &mut VecDeque<PendingCommit>) -> Vec<PendingCommit> {
     let mut group = Vec::new();
     let mut n_bytes = 0;
     while let Some(next) = waiting.front() {
@@ -177,7 +177,7 @@ fn again(error: &Error) -> Error {
     }
 }
 
-impl Inner {
+impl PostgresInner {
     /// `before`: the latest version when the group was last tried.
     async fn try_commit(
         &self,
@@ -185,16 +185,16 @@ impl Inner {
         commits: Vec<Commit>,
         doubt: &mut bool,
         before: &mut Version,
-    ) -> Result<Vec<Result<Version>>, Failure> {
+    ) -> Result<Vec<Result<Version>>, RequestFailure> {
         let connection = self.pool.take_for_change(*doubt).await?;
         let known = self.held.read().known(id);
         let lock = "SELECT version FROM tables WHERE table_id = $1 FOR UPDATE";
         let answers = connection
             .flight(vec![
-                Step::Plain("BEGIN"),
+                FlightStatement::Plain("BEGIN"),
                 // Before the row: a migration's next step waits for those who have read the phase.
-                Step::Query(Meta::QUERY, vec![]),
-                Step::Query(lock, params![i64::from(id.0)]),
+                FlightStatement::Query(Meta::QUERY, vec![]),
+                FlightStatement::Query(lock, params![i64::from(id.0)]),
                 Self::tail_step(id, known),
             ])
             .await?;
@@ -209,11 +209,11 @@ impl Inner {
                 return Err(self.pool.unknown(reason.into()).into());
             }
             *before = table.latest().version;
-            Ok::<_, Failure>((meta, layout))
+            Ok::<_, RequestFailure>((meta, layout))
         };
         let (meta, layout) = match ready.await {
             Ok(ready) => ready,
-            Err(failure @ (Failure::Ours(_) | Failure::Damaged { .. })) => {
+            Err(failure @ (RequestFailure::Ours(_) | RequestFailure::Damaged { .. })) => {
                 connection.roll_back().await;
                 return Err(failure);
             }
@@ -235,7 +235,7 @@ impl Inner {
         }
         connection.commit(steps, doubt).await?;
         let mut held = self.held.write();
-        for Accepted { info, next } in accepted {
+        for AcceptedCommit { info, next } in accepted {
             if info.kind == CommitKind::Restore {
                 base_seq += 1;
                 held.restore(id, base_seq, info, next)?;
@@ -248,7 +248,7 @@ impl Inner {
 }
 
 /// One after the other, each against what those before it make.
-fn check_group(held: &LocalState, id: TableId, commits: Vec<Commit>, layout: Layout) -> Result<Checks, Failure> {
+fn check_group(held: &LocalState, id: TableId, commits: Vec<Commit>, layout: Layout) -> Result<Checks, RequestFailure> {
     let table = held.table(id)?;
     let mut latest = table.latest().clone();
     let mut ahead: HashMap<Uuid, Version> = HashMap::new();
@@ -259,15 +259,15 @@ fn check_group(held: &LocalState, id: TableId, commits: Vec<Commit>, layout: Lay
             continue;
         }
         match check_commit(&table.standing(&latest, held.state.next_file), commit) {
-            Ok(Checked::Already(version)) => answers.push(Ok(version)),
-            Ok(Checked::New { next, info, block_metadata }) => {
+            Ok(CommitCheck::Already(version)) => answers.push(Ok(version)),
+            Ok(CommitCheck::New { next, info, block_metadata }) => {
                 answers.push(Ok(info.version));
                 if info.kind != CommitKind::Restore {
                     ahead.insert(info.id, info.version);
                 }
                 writes.add(&info, block_metadata);
                 latest = next.clone();
-                accepted.push(Accepted { info, next });
+                accepted.push(AcceptedCommit { info, next });
             }
             Err(error) => answers.push(Err(error)),
         }
@@ -307,29 +307,32 @@ impl Writes {
         self.payloads.push(seal(payload));
     }
 
-    fn steps(self, id: TableId, latest: Version, layout: Layout) -> Vec<Step> {
+    fn steps(self, id: TableId, latest: Version, layout: Layout) -> Vec<FlightStatement> {
         let table = i64::from(id.0);
         let mut steps = write_steps(id, &self.blocks, layout);
         if !self.ids.is_empty() {
             let insert = "INSERT INTO commits (table_id, version, id, payload)
                 SELECT $1, * FROM unnest($2::int8[], $3::uuid[], $4::bytea[])";
-            steps.push(Step::Query(insert, params![table, self.versions, self.ids, self.payloads]));
+            steps.push(FlightStatement::Query(insert, params![table, self.versions, self.ids, self.payloads]));
         }
         if !self.restored.is_empty() {
             steps.extend(file_steps(id, self.restored.iter().flat_map(|info| &info.added)));
             let dead = self.restored.iter().flat_map(|info| &info.deletion_vectors);
             steps.push(dead_step(id, dead.map(|(file, dead)| (*file, dead))));
             let count = "UPDATE tables SET base_seq = base_seq + $2 WHERE table_id = $1";
-            steps.push(Step::Query(count, params![table, self.restored.len() as i64]));
+            steps.push(FlightStatement::Query(count, params![table, self.restored.len() as i64]));
         }
         let update = "UPDATE tables SET version = $2 WHERE table_id = $1";
-        steps.push(Step::Query(update, params![table, latest.0 as i64]));
+        steps.push(FlightStatement::Query(update, params![table, latest.0 as i64]));
         steps
     }
 }
 
 /// Makes files part of the oldest version.
-pub(crate) fn file_steps<'a>(id: TableId, files: impl Iterator<Item = &'a Arc<tarn_metastore::File>>) -> Vec<Step> {
+pub(crate) fn file_steps<'a>(
+    id: TableId,
+    files: impl Iterator<Item = &'a Arc<tarn_metastore::File>>,
+) -> Vec<FlightStatement> {
     let rows: Vec<(i64, Vec<u8>)> = files
         .map(|file| {
             let mut out = Vec::new();
@@ -342,14 +345,14 @@ pub(crate) fn file_steps<'a>(id: TableId, files: impl Iterator<Item = &'a Arc<ta
         let (ids, files): (Vec<i64>, Vec<Vec<u8>>) = rows.iter().cloned().unzip();
         params![i64::from(id.0), ids, files]
     };
-    rows.chunks(10_000).map(|rows| Step::Query(insert, batch(rows))).collect()
+    rows.chunks(10_000).map(|rows| FlightStatement::Query(insert, batch(rows))).collect()
 }
 
 /// Whole new vectors of the oldest version.
 pub(crate) fn dead_step<'a>(
     id: TableId,
     dead: impl Iterator<Item = (FileId, &'a Arc<roaring::RoaringBitmap>)>,
-) -> Step {
+) -> FlightStatement {
     let (ids, vectors): (Vec<i64>, Vec<Vec<u8>>) = dead
         .map(|(file, dead)| {
             let mut out = Vec::new();
@@ -359,7 +362,7 @@ pub(crate) fn dead_step<'a>(
         .unzip();
     let upsert = "INSERT INTO dead_rows (table_id, file_id, bits) SELECT $1, * FROM unnest($2::int8[], $3::bytea[])
         ON CONFLICT (table_id, file_id) DO UPDATE SET bits = excluded.bits";
-    Step::Query(upsert, params![i64::from(id.0), ids, vectors])
+    FlightStatement::Query(upsert, params![i64::from(id.0), ids, vectors])
 }
 
 #[cfg(test)]
@@ -376,10 +379,10 @@ mod tests {
             let mut block_metadata = sample_block_metadata(&[]);
             block_metadata[0].columns[0].0.min = Some(Value::Text("m".repeat(bound_bytes)));
             let commit = Commit { block_metadata: [(file, block_metadata)].into(), ..append(id.into(), file) };
-            Waiting { n_bytes: bytes_of(&commit), commit, answer: oneshot::channel().0 }
+            PendingCommit { n_bytes: bytes_of(&commit), commit, answer: oneshot::channel().0 }
         };
         let sizes = |bound_bytes: &[usize]| {
-            let mut queue: VecDeque<Waiting> = (1..).zip(bound_bytes).map(|(id, n)| waiting(id, *n)).collect();
+            let mut queue: VecDeque<PendingCommit> = (1..).zip(bound_bytes).map(|(id, n)| waiting(id, *n)).collect();
             std::iter::from_fn(|| Some(take_group(&mut queue).len()).filter(|n| *n > 0)).collect::<Vec<_>>()
         };
         assert_eq!(sizes(&[3 << 20; 5]), [2, 2, 1]);

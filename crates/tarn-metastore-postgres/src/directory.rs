@@ -11,9 +11,9 @@ use tokio_postgres::Row;
 use tarn_metastore::{BlockRef, HourBlocks};
 use tarn_types::{FileId, TableId};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::bytes::{damaged, decode_slots};
-use crate::pool::{Connection, Failure, Step, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, col, params};
 use crate::search::{AskedLoose, AskedPack};
 
 /// Memory for the blocks of packs.
@@ -51,12 +51,12 @@ impl Slots {
 /// What there is of some hours.
 pub(crate) struct Directory {
     /// The newest first.
-    packs: Vec<Listed>,
+    packs: Vec<HourPack>,
     loose: HashMap<(i64, BlockRef), u32>,
     gone: HashSet<(i64, FileId)>,
 }
 
-struct Listed {
+struct HourPack {
     pack: i64,
     hour: i64,
     n_slots: usize,
@@ -65,7 +65,7 @@ struct Listed {
 
 /// Where those are that were asked for.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct BlockLocations {
     /// Packs that have some of the blocks.
     pub packs: Vec<AskedPack>,
     /// Blocks that are in no pack yet.
@@ -75,11 +75,11 @@ pub(crate) struct Found {
 }
 
 /// The questions whose answers make a directory. The first says whether the table is there.
-pub(crate) fn directory_steps(table: TableId, hours: &[HourBlocks]) -> Vec<Step> {
+pub(crate) fn directory_steps(table: TableId, hours: &[HourBlocks]) -> Vec<FlightStatement> {
     let hours: Vec<i64> = hours.iter().map(|of_hour| of_hour.hour).collect();
-    let of_hours = |sql| Step::Query(sql, params![i64::from(table.0), hours.clone()]);
+    let of_hours = |sql| FlightStatement::Query(sql, params![i64::from(table.0), hours.clone()]);
     vec![
-        Step::Query("SELECT 1 FROM tables WHERE table_id = $1", params![i64::from(table.0)]),
+        FlightStatement::Query("SELECT 1 FROM tables WHERE table_id = $1", params![i64::from(table.0)]),
         of_hours("SELECT hour, file_id FROM gone WHERE table_id = $1 AND hour = ANY($2)"),
         of_hours(
             "SELECT pack_id, hour, n_slots, n_chunks FROM packs WHERE table_id = $1 AND hour = ANY($2) ORDER BY pack_id DESC",
@@ -88,46 +88,51 @@ pub(crate) fn directory_steps(table: TableId, hours: &[HourBlocks]) -> Vec<Step>
     ]
 }
 
-pub(crate) fn gone_of(rows: &[Row]) -> Result<HashSet<(i64, FileId)>, Failure> {
+pub(crate) fn gone_of(rows: &[Row]) -> Result<HashSet<(i64, FileId)>, RequestFailure> {
     rows.iter().map(|row| Ok((col(row, 0)?, FileId(col::<i64>(row, 1)? as u64)))).collect()
 }
 
-pub(crate) fn block_of(row: &Row, file_at: usize) -> Result<BlockRef, Failure> {
+pub(crate) fn block_of(row: &Row, file_at: usize) -> Result<BlockRef, RequestFailure> {
     let (file, row_group): (i64, i64) = (col(row, file_at)?, col(row, file_at + 1)?);
     Ok(BlockRef { file: FileId(file as u64), row_group: row_group as u32 })
 }
 
 impl Directory {
     /// The answers to `directory_steps` without the first.
-    pub fn of(answers: &[Vec<Row>]) -> Result<Self, Failure> {
+    pub fn of(answers: &[Vec<Row>]) -> Result<Self, RequestFailure> {
         let [gone, packs, loose] = answers else { return Err(damaged("an answer".to_owned(), "parts are missing")) };
         let packs = packs.iter().map(|row| {
             let (n_slots, n_chunks): (i64, i32) = (col(row, 2)?, col(row, 3)?);
-            Ok(Listed { pack: col(row, 0)?, hour: col(row, 1)?, n_slots: n_slots as usize, n_chunks: n_chunks as u32 })
+            Ok(HourPack {
+                pack: col(row, 0)?,
+                hour: col(row, 1)?,
+                n_slots: n_slots as usize,
+                n_chunks: n_chunks as u32,
+            })
         });
         let loose = loose.iter().map(|row| Ok(((col(row, 0)?, block_of(row, 1)?), col::<i32>(row, 3)? as u32)));
         Ok(Self {
-            packs: packs.collect::<Result<_, Failure>>()?,
-            loose: loose.collect::<Result<_, Failure>>()?,
+            packs: packs.collect::<Result<_, RequestFailure>>()?,
+            loose: loose.collect::<Result<_, RequestFailure>>()?,
             gone: gone_of(gone)?,
         })
     }
 }
 
-impl Inner {
+impl PostgresInner {
     /// Finds the blocks. Reads the blocks of packs that are not remembered.
     pub async fn find(
         &self,
         connection: &Connection<'_>,
         directory: &Directory,
         hours: &[HourBlocks],
-    ) -> Result<Found, Failure> {
+    ) -> Result<BlockLocations, RequestFailure> {
         let slots = self.slots_of(connection, directory.packs.iter().map(|of| (of.pack, of.n_slots)).collect()).await?;
-        let mut by_hour: BTreeMap<i64, Vec<&Listed>> = BTreeMap::new();
+        let mut by_hour: BTreeMap<i64, Vec<&HourPack>> = BTreeMap::new();
         for listed in &directory.packs {
             by_hour.entry(listed.hour).or_default().push(listed);
         }
-        let mut found = Found::default();
+        let mut found = BlockLocations::default();
         for HourBlocks { hour, blocks } in hours {
             let first = found.n_asked;
             found.n_asked += blocks.len() as u32;
@@ -146,7 +151,7 @@ impl Inner {
             for listed in by_hour.get(hour).into_iter().flatten() {
                 let places = places(&mut open, &slots[&listed.pack]);
                 if !places.is_empty() {
-                    let Listed { pack, n_slots, n_chunks, .. } = **listed;
+                    let HourPack { pack, n_slots, n_chunks, .. } = **listed;
                     found.packs.push(AskedPack { pack, n_chunks, n_slots, places });
                 }
             }
@@ -159,7 +164,7 @@ impl Inner {
         &self,
         connection: &Connection<'_>,
         packs: Vec<(i64, usize)>,
-    ) -> Result<HashMap<i64, Arc<Vec<BlockRef>>>, Failure> {
+    ) -> Result<HashMap<i64, Arc<Vec<BlockRef>>>, RequestFailure> {
         let mut found = HashMap::with_capacity(packs.len());
         let mut missing = Vec::new();
         {

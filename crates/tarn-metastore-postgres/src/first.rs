@@ -8,27 +8,27 @@ use std::collections::{BTreeSet, HashMap};
 use bytes::Bytes;
 
 use tarn_metastore::backend::has_bits;
-use tarn_metastore::{BlockRef, CHUNK_BYTES, Error, Hash, HourBlocks, Probe, Probed, Wanted};
+use tarn_metastore::{BlockMetadataRequest, BlockRef, CHUNK_BYTES, Error, Hash, HourBlocks, Probe, ProbeResult};
 use tarn_types::TableId;
 
-use crate::Inner;
-use crate::block_metadata::{Gathered, columns_of};
+use crate::PostgresInner;
+use crate::block_metadata::{MetadataParts, columns_of};
 use crate::bytes::{damaged, unseal};
 use crate::directory::{block_of, gone_of};
-use crate::pool::{Connection, Failure, Step, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, col, params};
 use crate::refresh::SNAPSHOT;
 
 /// The blocks that have block metadata, with the chunks of their filters.
-type Known = HashMap<(i64, BlockRef), u32>;
+type BlockFilterChunks = HashMap<(i64, BlockRef), u32>;
 
-impl Inner {
+impl PostgresInner {
     /// In a snapshot that the caller ends.
     async fn known_first(
         &self,
         connection: &Connection<'_>,
         table: TableId,
         hours: &[HourBlocks],
-    ) -> Result<Known, Failure> {
+    ) -> Result<BlockFilterChunks, RequestFailure> {
         let id = i64::from(table.0);
         let of_hours: Vec<i64> = hours.iter().map(|of_hour| of_hour.hour).collect();
         let blocks =
@@ -36,17 +36,17 @@ impl Inner {
         let gone = "SELECT hour, file_id FROM gone WHERE table_id = $1 AND hour = ANY($2)";
         let answers = connection
             .flight(vec![
-                Step::Plain(SNAPSHOT),
-                Step::Query("SELECT 1 FROM tables WHERE table_id = $1", params![id]),
-                Step::Query(blocks, params![id, of_hours.clone()]),
-                Step::Query(gone, params![id, of_hours]),
+                FlightStatement::Plain(SNAPSHOT),
+                FlightStatement::Query("SELECT 1 FROM tables WHERE table_id = $1", params![id]),
+                FlightStatement::Query(blocks, params![id, of_hours.clone()]),
+                FlightStatement::Query(gone, params![id, of_hours]),
             ])
             .await?;
         if answers[1].is_empty() {
             return Err(Error::NoTableId { table }.into());
         }
         let gone = gone_of(&answers[3])?;
-        let mut known = Known::new();
+        let mut known = BlockFilterChunks::new();
         for row in &answers[2] {
             let (hour, block): (i64, _) = (col(row, 0)?, block_of(row, 1)?);
             if !gone.contains(&(hour, block.file)) {
@@ -62,7 +62,7 @@ impl Inner {
         connection: &Connection<'_>,
         table: TableId,
         probe: &Probe,
-    ) -> Result<Probed, Failure> {
+    ) -> Result<ProbeResult, RequestFailure> {
         let known = self.known_first(connection, table, &probe.hours).await?;
         let sizes: BTreeSet<u32> = known.values().copied().filter(|n_chunks| *n_chunks > 0).collect();
         let keys: BTreeSet<Hash> = probe.clauses.iter().flatten().flatten().copied().collect();
@@ -79,7 +79,7 @@ impl Inner {
             let of_chunk = unseal(col(row, 4)?, || format!("bloom_chunks, block {block:?} chunk {chunk}"))?;
             bits.insert((hour, block, chunk as u32), of_chunk);
         }
-        let mut probed = Probed::default();
+        let mut probed = ProbeResult::default();
         let asked = probe.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
         for (position, (hour, block)) in (0..).zip(asked) {
             let Some(n_chunks) = known.get(&(hour, block)).copied().filter(|n_chunks| *n_chunks > 0) else {
@@ -113,13 +113,13 @@ impl Inner {
         &self,
         connection: &Connection<'_>,
         table: TableId,
-        wanted: &Wanted,
-    ) -> Result<Gathered, Failure> {
+        wanted: &BlockMetadataRequest,
+    ) -> Result<MetadataParts, RequestFailure> {
         let known = self.known_first(connection, table, &wanted.hours).await?;
         let asked = wanted.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
         let positions: HashMap<(i64, BlockRef), u32> =
             asked.zip(0..).filter(|(block, _)| known.contains_key(block)).collect();
-        let (id, mut gathered) = (i64::from(table.0), Gathered::default());
+        let (id, mut gathered) = (i64::from(table.0), MetadataParts::default());
         for of_hour in &wanted.hours {
             let position = |block: BlockRef| positions.get(&(of_hour.hour, block)).copied();
             if wanted.stats || wanted.chunks {
@@ -162,7 +162,7 @@ impl Inner {
         connection: &Connection<'_>,
         table: i64,
         hour: i64,
-    ) -> Result<HashMap<BlockRef, Bytes>, Failure> {
+    ) -> Result<HashMap<BlockRef, Bytes>, RequestFailure> {
         let read = "SELECT file_id, row_group, chunk, bits FROM bloom_chunks WHERE table_id = $1 AND hour = $2 ORDER BY file_id, row_group, chunk";
         let mut blooms: HashMap<BlockRef, Vec<u8>> = HashMap::new();
         for row in connection.query(read, params![table, hour]).await? {

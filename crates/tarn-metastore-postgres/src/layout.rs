@@ -14,7 +14,7 @@
 
 use tarn_metastore::{Error, Result};
 
-use crate::pool::{Failure, col};
+use crate::pool::{RequestFailure, col};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -62,7 +62,7 @@ impl Layout {
 
 /// The schemas that a process works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Knows {
+pub(crate) struct SchemaRange {
     /// The oldest schema of a store that it can be used with.
     pub oldest: u32,
     /// The schema that it makes.
@@ -85,8 +85,8 @@ impl Meta {
     pub const QUERY: &str = "SELECT schema_version, phase, next_file FROM meta";
 
     /// Anything but one row is damage.
-    pub fn of(rows: &[tokio_postgres::Row]) -> Result<Self, Failure> {
-        let damaged = |reason: String| Failure::Damaged { place: "meta".to_owned(), reason };
+    pub fn of(rows: &[tokio_postgres::Row]) -> Result<Self, RequestFailure> {
+        let damaged = |reason: String| RequestFailure::Damaged { place: "meta".to_owned(), reason };
         let [row] = rows else { return Err(damaged(format!("{} rows", rows.len()))) };
         let name: &str = col(row, 1)?;
         // A phase of a migration to a schema that we do not know: whoever asks for the layout is told.
@@ -96,9 +96,9 @@ impl Meta {
     }
 
     /// Where block metadata is, for a process that knows these schemas.
-    pub fn layout(&self, knows: Knows, address: &str) -> Result<Layout> {
+    pub fn layout(&self, knows: SchemaRange, address: &str) -> Result<Layout> {
         let wrong = |found, needed| Err(Error::SchemaVersion { address: address.to_owned(), found, needed });
-        let Knows { oldest, newest } = knows;
+        let SchemaRange { oldest, newest } = knows;
         let (writes_second, reads_second) = match (self.version, self.phase) {
             (1, Phase::Settled | Phase::Expand) => (false, false),
             (1, Phase::Both | Phase::Backfill) => (true, false),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn who_may_take_part_in_which_phase() {
-        let (old, new) = (Knows { oldest: 1, newest: 1 }, Knows { oldest: 2, newest: 2 });
+        let (old, new) = (SchemaRange { oldest: 1, newest: 1 }, SchemaRange { oldest: 2, newest: 2 });
         let layout = |knows, version, phase| Meta { version, phase, next_file: 1 }.layout(knows, "postgres://db");
         for phase in Phase::ALL {
             let is_begun = !matches!(phase, Phase::Settled | Phase::Expand);

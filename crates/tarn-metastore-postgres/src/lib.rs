@@ -48,20 +48,20 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed, Remote,
-    Result, TableVersion, Wanted,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe,
+    ProbeResult, Remote, Result, TableVersion, VersionSelector,
 };
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
 use self::commit::Queues;
 use self::directory::Slots;
-use self::layout::{Knows, Layout, Meta};
+use self::layout::{Layout, Meta, SchemaRange};
 use self::local_state::LocalState;
-use self::pool::{Failure, Pool};
+use self::pool::{Pool, RequestFailure};
 use self::remote::Target;
 
 /// What this build works on: a store that is older must be migrated, at least begun to be.
-const KNOWS: Knows = Knows { oldest: schema::NEWEST, newest: schema::NEWEST };
+const KNOWS: SchemaRange = SchemaRange { oldest: schema::NEWEST, newest: schema::NEWEST };
 
 /// A metastore in PostgreSQL 13 or later. All of its work runs on the runtime that it was given: a caller that goes
 /// away stops nothing half-way.
@@ -70,14 +70,14 @@ const KNOWS: Knows = Knows { oldest: schema::NEWEST, newest: schema::NEWEST };
 /// `Indeterminate` when it went away in the middle of a change and did not come back in time, `Corrupt` when what is
 /// stored is not what was written.
 pub struct Postgres {
-    inner: Arc<Inner>,
+    inner: Arc<PostgresInner>,
 }
 
-struct Inner {
+struct PostgresInner {
     pool: Pool,
     clock: Arc<dyn Clock>,
     runtime: Handle,
-    knows: Knows,
+    knows: SchemaRange,
     /// As last seen: block metadata is read by it. A change looks again.
     layout: Mutex<Layout>,
     held: RwLock<LocalState>,
@@ -106,7 +106,7 @@ impl Postgres {
         runtime: &Handle,
         schemas: std::ops::RangeInclusive<u32>,
     ) -> Result<Self> {
-        let knows = Knows { oldest: *schemas.start(), newest: *schemas.end() };
+        let knows = SchemaRange { oldest: *schemas.start(), newest: *schemas.end() };
         Self::connect_knowing(remote, clock, runtime, knows, knows.oldest).await
     }
 
@@ -114,11 +114,11 @@ impl Postgres {
         remote: &Remote,
         clock: Arc<dyn Clock>,
         runtime: &Handle,
-        knows: Knows,
+        knows: SchemaRange,
         makes: u32,
     ) -> Result<Self> {
         let pool = Pool::new(Target::parse(remote)?, runtime.clone());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(PostgresInner {
             pool,
             clock,
             runtime: runtime.clone(),
@@ -142,10 +142,10 @@ impl Postgres {
     }
 
     /// Runs to its end, whoever waits.
-    async fn run<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T>
+    async fn run<T, F>(&self, work: impl FnOnce(Arc<PostgresInner>) -> F) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
+        F: Future<Output = Result<T, RequestFailure>> + Send + 'static,
     {
         let running = self.inner.runtime.spawn(work(self.inner.clone()));
         let done = running.await.unwrap_or_else(|e| Err(self.inner.pool.unknown(Box::new(e)).into()));
@@ -153,9 +153,9 @@ impl Postgres {
     }
 }
 
-impl Inner {
+impl PostgresInner {
     /// Takes note of where block metadata is now.
-    fn take_layout(&self, meta: &Meta) -> Result<Layout, Failure> {
+    fn take_layout(&self, meta: &Meta) -> Result<Layout, RequestFailure> {
         let layout = meta.layout(self.knows, self.pool.address())?;
         *self.layout.lock() = layout;
         Ok(layout)
@@ -188,7 +188,7 @@ impl Metastore for Postgres {
         .await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         self.run(move |inner| async move {
             inner.refresh(table).await?;
             Ok(inner.held.read().table(table)?.snapshot(at)?)
@@ -196,11 +196,11 @@ impl Metastore for Postgres {
         .await
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         self.run(move |inner| async move { inner.probe(table, probe).await }).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         self.run(move |inner| async move { inner.block_metadata(table, wanted).await }).await
     }
 

@@ -6,15 +6,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tarn_metastore::backend::{Record, State, Table};
+use tarn_metastore::backend::{State, StateRecord, Table};
 use tarn_metastore::{CommitInfo, Error, TableVersion};
 use tarn_types::{TableId, TableSchema, Version};
 
-use crate::pool::Failure;
+use crate::pool::RequestFailure;
 
 /// Counts what can change of a table beside its versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct TableSeqs {
     /// Counts the changes of its definition.
     pub definition_seq: i64,
     /// Also of the files of its oldest version, while it is restored.
@@ -23,17 +23,17 @@ pub(crate) struct Seen {
 
 /// How far a table is known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct KnownTable {
     /// The latest that is known here.
     pub version: Version,
     /// How far the table was read.
-    pub seen: Seen,
+    pub seen: TableSeqs,
 }
 
 /// What happened to a table since it was looked at.
 pub(crate) struct Tail {
     /// How far it goes.
-    pub seen: Seen,
+    pub seen: TableSeqs,
     /// The first version that is kept.
     pub oldest: Version,
     /// If it is another one.
@@ -45,7 +45,7 @@ pub(crate) struct Tail {
 pub(crate) struct LocalState {
     /// The tables whose versions were read.
     pub state: State,
-    seen: HashMap<TableId, Seen>,
+    seen: HashMap<TableId, TableSeqs>,
     /// Ids do not come back.
     dropped: HashSet<TableId>,
     /// Also of tables whose versions nobody asked for.
@@ -59,9 +59,9 @@ impl LocalState {
     }
 
     /// `None`: nothing of its versions was read.
-    pub fn known(&self, table: TableId) -> Option<Known> {
+    pub fn known(&self, table: TableId) -> Option<KnownTable> {
         let version = self.state.tables.get(&table)?.latest().version;
-        Some(Known { version, seen: *self.seen.get(&table)? })
+        Some(KnownTable { version, seen: *self.seen.get(&table)? })
     }
 
     /// The definition, if it is the one with this number.
@@ -78,7 +78,7 @@ impl LocalState {
     }
 
     /// A table as a whole.
-    pub fn take_in(&mut self, table: Table, seen: Seen) {
+    pub fn take_in(&mut self, table: Table, seen: TableSeqs) {
         let id = table.schema.id;
         let is_newer = self.known(id).is_none_or(|known| {
             (seen.base_seq, seen.definition_seq, table.latest().version)
@@ -92,7 +92,7 @@ impl LocalState {
     }
 
     /// False: it does not follow on what is held, and the table must be read as a whole.
-    pub fn catch_up(&mut self, id: TableId, tail: Tail) -> Result<bool, Failure> {
+    pub fn catch_up(&mut self, id: TableId, tail: Tail) -> Result<bool, RequestFailure> {
         let (Some(table), Some(seen)) = (self.state.tables.get_mut(&id), self.seen.get_mut(&id)) else {
             return Ok(self.dropped.contains(&id));
         };
@@ -106,7 +106,7 @@ impl LocalState {
         {
             return Ok(false);
         }
-        let odd = |reason: String| Failure::Damaged { place: format!("commits of table {id}"), reason };
+        let odd = |reason: String| RequestFailure::Damaged { place: format!("commits of table {id}"), reason };
         for commit in missing {
             table.push(commit, None).map_err(odd)?;
         }
@@ -122,13 +122,18 @@ impl LocalState {
     }
 
     /// A commit of ours that is in.
-    pub fn push(&mut self, id: TableId, commit: Arc<CommitInfo>, next: Arc<TableVersion>) -> Result<(), Failure> {
+    pub fn push(
+        &mut self,
+        id: TableId,
+        commit: Arc<CommitInfo>,
+        next: Arc<TableVersion>,
+    ) -> Result<(), RequestFailure> {
         let Some(table) = self.state.tables.get_mut(&id) else { return Ok(()) };
         // Somebody may have read it before.
         if commit.version != table.latest().version.next() {
             return Ok(());
         }
-        let odd = |reason: String| Failure::Damaged { place: format!("commits of table {id}"), reason };
+        let odd = |reason: String| RequestFailure::Damaged { place: format!("commits of table {id}"), reason };
         table.push(commit, Some(next)).map_err(odd)
     }
 
@@ -140,7 +145,7 @@ impl LocalState {
         base_seq: i64,
         commit: Arc<CommitInfo>,
         next: Arc<TableVersion>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let (Some(table), Some(seen)) = (self.state.tables.get_mut(&id), self.seen.get_mut(&id)) else { return Ok(()) };
         if seen.base_seq + 1 != base_seq {
             self.state.tables.remove(&id);
@@ -148,18 +153,18 @@ impl LocalState {
             return Ok(());
         }
         seen.base_seq = base_seq;
-        let odd = |reason: String| Failure::Damaged { place: format!("table {id}"), reason };
+        let odd = |reason: String| RequestFailure::Damaged { place: format!("table {id}"), reason };
         table.push(commit, Some(next)).map_err(odd)
     }
 
     /// Forgets versions as the store did.
-    pub fn expire(&mut self, id: TableId, keep: Version) -> Result<(), Failure> {
+    pub fn expire(&mut self, id: TableId, keep: Version) -> Result<(), RequestFailure> {
         let Some(table) = self.state.tables.get(&id) else { return Ok(()) };
         if keep <= table.oldest.version || keep > table.latest().version {
             return Ok(());
         }
-        let odd = |reason: String| Failure::Damaged { place: format!("commits of table {id}"), reason };
-        self.state.apply(Record::Expire { table: id, keep }).map_err(odd)
+        let odd = |reason: String| RequestFailure::Damaged { place: format!("commits of table {id}"), reason };
+        self.state.apply(StateRecord::Expire { table: id, keep }).map_err(odd)
     }
 
     /// The store does not have it.

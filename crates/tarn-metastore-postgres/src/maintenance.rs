@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tarn_metastore::{BlockMetadata, BlockRef, Bloom, Error, MaintenanceReport, Stats};
 use tarn_types::{FileId, TableId, Version};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, decode_bloom};
 use crate::directory::block_of;
 use crate::layout::{Layout, Meta};
-use crate::local_state::Seen;
+use crate::local_state::TableSeqs;
 use crate::pack::{self, MAX_SLOTS, PackInput, max_merged_slots};
-use crate::pool::{Connection, Failure, Step, ask, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, ask, col, params};
 
 /// So many loose blocks of an hour become a pack, or so many bytes; and so many packs of an hour one.
 const LOOSE_BLOCKS: i64 = 64;
@@ -39,7 +39,7 @@ pub(crate) const WAIT: &str =
 
 /// What there is to do.
 #[derive(Debug, PartialEq, Eq)]
-enum Job {
+enum MaintenanceJob {
     /// Block metadata of a table that was dropped.
     Clear { table: i64 },
     /// Loose block metadata of files that are gone; and what is in no pack is forgotten.
@@ -52,7 +52,7 @@ enum Job {
 
 /// A pack, without its blocks.
 #[derive(Debug, Clone, Copy)]
-struct Listed {
+struct ListedPack {
     pack: i64,
     n_slots: usize,
     n_chunks: u32,
@@ -60,10 +60,10 @@ struct Listed {
 
 type Hours<T> = BTreeMap<(i64, i64), T>;
 
-impl Inner {
+impl PostgresInner {
     /// Makes packs of loose blocks and merges packs, within the budget, unless another process is at it; then counts
     /// what there is.
-    pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport, Failure> {
+    pub async fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport, RequestFailure> {
         let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {
             let connection = self.pool.take().await?;
@@ -83,10 +83,10 @@ impl Inner {
         Ok(done)
     }
 
-    async fn next_job(&self, connection: &Connection<'_>) -> Result<Option<Job>, Failure> {
+    async fn next_job(&self, connection: &Connection<'_>) -> Result<Option<MaintenanceJob>, RequestFailure> {
         let layout = self.take_layout(&Meta::of(&connection.query(Meta::QUERY, vec![]).await?)?)?;
         if let Some(row) = connection.query("SELECT table_id FROM dropped LIMIT 1", vec![]).await?.first() {
-            return Ok(Some(Job::Clear { table: col(row, 0)? }));
+            return Ok(Some(MaintenanceJob::Clear { table: col(row, 0)? }));
         }
         let packs = if layout.writes_first { Hours::new() } else { packs_by_hour(connection).await? };
         if let Some(job) = self.gone_job(connection, layout, &packs).await? {
@@ -112,12 +112,12 @@ impl Inner {
             let is_over = newest.get(&table) != Some(&hour);
             let is_much = col::<i64>(row, 2)? >= LOOSE_BLOCKS || col::<i64>(row, 3)? >= LOOSE_BYTES;
             if is_over || is_much || col::<i64>(row, 4)? >= WIDE_BYTES {
-                return Ok(Some(Job::Pack { table, hour }));
+                return Ok(Some(MaintenanceJob::Pack { table, hour }));
             }
         }
         for ((table, hour), packs) in packs {
             if let Some((n_chunks, packs)) = due_packs(&packs, newest.get(&table) != Some(&hour)) {
-                return Ok(Some(Job::Merge { table, hour, n_chunks, packs }));
+                return Ok(Some(MaintenanceJob::Merge { table, hour, n_chunks, packs }));
             }
         }
         Ok(None)
@@ -128,8 +128,8 @@ impl Inner {
         &self,
         connection: &Connection<'_>,
         layout: Layout,
-        packs: &Hours<Vec<Listed>>,
-    ) -> Result<Option<Job>, Failure> {
+        packs: &Hours<Vec<ListedPack>>,
+    ) -> Result<Option<MaintenanceJob>, RequestFailure> {
         let list = match layout.writes_second {
             true => {
                 "SELECT g.table_id, g.hour, g.file_id, EXISTS (SELECT FROM loose l
@@ -147,13 +147,13 @@ impl Inner {
             let is_gone: HashSet<FileId> = files.iter().map(|(file, _)| FileId(*file as u64)).collect();
             let mut in_packs: HashSet<FileId> = HashSet::new();
             let mut due = None;
-            for Listed { pack, n_chunks, .. } in packs {
+            for ListedPack { pack, n_chunks, .. } in packs {
                 let dead: Vec<FileId> =
                     slots[pack].iter().map(|block| block.file).filter(|file| is_gone.contains(file)).collect();
                 let n_dead = dead.len();
                 in_packs.extend(dead);
                 if n_dead > 0 && n_dead * 2 >= slots[pack].len() {
-                    due = Some(Job::Merge { table, hour, n_chunks: *n_chunks, packs: vec![*pack] });
+                    due = Some(MaintenanceJob::Merge { table, hour, n_chunks: *n_chunks, packs: vec![*pack] });
                 }
             }
             if let Some(job) = due {
@@ -163,21 +163,28 @@ impl Inner {
             let forget: Vec<i64> =
                 files.iter().map(|(file, _)| *file).filter(|file| !in_packs.contains(&FileId(*file as u64))).collect();
             if !loose.is_empty() || !forget.is_empty() {
-                return Ok(Some(Job::Sweep { table, hour, loose, forget }));
+                return Ok(Some(MaintenanceJob::Sweep { table, hour, loose, forget }));
             }
         }
         Ok(None)
     }
 
-    async fn run(&self, connection: &Connection<'_>, job: Job, done: &mut MaintenanceReport) -> Result<(), Failure> {
+    async fn run(
+        &self,
+        connection: &Connection<'_>,
+        job: MaintenanceJob,
+        done: &mut MaintenanceReport,
+    ) -> Result<(), RequestFailure> {
         // Before anything else: a migration's next step waits for those who have read the phase.
-        let answers = connection.flight(vec![Step::Plain("BEGIN"), Step::Query(Meta::QUERY, vec![])]).await?;
+        let answers = connection
+            .flight(vec![FlightStatement::Plain("BEGIN"), FlightStatement::Query(Meta::QUERY, vec![])])
+            .await?;
         let layout = self.take_layout(&Meta::of(&answers[1])?)?;
         match job {
-            Job::Clear { table } => clear(connection, table, layout, done).await?,
-            Job::Sweep { table, hour, loose, forget } => {
+            MaintenanceJob::Clear { table } => clear(connection, table, layout, done).await?,
+            MaintenanceJob::Sweep { table, hour, loose, forget } => {
                 let mut steps = Vec::new();
-                let of_hour = |sql, files: &[i64]| Step::Query(sql, params![table, hour, files.to_vec()]);
+                let of_hour = |sql, files: &[i64]| FlightStatement::Query(sql, params![table, hour, files.to_vec()]);
                 if layout.writes_second {
                     steps.push(of_hour(
                         "DELETE FROM loose WHERE table_id = $1 AND hour = $2 AND file_id = ANY($3)",
@@ -197,8 +204,10 @@ impl Inner {
                     .push(of_hour("DELETE FROM gone WHERE table_id = $1 AND hour = $2 AND file_id = ANY($3)", &forget));
                 connection.flight(steps).await?;
             }
-            Job::Pack { table, hour } if !layout.writes_first => pack_loose(connection, table, hour, done).await?,
-            Job::Merge { table, hour, n_chunks, packs } if !layout.writes_first => {
+            MaintenanceJob::Pack { table, hour } if !layout.writes_first => {
+                pack_loose(connection, table, hour, done).await?
+            }
+            MaintenanceJob::Merge { table, hour, n_chunks, packs } if !layout.writes_first => {
                 let gone = gone_files(connection, table, hour).await?;
                 let n_slots = "SELECT pack_id, n_slots FROM packs WHERE pack_id = ANY($1)";
                 let mut listed: Vec<(i64, usize)> = Vec::with_capacity(packs.len());
@@ -219,20 +228,20 @@ impl Inner {
                 done.packs_removed += packs.len() as u64;
             }
             // The phase has changed since it was planned.
-            Job::Pack { .. } | Job::Merge { .. } => {}
+            MaintenanceJob::Pack { .. } | MaintenanceJob::Merge { .. } => {}
         }
         connection.plain("COMMIT").await
     }
 
     /// One question, and one more for each table of which something is new.
-    async fn refresh_all(&self) -> Result<(), Failure> {
+    async fn refresh_all(&self) -> Result<(), RequestFailure> {
         let list = "SELECT table_id, version, oldest, definition_seq, base_seq FROM tables";
         let rows = ask!(&self.pool, connection => connection.query(list, vec![]))?;
         let mut news: BTreeSet<TableId> = self.held.read().ids().into_iter().collect();
         for row in &rows {
             let id = TableId(col::<i64>(row, 0)? as u32);
             let (version, oldest) = (Version(col::<i64>(row, 1)? as u64), Version(col::<i64>(row, 2)? as u64));
-            let seen = Seen { definition_seq: col(row, 3)?, base_seq: col(row, 4)? };
+            let seen = TableSeqs { definition_seq: col(row, 3)?, base_seq: col(row, 4)? };
             let held = self.held.read();
             let is_known = held.known(id).is_some_and(|known| known.version == version && known.seen == seen);
             if is_known && held.table(id)?.oldest.version == oldest {
@@ -243,14 +252,14 @@ impl Inner {
         }
         for table in news {
             match self.refresh(table).await {
-                Err(Failure::Ours(Error::NoTableId { .. })) => {}
+                Err(RequestFailure::Ours(Error::NoTableId { .. })) => {}
                 refreshed => refreshed?,
             }
         }
         Ok(())
     }
 
-    async fn stats(&self) -> Result<Stats, Failure> {
+    async fn stats(&self) -> Result<Stats, RequestFailure> {
         self.refresh_all().await?;
         let second = "SELECT (SELECT coalesce(sum(n_chunks::int8 * 32), 0)::int8 FROM loose) + (SELECT coalesce(sum(n_slots * n_chunks * 32), 0)::int8 FROM packs),
             (SELECT coalesce(sum(column_bytes), 0)::int8 FROM loose) + (SELECT coalesce(sum(column_bytes), 0)::int8 FROM packs),
@@ -281,12 +290,12 @@ impl Inner {
     }
 }
 
-async fn packs_by_hour(connection: &Connection<'_>) -> Result<Hours<Vec<Listed>>, Failure> {
+async fn packs_by_hour(connection: &Connection<'_>) -> Result<Hours<Vec<ListedPack>>, RequestFailure> {
     let list = "SELECT table_id, hour, pack_id, n_slots, n_chunks FROM packs ORDER BY pack_id";
-    let mut packs: Hours<Vec<Listed>> = Hours::new();
+    let mut packs: Hours<Vec<ListedPack>> = Hours::new();
     for row in connection.query(list, vec![]).await? {
         let (n_slots, n_chunks) = (col::<i64>(&row, 3)? as usize, col::<i32>(&row, 4)? as u32);
-        packs.entry((col(&row, 0)?, col(&row, 1)?)).or_default().push(Listed {
+        packs.entry((col(&row, 0)?, col(&row, 1)?)).or_default().push(ListedPack {
             pack: col(&row, 2)?,
             n_slots,
             n_chunks,
@@ -295,7 +304,7 @@ async fn packs_by_hour(connection: &Connection<'_>) -> Result<Hours<Vec<Listed>>
     Ok(packs)
 }
 
-async fn gone_files(connection: &Connection<'_>, table: i64, hour: i64) -> Result<HashSet<FileId>, Failure> {
+async fn gone_files(connection: &Connection<'_>, table: i64, hour: i64) -> Result<HashSet<FileId>, RequestFailure> {
     let gone = "SELECT file_id FROM gone WHERE table_id = $1 AND hour = $2";
     let rows = connection.query(gone, params![table, hour]).await?;
     rows.iter().map(|row| Ok(FileId(col::<i64>(row, 0)? as u64))).collect()
@@ -307,8 +316,8 @@ async fn clear(
     table: i64,
     layout: Layout,
     done: &mut MaintenanceReport,
-) -> Result<(), Failure> {
-    let of_table = |sql| Step::Query(sql, params![table]);
+) -> Result<(), RequestFailure> {
+    let of_table = |sql| FlightStatement::Query(sql, params![table]);
     let mut steps = Vec::new();
     if layout.writes_second {
         let packs = "SELECT pack_id FROM packs WHERE table_id = $1 ORDER BY pack_id LIMIT 1";
@@ -334,7 +343,7 @@ async fn pack_loose(
     table: i64,
     hour: i64,
     done: &mut MaintenanceReport,
-) -> Result<(), Failure> {
+) -> Result<(), RequestFailure> {
     let list = "SELECT file_id, row_group, (octet_length(columns) + coalesce(octet_length(bloom), 0))::int8 FROM loose
         WHERE table_id = $1 AND hour = $2 ORDER BY file_id, row_group LIMIT 65536";
     let (mut files, mut row_groups, mut n_bytes) = (Vec::new(), Vec::new(), 0);
@@ -374,8 +383,8 @@ async fn pack_loose(
 }
 
 /// Packs of an hour to be made one: those with filters of one size.
-fn due_packs(packs: &[Listed], is_over: bool) -> Option<(u32, Vec<i64>)> {
-    let mut by_size: BTreeMap<u32, Vec<Listed>> = BTreeMap::new();
+fn due_packs(packs: &[ListedPack], is_over: bool) -> Option<(u32, Vec<i64>)> {
+    let mut by_size: BTreeMap<u32, Vec<ListedPack>> = BTreeMap::new();
     for pack in packs {
         by_size.entry(pack.n_chunks).or_default().push(*pack);
     }
@@ -388,7 +397,7 @@ fn due_packs(packs: &[Listed], is_over: bool) -> Option<(u32, Vec<i64>)> {
 
 /// Of packs from small to large, those to be made one in an hour that is over: each no larger than twice those before
 /// it together. So one late block never rewrites a full hour.
-fn run_of_similar(packs: &[Listed]) -> Option<Vec<i64>> {
+fn run_of_similar(packs: &[ListedPack]) -> Option<Vec<i64>> {
     (0..packs.len()).find_map(|start| {
         let mut sum = packs[start].n_slots;
         let similar = packs[start + 1..].iter().take_while(|pack| {
@@ -402,8 +411,8 @@ fn run_of_similar(packs: &[Listed]) -> Option<Vec<i64>> {
 }
 
 /// The same while the hour goes on: enough packs of about one size. Each block is rewritten once for every such size.
-fn full_tier(packs: &[Listed]) -> Option<Vec<i64>> {
-    let mut tiers: BTreeMap<u32, Vec<Listed>> = BTreeMap::new();
+fn full_tier(packs: &[ListedPack]) -> Option<Vec<i64>> {
+    let mut tiers: BTreeMap<u32, Vec<ListedPack>> = BTreeMap::new();
     for pack in packs {
         let tier = (pack.n_slots / LOOSE_BLOCKS as usize).max(1).ilog(MERGED_PACKS);
         tiers.entry(tier).or_default().push(*pack);
@@ -420,8 +429,8 @@ fn full_tier(packs: &[Listed]) -> Option<Vec<i64>> {
 mod tests {
     use super::*;
 
-    fn listed(sizes: &[usize]) -> Vec<Listed> {
-        (0..).zip(sizes).map(|(pack, n_slots)| Listed { pack, n_slots: *n_slots, n_chunks: 8 }).collect()
+    fn listed(sizes: &[usize]) -> Vec<ListedPack> {
+        (0..).zip(sizes).map(|(pack, n_slots)| ListedPack { pack, n_slots: *n_slots, n_chunks: 8 }).collect()
     }
 
     #[test]
@@ -431,7 +440,7 @@ mod tests {
         assert_eq!(due_packs(&listed(&[64, 64, 10]), true).map(|(_, packs)| packs), Some(vec![0, 1]));
         assert_eq!(due_packs(&listed(&[1, 2_000]), true), None, "a late block does not rewrite the hour");
         assert_eq!(due_packs(&listed(&[40_000, 40_000]), true), None, "a pack has its limit");
-        let full = |n_slots| Listed { pack: 1, n_slots, n_chunks: 8192 };
+        let full = |n_slots| ListedPack { pack: 1, n_slots, n_chunks: 8192 };
         assert!(due_packs(&[full(2_000), full(2_000)], true).is_some());
         assert_eq!(due_packs(&[full(2_500), full(2_500)], true), None, "and so has a transaction");
     }

@@ -15,9 +15,9 @@ use crate::Postgres;
 use crate::block_metadata::columns_of;
 use crate::bytes::{bloom_of, damaged, unseal};
 use crate::directory::block_of;
-use crate::layout::{Knows, Meta, Phase};
+use crate::layout::{Meta, Phase, SchemaRange};
 use crate::maintenance::WAIT;
-use crate::pool::{Connection, Failure, Pool, Step, col, params};
+use crate::pool::{Connection, FlightStatement, Pool, RequestFailure, col, params};
 use crate::remote::Target;
 use crate::schema::{DROP_FIRST, NEWEST, SECOND};
 use crate::write::{NewBlock, loose_step};
@@ -38,15 +38,19 @@ impl Postgres {
             connection.give_back();
             Ok(NEWEST)
         };
-        migrated.await.map_err(|failure: Failure| pool.error(failure))
+        migrated.await.map_err(|failure: RequestFailure| pool.error(failure))
     }
 }
 
 /// The next one. False: there is none.
-async fn step(connection: &Connection<'_>, address: &str, report: &(dyn Fn(&str) + Sync)) -> Result<bool, Failure> {
+async fn step(
+    connection: &Connection<'_>,
+    address: &str,
+    report: &(dyn Fn(&str) + Sync),
+) -> Result<bool, RequestFailure> {
     let meta = Meta::of(&connection.query(Meta::QUERY, vec![]).await?)?;
     // Newer ones are left alone.
-    meta.layout(Knows { oldest: 1, newest: NEWEST }, address)?;
+    meta.layout(SchemaRange { oldest: 1, newest: NEWEST }, address)?;
     if meta.version == NEWEST {
         return Ok(false);
     }
@@ -54,14 +58,22 @@ async fn step(connection: &Connection<'_>, address: &str, report: &(dyn Fn(&str)
         return Ok(true);
     }
     let lock = "LOCK TABLE meta IN ACCESS EXCLUSIVE MODE";
-    let answers =
-        connection.flight(vec![Step::Plain("BEGIN"), Step::Plain(lock), Step::Query(Meta::QUERY, vec![])]).await?;
+    let answers = connection
+        .flight(vec![
+            FlightStatement::Plain("BEGIN"),
+            FlightStatement::Plain(lock),
+            FlightStatement::Query(Meta::QUERY, vec![]),
+        ])
+        .await?;
     if Meta::of(&answers[2])? != meta {
         connection.plain("ROLLBACK").await?;
         return Ok(true);
     }
     let enter = |phase: Phase, epochs: i64| {
-        Step::Query("UPDATE meta SET phase = $1, epoch = epoch + $2", params![phase.name().to_owned(), epochs])
+        FlightStatement::Query(
+            "UPDATE meta SET phase = $1, epoch = epoch + $2",
+            params![phase.name().to_owned(), epochs],
+        )
     };
     let steps = match meta.phase {
         Phase::Settled => {
@@ -85,7 +97,7 @@ async fn step(connection: &Connection<'_>, address: &str, report: &(dyn Fn(&str)
             connection.script(DROP_FIRST).await?;
             report("contract: the old tables are gone");
             let settle = "UPDATE meta SET schema_version = $1";
-            vec![Step::Query(settle, params![i64::from(NEWEST)]), enter(Phase::Settled, 1)]
+            vec![FlightStatement::Query(settle, params![i64::from(NEWEST)]), enter(Phase::Settled, 1)]
         }
     };
     connection.flight(steps).await?;
@@ -94,9 +106,15 @@ async fn step(connection: &Connection<'_>, address: &str, report: &(dyn Fn(&str)
 }
 
 /// Copies some blocks of an hour. False: all are there.
-async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -> Result<bool, Failure> {
+async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -> Result<bool, RequestFailure> {
     // Maintenance deletes what this would bring back.
-    connection.flight(vec![Step::Plain("BEGIN"), Step::Query(WAIT, vec![]), Step::Query(Meta::QUERY, vec![])]).await?;
+    connection
+        .flight(vec![
+            FlightStatement::Plain("BEGIN"),
+            FlightStatement::Query(WAIT, vec![]),
+            FlightStatement::Query(Meta::QUERY, vec![]),
+        ])
+        .await?;
     let hour = "SELECT d.table_id, d.hour FROM block_details d WHERE NOT EXISTS (SELECT FROM loose l WHERE l.table_id = d.table_id
         AND l.hour = d.hour AND l.file_id = d.file_id AND l.row_group = d.row_group) ORDER BY d.table_id, d.hour LIMIT 1";
     let rows = connection.query(hour, vec![]).await?;
@@ -118,7 +136,7 @@ async fn backfill(connection: &Connection<'_>, report: &(dyn Fn(&str) + Sync)) -
     // Blocks are taken in order, so only the first and the last file can have others with these numbers, and no more
     // than are taken.
     let row_groups: Vec<i64> = row_groups.into_iter().collect();
-    let read = |sql| Step::Query(sql, params![table, hour, files.clone(), row_groups.clone()]);
+    let read = |sql| FlightStatement::Query(sql, params![table, hour, files.clone(), row_groups.clone()]);
     let answers = connection
         .flight(vec![
             read(

@@ -11,9 +11,9 @@ use tarn_metastore::backend::encode_slab;
 use tarn_metastore::{BlockMetadata, BlockRef, CHUNK_BYTES};
 use tarn_types::{ColumnId, TableId};
 
-use crate::block_metadata::{Record, read_rows, slab_of};
+use crate::block_metadata::{ColumnMetadataRecord, read_rows, slab_of};
 use crate::bytes::{encode_slots, seal};
-use crate::pool::{Connection, Failure, Step, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, col, params};
 
 /// More blocks than this are kept in several packs: a row stays at 2 MiB.
 pub(crate) const MAX_SLOTS: usize = 65_536;
@@ -49,7 +49,7 @@ impl PackInput {
 }
 
 /// A block of the new pack, and where it comes from: source and slot.
-struct From {
+struct BlockSource {
     block: BlockRef,
     source: usize,
     slot: usize,
@@ -64,11 +64,11 @@ pub(crate) async fn write(
     n_chunks: u32,
     sources: &[PackInput],
     is_kept: impl Fn(BlockRef) -> bool,
-) -> Result<Option<u64>, Failure> {
-    let mut from: Vec<From> = Vec::new();
+) -> Result<Option<u64>, RequestFailure> {
+    let mut from: Vec<BlockSource> = Vec::new();
     for (source, of) in sources.iter().enumerate() {
         let blocks = of.blocks().enumerate().filter(|(_, block)| is_kept(*block));
-        from.extend(blocks.map(|(slot, block)| From { block, source, slot }));
+        from.extend(blocks.map(|(slot, block)| BlockSource { block, source, slot }));
     }
     from.sort_by_key(|from| (from.block, from.source));
     from.dedup_by_key(|from| from.block);
@@ -92,8 +92,8 @@ async fn write_rows(
     pack: i64,
     n_chunks: u32,
     sources: &[PackInput],
-    from: &[From],
-) -> Result<u64, Failure> {
+    from: &[BlockSource],
+) -> Result<u64, RequestFailure> {
     let widest = sources.iter().map(|source| source.blocks().count()).max().unwrap_or(0).max(from.len());
     let per_window = (WINDOW_BYTES / (widest * CHUNK_BYTES)).max(1) as u32;
     let mut written = 0;
@@ -109,7 +109,7 @@ async fn write_rows(
         let mut rows: Vec<Vec<u8>> = Vec::with_capacity(n as usize);
         for chunk in 0..n {
             let mut row = Vec::with_capacity(from.len() * CHUNK_BYTES + 4);
-            for From { source, slot, .. } in from {
+            for BlockSource { source, slot, .. } in from {
                 match &sources[*source] {
                     PackInput::Loose(blocks) => {
                         let bloom = blocks[*slot].1.bloom.as_ref();
@@ -135,8 +135,8 @@ async fn write_slabs(
     connection: &Connection<'_>,
     pack: i64,
     sources: &[PackInput],
-    from: &[From],
-) -> Result<(u64, u64), Failure> {
+    from: &[BlockSource],
+) -> Result<(u64, u64), RequestFailure> {
     let packs: Vec<i64> = sources
         .iter()
         .filter_map(|of| if let PackInput::Packed { pack, .. } = of { Some(*pack) } else { None })
@@ -154,7 +154,7 @@ async fn write_slabs(
     let ids: Vec<i64> = ids.into_iter().collect();
     let (mut slab_bytes, mut record_bytes) = (0, 0);
     for ids in ids.chunks(WINDOW_COLUMNS) {
-        let mut packed: HashMap<(i64, i64), HashMap<u32, Record>> = HashMap::new();
+        let mut packed: HashMap<(i64, i64), HashMap<u32, ColumnMetadataRecord>> = HashMap::new();
         let read = "SELECT s.pack_id, s.column_id, s.slab FROM unnest($1::int8[]) AS p (pack_id) CROSS JOIN unnest($2::int8[]) AS c (column_id)
             JOIN pack_slabs s ON s.pack_id = p.pack_id AND s.column_id = c.column_id";
         for row in connection.query(read, params![packs.clone(), ids.to_vec()]).await? {
@@ -168,11 +168,11 @@ async fn write_slabs(
         }
         let (mut columns, mut slabs) = (Vec::new(), Vec::new());
         for id in ids {
-            let record = |of: &From| match &sources[of.source] {
+            let record = |of: &BlockSource| match &sources[of.source] {
                 PackInput::Loose(blocks) => blocks[of.slot].1.column(ColumnId(*id as u32)),
                 PackInput::Packed { pack, .. } => packed.get(&(*pack, *id))?.get(&(of.slot as u32)),
             };
-            let records: Vec<(u32, &Record)> =
+            let records: Vec<(u32, &ColumnMetadataRecord)> =
                 (0..).zip(from).filter_map(|(slot, of)| Some((slot, record(of)?))).collect();
             if !records.is_empty() {
                 let (slab, n_bytes) = encode_slab(from.len() as u32, &records);
@@ -190,7 +190,7 @@ async fn write_slabs(
 }
 
 /// Takes packs away, some rows at a time: no statement may take longer than others wait.
-pub(crate) async fn delete(connection: &Connection<'_>, packs: &[i64]) -> Result<(), Failure> {
+pub(crate) async fn delete(connection: &Connection<'_>, packs: &[i64]) -> Result<(), RequestFailure> {
     let sizes = "SELECT pack_id, n_slots, n_chunks FROM packs WHERE pack_id = ANY($1)";
     for row in connection.query(sizes, params![packs.to_vec()]).await? {
         let (pack, n_slots, n_chunks): (i64, i64, i32) = (col(&row, 0)?, col(&row, 1)?, col(&row, 2)?);
@@ -200,7 +200,7 @@ pub(crate) async fn delete(connection: &Connection<'_>, packs: &[i64]) -> Result
             connection.query(some, params![pack, first, first.saturating_add(n_rows as i32)]).await?;
         }
     }
-    let of_packs = |sql| Step::Query(sql, params![packs.to_vec()]);
+    let of_packs = |sql| FlightStatement::Query(sql, params![packs.to_vec()]);
     let rest = vec![
         of_packs("DELETE FROM pack_slabs WHERE pack_id = ANY($1)"),
         of_packs("DELETE FROM packs WHERE pack_id = ANY($1)"),

@@ -40,7 +40,7 @@ pub(crate) use params;
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// The server is away, or too slow, or went away: what was asked last may have happened.
     Lost(BoxError),
     /// The server said no: what was asked did not happen, and its transaction is void.
@@ -51,7 +51,7 @@ pub(crate) enum Failure {
     Ours(Error),
 }
 
-impl From<tokio_postgres::Error> for Failure {
+impl From<tokio_postgres::Error> for RequestFailure {
     fn from(error: tokio_postgres::Error) -> Self {
         let severity = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
         match severity {
@@ -62,13 +62,13 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for RequestFailure {
     fn from(error: Error) -> Self {
         Self::Ours(error)
     }
 }
 
-impl Failure {
+impl RequestFailure {
     /// A table or column that is not there (any more): the schema version changed.
     pub fn is_undefined(&self) -> bool {
         use tokio_postgres::error::SqlState;
@@ -77,7 +77,7 @@ impl Failure {
 }
 
 /// A statement of a flight.
-pub(crate) enum Step {
+pub(crate) enum FlightStatement {
     /// Without parameters and answers: `BEGIN`, `COMMIT`.
     Plain(&'static str),
     Query(&'static str, Vec<Param>),
@@ -86,11 +86,11 @@ pub(crate) enum Step {
 pub(crate) struct Pool {
     target: Target,
     runtime: tokio::runtime::Handle,
-    idle: Mutex<Vec<Session>>,
+    idle: Mutex<Vec<PoolSession>>,
     permits: Semaphore,
 }
 
-struct Session {
+struct PoolSession {
     client: Client,
     statements: Mutex<HashMap<&'static str, Statement>>,
 }
@@ -98,7 +98,7 @@ struct Session {
 /// A connection in use. Closed when it is dropped, unless it was given back.
 pub(crate) struct Connection<'a> {
     pool: &'a Pool,
-    session: Option<Session>,
+    session: Option<PoolSession>,
     _permit: SemaphorePermit<'a>,
 }
 
@@ -119,9 +119,9 @@ impl Pool {
     }
 
     /// A free connection, or a new one.
-    pub async fn take(&self) -> Result<Connection<'_>, Failure> {
+    pub async fn take(&self) -> Result<Connection<'_>, RequestFailure> {
         let permit = self.within(async { Ok(self.permits.acquire().await) }).await?;
-        let permit = permit.map_err(|e| Failure::Lost(Box::new(e)))?;
+        let permit = permit.map_err(|e| RequestFailure::Lost(Box::new(e)))?;
         let idle = std::iter::from_fn(|| self.idle.lock().pop()).find(|session| !session.client.is_closed());
         let session = match idle {
             Some(session) => session,
@@ -130,38 +130,38 @@ impl Pool {
         Ok(Connection { pool: self, session: Some(session), _permit: permit })
     }
 
-    async fn connect(&self) -> Result<Session, Failure> {
+    async fn connect(&self) -> Result<PoolSession, RequestFailure> {
         let connecting = async { Ok(self.target.config.connect(NoTls).await?) };
         let (client, connection) = self.within(connecting).await?;
         // It ends when the client is dropped; what goes wrong with it, the client says.
         self.runtime.spawn(async move { drop(connection.await) });
-        Ok(Session { client, statements: Mutex::default() })
+        Ok(PoolSession { client, statements: Mutex::default() })
     }
 
-    async fn within<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn within<T>(&self, work: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
         match tokio::time::timeout(self.target.timeout, work).await {
             Ok(done) => done,
             Err(_) => {
                 let reason = format!("no answer in {} ms", self.target.timeout.as_millis());
-                Err(Failure::Lost(reason.into()))
+                Err(RequestFailure::Lost(reason.into()))
             }
         }
     }
 
     /// For whoever asked. Of a change: it did not happen.
-    pub fn error(&self, failure: Failure) -> Error {
+    pub fn error(&self, failure: RequestFailure) -> Error {
         let unavailable = |source: BoxError| Error::Unavailable {
             address: self.target.address.clone(),
             setting: "metastore",
             source,
         };
         match failure {
-            Failure::Lost(source) => unavailable(source),
-            Failure::Refused(source) => unavailable(Box::new(source)),
-            Failure::Damaged { place, reason } => {
+            RequestFailure::Lost(source) => unavailable(source),
+            RequestFailure::Refused(source) => unavailable(Box::new(source)),
+            RequestFailure::Damaged { place, reason } => {
                 Error::Damaged { address: self.target.address.clone(), what: place, reason }
             }
-            Failure::Ours(error) => error,
+            RequestFailure::Ours(error) => error,
         }
     }
 
@@ -171,19 +171,19 @@ impl Pool {
     }
 
     /// What becomes of a change after an attempt that failed. `None`: it is tried again, after a while.
-    pub async fn after(&self, doubt: bool, n_tries: u32, failure: Failure) -> Option<Error> {
+    pub async fn after(&self, doubt: bool, n_tries: u32, failure: RequestFailure) -> Option<Error> {
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(n_tries);
         match failure {
-            Failure::Lost(_) | Failure::Refused(_) if doubt && pause <= self.target.timeout => {
+            RequestFailure::Lost(_) | RequestFailure::Refused(_) if doubt && pause <= self.target.timeout => {
                 // The server may be on its way back.
                 tokio::time::sleep(pause).await;
                 None
             }
-            Failure::Lost(source) if doubt => Some(self.unknown(source)),
-            Failure::Refused(source) if doubt => Some(self.unknown(Box::new(source))),
+            RequestFailure::Lost(source) if doubt => Some(self.unknown(source)),
+            RequestFailure::Refused(source) if doubt => Some(self.unknown(Box::new(source))),
             // What cannot be looked at any more, and was there when the change was made.
-            failure @ (Failure::Damaged { .. }
-            | Failure::Ours(Error::NoTableId { .. } | Error::SchemaVersion { .. }))
+            failure @ (RequestFailure::Damaged { .. }
+            | RequestFailure::Ours(Error::NoTableId { .. } | Error::SchemaVersion { .. }))
                 if doubt =>
             {
                 Some(self.unknown(Box::new(self.error(failure))))
@@ -195,7 +195,7 @@ impl Pool {
     }
 
     /// After a loss, connections that are idle may be as dead as the one before.
-    pub async fn take_for_change(&self, after_loss: bool) -> Result<Connection<'_>, Failure> {
+    pub async fn take_for_change(&self, after_loss: bool) -> Result<Connection<'_>, RequestFailure> {
         if after_loss {
             self.idle.lock().clear();
         }
@@ -217,21 +217,21 @@ impl Connection<'_> {
     }
 
     /// The last steps of a transaction. `doubt` stays set when nobody knows whether they happened.
-    pub async fn commit(self, mut steps: Vec<Step>, doubt: &mut bool) -> Result<(), Failure> {
-        steps.push(Step::Plain("COMMIT"));
+    pub async fn commit(self, mut steps: Vec<FlightStatement>, doubt: &mut bool) -> Result<(), RequestFailure> {
+        steps.push(FlightStatement::Plain("COMMIT"));
         *doubt = true;
         let done = self.flight(steps).await;
-        *doubt = matches!(done, Err(Failure::Lost(_)));
+        *doubt = matches!(done, Err(RequestFailure::Lost(_)));
         done?;
         self.give_back();
         Ok(())
     }
 
-    fn session(&self) -> &Session {
+    fn session(&self) -> &PoolSession {
         self.session.as_ref().expect("a connection has a session until it is given back")
     }
 
-    async fn statement(&self, sql: &'static str) -> Result<Statement, Failure> {
+    async fn statement(&self, sql: &'static str) -> Result<Statement, RequestFailure> {
         let session = self.session();
         let known = session.statements.lock().get(sql).cloned();
         if let Some(known) = known {
@@ -243,36 +243,36 @@ impl Connection<'_> {
     }
 
     /// One statement and all its rows; prepared once on each connection.
-    pub async fn query(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>, Failure> {
-        let mut answers = self.flight(vec![Step::Query(sql, params)]).await?;
+    pub async fn query(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>, RequestFailure> {
+        let mut answers = self.flight(vec![FlightStatement::Query(sql, params)]).await?;
         Ok(answers.pop().expect("one answer for each step"))
     }
 
     /// A statement without parameters and rows, not prepared: `BEGIN`, `COMMIT`.
-    pub async fn plain(&self, sql: &'static str) -> Result<(), Failure> {
-        self.flight(vec![Step::Plain(sql)]).await.map(drop)
+    pub async fn plain(&self, sql: &'static str) -> Result<(), RequestFailure> {
+        self.flight(vec![FlightStatement::Plain(sql)]).await.map(drop)
     }
 
     /// Statements with names in them: rare ones, of the schema.
-    pub async fn script(&self, sql: &str) -> Result<(), Failure> {
+    pub async fn script(&self, sql: &str) -> Result<(), RequestFailure> {
         self.pool.within(async { Ok(self.session().client.batch_execute(sql).await?) }).await
     }
 
     /// Sends all, then reads all answers: one for each step. The first failure counts; later steps of a transaction
     /// failed with it.
-    pub async fn flight(&self, steps: Vec<Step>) -> Result<Vec<Vec<Row>>, Failure> {
+    pub async fn flight(&self, steps: Vec<FlightStatement>) -> Result<Vec<Vec<Row>>, RequestFailure> {
         self.pool.within(self.fly(steps)).await
     }
 
-    async fn fly(&self, steps: Vec<Step>) -> Result<Vec<Vec<Row>>, Failure> {
+    async fn fly(&self, steps: Vec<FlightStatement>) -> Result<Vec<Vec<Row>>, RequestFailure> {
         let client = &self.session().client;
-        let mut answers: Vec<Answering<'_>> = Vec::with_capacity(steps.len());
+        let mut answers: Vec<ResponseFuture<'_>> = Vec::with_capacity(steps.len());
         for step in steps {
             answers.push(match step {
-                Step::Plain(sql) => {
-                    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()).map_err(Failure::from) })
-                }
-                Step::Query(sql, params) => {
+                FlightStatement::Plain(sql) => Box::pin(async move {
+                    client.batch_execute(sql).await.map(|()| Vec::new()).map_err(RequestFailure::from)
+                }),
+                FlightStatement::Query(sql, params) => {
                     let statement = self.statement(sql).await?;
                     Box::pin(async move {
                         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| &**param as _).collect();
@@ -285,11 +285,11 @@ impl Connection<'_> {
     }
 }
 
-type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Failure>> + Send + 'a>>;
+type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, RequestFailure>> + Send + 'a>>;
 
 /// Each is begun before the first is answered, in this order: a statement is sent when it is first polled.
-async fn in_order(mut answering: Vec<Answering<'_>>) -> Result<Vec<Vec<Row>>, Failure> {
-    let mut answers: Vec<Option<Result<Vec<Row>, Failure>>> = answering.iter().map(|_| None).collect();
+async fn in_order(mut answering: Vec<ResponseFuture<'_>>) -> Result<Vec<Vec<Row>>, RequestFailure> {
+    let mut answers: Vec<Option<Result<Vec<Row>, RequestFailure>>> = answering.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {
         let mut is_waiting = false;
         for (answering, answer) in answering.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
@@ -319,7 +319,7 @@ macro_rules! ask {
             match $question.await {
                 Ok(answer) => {
                     $connection.give_back();
-                    break Ok::<_, $crate::pool::Failure>(answer);
+                    break Ok::<_, $crate::pool::RequestFailure>(answer);
                 }
                 Err(failure) if again && failure.is_broken() => again = false,
                 Err(failure) => break Err(failure),
@@ -329,7 +329,7 @@ macro_rules! ask {
 }
 pub(crate) use ask;
 
-impl Failure {
+impl RequestFailure {
     /// The connection broke; a time-out is not that.
     pub fn is_broken(&self) -> bool {
         matches!(self, Self::Lost(source) if source.is::<tokio_postgres::Error>())
@@ -358,6 +358,7 @@ macro_rules! change {
 pub(crate) use change;
 
 /// A column of a row.
-pub(crate) fn col<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, idx: usize) -> Result<T, Failure> {
-    row.try_get(idx).map_err(|error| Failure::Damaged { place: "an answer".to_owned(), reason: error.to_string() })
+pub(crate) fn col<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, idx: usize) -> Result<T, RequestFailure> {
+    row.try_get(idx)
+        .map_err(|error| RequestFailure::Damaged { place: "an answer".to_owned(), reason: error.to_string() })
 }

@@ -3,15 +3,15 @@
 
 use roaring::RoaringBitmap;
 
-use tarn_metastore::{Error, Probe, Probed};
+use tarn_metastore::{Error, Probe, ProbeResult};
 use tarn_types::TableId;
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::directory::{Directory, directory_steps};
 use crate::layout::Meta;
-use crate::pool::{Connection, Failure, Step, ask, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, ask, col, params};
 use crate::refresh::SNAPSHOT;
-use crate::search::{Needs, Search};
+use crate::search::{NeededReads, Search};
 
 /// So many bytes are tested where they arrive; more on a blocking thread.
 const INLINE_BYTES: usize = 256 << 10;
@@ -27,9 +27,9 @@ const PIECES: &str = "SELECT a.idx, a.chunk, substring(l.bloom FROM 36 * a.chunk
     FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int4[]) AS a (hour, file_id, row_group, idx, chunk)
     JOIN loose l ON l.table_id = $1 AND l.hour = a.hour AND l.file_id = a.file_id AND l.row_group = a.row_group";
 
-impl Inner {
+impl PostgresInner {
     /// Reads in one snapshot of the database; asks once more when the store moved to another schema meanwhile.
-    pub async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed, Failure> {
+    pub async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult, RequestFailure> {
         for _ in 0..2 {
             let layout = *self.layout.lock();
             let probed = if layout.reads_second {
@@ -42,11 +42,11 @@ impl Inner {
                 answered => return answered,
             }
         }
-        Err(Failure::Lost("the tables are being migrated".into()))
+        Err(RequestFailure::Lost("the tables are being migrated".into()))
     }
 
     /// The layout as the store has it now.
-    pub async fn look_again(&self) -> Result<(), Failure> {
+    pub async fn look_again(&self) -> Result<(), RequestFailure> {
         let rows = ask!(&self.pool, connection => connection.query(Meta::QUERY, vec![]))?;
         self.take_layout(&Meta::of(&rows)?).map(drop)
     }
@@ -56,8 +56,8 @@ impl Inner {
         connection: &Connection<'_>,
         table: TableId,
         probe: &Probe,
-    ) -> Result<Probed, Failure> {
-        let mut steps = vec![Step::Plain(SNAPSHOT)];
+    ) -> Result<ProbeResult, RequestFailure> {
+        let mut steps = vec![FlightStatement::Plain(SNAPSHOT)];
         steps.extend(directory_steps(table, &probe.hours));
         let answers = connection.flight(steps).await?;
         if answers[1].is_empty() {
@@ -87,7 +87,7 @@ impl Inner {
         kept -= &filtered;
         let without_bloom = kept.len();
         kept |= left;
-        Ok(Probed { kept, without_bloom, bytes_read: search.bytes_read })
+        Ok(ProbeResult { kept, without_bloom, bytes_read: search.bytes_read })
     }
 }
 
@@ -96,13 +96,13 @@ async fn read(
     connection: &Connection<'_>,
     table: TableId,
     mut search: Search,
-    needs: Needs,
-) -> Result<Search, Failure> {
+    needs: NeededReads,
+) -> Result<Search, RequestFailure> {
     let mut steps = Vec::new();
     if !needs.rows.is_empty() {
         let (packs, chunks): (Vec<i64>, Vec<i32>) =
             needs.rows.iter().map(|(pack, chunk)| (*pack, *chunk as i32)).unzip();
-        steps.push(Step::Query(ROWS, params![packs, chunks]));
+        steps.push(FlightStatement::Query(ROWS, params![packs, chunks]));
     }
     if !needs.pieces.is_empty() {
         let (mut hours, mut files, mut row_groups) = (vec![], vec![], vec![]);
@@ -115,7 +115,10 @@ async fn read(
             places.push(*idx as i64);
             chunks.push(*chunk as i32);
         }
-        steps.push(Step::Query(PIECES, params![i64::from(table.0), hours, files, row_groups, places, chunks]));
+        steps.push(FlightStatement::Query(
+            PIECES,
+            params![i64::from(table.0), hours, files, row_groups, places, chunks],
+        ));
     }
     let mut answers = connection.flight(steps).await?.into_iter();
     let rows = if needs.rows.is_empty() { None } else { answers.next() }.unwrap_or_default();
@@ -129,10 +132,10 @@ async fn read(
             search.feed_piece(col::<i64>(row, 0)? as usize, col::<i32>(row, 1)? as u32, col(row, 2)?)?;
         }
         search.check_fed(&needs)?;
-        Ok::<_, Failure>(search)
+        Ok::<_, RequestFailure>(search)
     };
     match n_bytes > INLINE_BYTES {
-        true => tokio::task::spawn_blocking(feed).await.map_err(|e| Failure::Lost(Box::new(e)))?,
+        true => tokio::task::spawn_blocking(feed).await.map_err(|e| RequestFailure::Lost(Box::new(e)))?,
         false => feed(),
     }
 }

@@ -13,19 +13,19 @@ use tarn_metastore::backend::Table;
 use tarn_metastore::{Error, Files, TableVersion};
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
-use crate::Inner;
+use crate::PostgresInner;
 use crate::bytes::decode;
-use crate::local_state::{Known, Seen, Tail};
-use crate::pool::{Connection, Failure, Step, ask, col, params};
+use crate::local_state::{KnownTable, TableSeqs, Tail};
+use crate::pool::{Connection, FlightStatement, RequestFailure, ask, col, params};
 
 const TAIL: &str = "SELECT t.oldest, t.definition_seq, t.base_seq, CASE WHEN t.definition_seq <> $3 THEN t.definition END, c.payload
     FROM tables t LEFT JOIN commits c ON c.table_id = t.table_id AND c.version > $2 WHERE t.table_id = $1 ORDER BY c.version";
 
 pub(crate) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-impl Inner {
+impl PostgresInner {
     /// Brings the table up to what the store has now. `NotFound` when it has none.
-    pub async fn refresh(&self, id: TableId) -> Result<(), Failure> {
+    pub async fn refresh(&self, id: TableId) -> Result<(), RequestFailure> {
         let known = self.held.read().known(id);
         if let Some(known) = known {
             let rows = ask!(&self.pool, connection => connection.query(TAIL, tail_params(id, known)))?;
@@ -34,9 +34,9 @@ impl Inner {
             }
         }
         let answers = ask!(&self.pool, connection => async {
-            let mut steps = vec![Step::Plain(SNAPSHOT)];
+            let mut steps = vec![FlightStatement::Plain(SNAPSHOT)];
             steps.extend(whole(id));
-            steps.push(Step::Plain("COMMIT"));
+            steps.push(FlightStatement::Plain("COMMIT"));
             connection.flight(steps).await
         })?;
         self.take_in(id, answers.into_iter().skip(1).take(4)).await
@@ -48,9 +48,9 @@ impl Inner {
         &self,
         connection: &Connection<'_>,
         id: TableId,
-        known: Option<Known>,
+        known: Option<KnownTable>,
         tail: &[Row],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         if let Some(known) = known
             && self.catch_up(id, known, tail)?
         {
@@ -61,18 +61,20 @@ impl Inner {
     }
 
     /// What came after what is known; of a table that is not, whether it is there.
-    pub fn tail_step(id: TableId, known: Option<Known>) -> Step {
-        let nothing =
-            Known { version: Version(i64::MAX as u64), seen: Seen { definition_seq: i64::MAX, base_seq: i64::MAX } };
-        Step::Query(TAIL, tail_params(id, known.unwrap_or(nothing)))
+    pub fn tail_step(id: TableId, known: Option<KnownTable>) -> FlightStatement {
+        let nothing = KnownTable {
+            version: Version(i64::MAX as u64),
+            seen: TableSeqs { definition_seq: i64::MAX, base_seq: i64::MAX },
+        };
+        FlightStatement::Query(TAIL, tail_params(id, known.unwrap_or(nothing)))
     }
 
-    fn catch_up(&self, id: TableId, known: Known, rows: &[Row]) -> Result<bool, Failure> {
+    fn catch_up(&self, id: TableId, known: KnownTable, rows: &[Row]) -> Result<bool, RequestFailure> {
         let Some(row) = rows.first() else {
             self.held.write().forget(id);
             return Err(Error::NoTableId { table: id }.into());
         };
-        let seen = Seen { definition_seq: col(row, 1)?, base_seq: col(row, 2)? };
+        let seen = TableSeqs { definition_seq: col(row, 1)?, base_seq: col(row, 2)? };
         let oldest = Version(col::<i64>(row, 0)? as u64);
         let mut tail = Tail { seen, oldest, schema: None, commits: Vec::new() };
         if seen.base_seq != known.seen.base_seq {
@@ -91,7 +93,7 @@ impl Inner {
         held.catch_up(id, tail)
     }
 
-    async fn take_in(&self, id: TableId, answers: impl Iterator<Item = Vec<Row>>) -> Result<(), Failure> {
+    async fn take_in(&self, id: TableId, answers: impl Iterator<Item = Vec<Row>>) -> Result<(), RequestFailure> {
         let answers: Vec<Vec<Row>> = answers.collect();
         if answers[0].is_empty() {
             self.held.write().forget(id);
@@ -99,19 +101,19 @@ impl Inner {
         }
         // Fifty thousand files take tens of milliseconds.
         let decoding = tokio::task::spawn_blocking(move || table_of(id, &answers));
-        let (table, seen) = decoding.await.map_err(|e| Failure::Lost(Box::new(e)))??;
+        let (table, seen) = decoding.await.map_err(|e| RequestFailure::Lost(Box::new(e)))??;
         self.held.write().take_in(table, seen);
         Ok(())
     }
 }
 
-fn tail_params(id: TableId, known: Known) -> Vec<crate::pool::Param> {
+fn tail_params(id: TableId, known: KnownTable) -> Vec<crate::pool::Param> {
     params![i64::from(id.0), known.version.0 as i64, known.seen.definition_seq]
 }
 
 /// Questions whose answers make a table.
-fn whole(id: TableId) -> Vec<Step> {
-    let of_table = |sql| Step::Query(sql, params![i64::from(id.0)]);
+fn whole(id: TableId) -> Vec<FlightStatement> {
+    let of_table = |sql| FlightStatement::Query(sql, params![i64::from(id.0)]);
     vec![
         of_table("SELECT definition, definition_seq, base, base_seq, restoring FROM tables WHERE table_id = $1"),
         of_table("SELECT file_id, file FROM files WHERE table_id = $1 ORDER BY file_id"),
@@ -120,8 +122,8 @@ fn whole(id: TableId) -> Vec<Step> {
     ]
 }
 
-fn table_of(id: TableId, answers: &[Vec<Row>]) -> Result<(Table, Seen), Failure> {
-    let damaged = |reason: String| Failure::Damaged { place: format!("table {id}"), reason };
+fn table_of(id: TableId, answers: &[Vec<Row>]) -> Result<(Table, TableSeqs), RequestFailure> {
+    let damaged = |reason: String| RequestFailure::Damaged { place: format!("table {id}"), reason };
     let [tables, files, dead_rows, commits] = answers else { return Err(damaged("parts are missing".to_owned())) };
     let row = &tables[0];
     let schema = Arc::new(schema_of(id, col(row, 0)?)?);
@@ -148,14 +150,14 @@ fn table_of(id: TableId, answers: &[Vec<Row>]) -> Result<(Table, Seen), Failure>
         table.push(commit, None).map_err(damaged)?;
     }
     table.settle();
-    Ok((table, Seen { definition_seq: col(row, 1)?, base_seq: col(row, 3)? }))
+    Ok((table, TableSeqs { definition_seq: col(row, 1)?, base_seq: col(row, 3)? }))
 }
 
-pub(crate) fn schema_of(id: TableId, sealed: &[u8]) -> Result<TableSchema, Failure> {
+pub(crate) fn schema_of(id: TableId, sealed: &[u8]) -> Result<TableSchema, RequestFailure> {
     decode(sealed, || format!("tables, definition of table {id}"), |reader| reader.schema())
 }
 
 /// A version without its files and dead rows.
-pub(crate) fn base_of(id: TableId, sealed: &[u8]) -> Result<TableVersion, Failure> {
+pub(crate) fn base_of(id: TableId, sealed: &[u8]) -> Result<TableVersion, RequestFailure> {
     decode(sealed, || format!("tables, base of table {id}"), |reader| reader.version())
 }

@@ -16,7 +16,7 @@
 //! it.
 
 use crate::layout::Phase;
-use crate::pool::{Connection, Failure, Step, col, params};
+use crate::pool::{Connection, FlightStatement, RequestFailure, col, params};
 
 /// The schema that this build makes.
 pub(crate) const NEWEST: u32 = 2;
@@ -60,14 +60,14 @@ CREATE TABLE block_columns (table_id int8, hour int8, column_id int8, file_id in
 pub(crate) const DROP_FIRST: &str = "DROP TABLE block_details, bloom_chunks, block_columns";
 
 /// Makes the schema if there is none. Who comes second at the same time finds it made.
-pub(crate) async fn ensure(connection: &Connection<'_>, schema: &str, version: u32) -> Result<(), Failure> {
+pub(crate) async fn ensure(connection: &Connection<'_>, schema: &str, version: u32) -> Result<(), RequestFailure> {
     let is_there = "SELECT to_regclass($1 || '.meta') IS NOT NULL";
     let name = || params![schema.to_owned()];
     if col(&connection.query(is_there, name()).await?[0], 0)? {
         return Ok(());
     }
-    let lock = Step::Query("SELECT pg_advisory_xact_lock(hashtext('tarn_metastore'), hashtext($1))", name());
-    connection.flight(vec![Step::Plain("BEGIN"), lock]).await?;
+    let lock = FlightStatement::Query("SELECT pg_advisory_xact_lock(hashtext('tarn_metastore'), hashtext($1))", name());
+    connection.flight(vec![FlightStatement::Plain("BEGIN"), lock]).await?;
     if !col::<bool>(&connection.query(is_there, name()).await?[0], 0)? {
         let block_metadata = if version == 1 { FIRST } else { SECOND };
         // An administrator may have made it, and may allow nobody else to make one.

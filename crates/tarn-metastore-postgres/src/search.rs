@@ -15,7 +15,7 @@ use tarn_metastore::backend::{has_bits, test_row};
 use tarn_metastore::{AllOf, BlockRef, CHUNK_BYTES, Hash};
 
 use crate::bytes::{damaged, unseal};
-use crate::pool::Failure;
+use crate::pool::RequestFailure;
 
 /// Bytes that are read for keys that may not be needed.
 const AT_ONCE_BYTES: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct AskedLoose {
 
 /// What to read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct NeededReads {
     /// Pack and chunk.
     pub rows: Vec<(i64, u32)>,
     /// Place among the loose blocks, and chunk.
@@ -105,7 +105,7 @@ impl Search {
     }
 
     /// Goes on as far as it can. `None`: it is done, and these are left.
-    pub fn needs(&mut self) -> Result<RoaringBitmap, Needs> {
+    pub fn needs(&mut self) -> Result<RoaringBitmap, NeededReads> {
         let all = self.all_needs();
         let n_bytes: usize = all.rows.iter().map(|(pack, _)| self.row_bytes(*pack)).sum();
         if n_bytes + all.pieces.len() * CHUNK_BYTES <= self.at_once_bytes && !all.is_empty() {
@@ -149,18 +149,18 @@ impl Search {
     }
 
     /// What all keys that are left would read that is not there.
-    fn all_needs(&self) -> Needs {
+    fn all_needs(&self) -> NeededReads {
         let (mut rows, mut pieces) = (BTreeSet::new(), BTreeSet::new());
         for key in self.keys_left() {
             let needs = self.needs_of(key, &self.left);
             rows.extend(needs.rows);
             pieces.extend(needs.pieces);
         }
-        Needs { rows: rows.into_iter().collect(), pieces: pieces.into_iter().collect() }
+        NeededReads { rows: rows.into_iter().collect(), pieces: pieces.into_iter().collect() }
     }
 
-    fn needs_of(&self, key: Hash, of: &RoaringBitmap) -> Needs {
-        let mut needs = Needs::default();
+    fn needs_of(&self, key: Hash, of: &RoaringBitmap) -> NeededReads {
+        let mut needs = NeededReads::default();
         for pack in &self.packs {
             let row = (pack.pack, key.chunk(pack.n_chunks));
             if !self.rows.contains_key(&row) && pack.places.iter().any(|(position, _)| of.contains(*position)) {
@@ -207,8 +207,8 @@ impl Search {
     }
 
     /// Takes from what is needed so much as one flight may bring.
-    pub fn next_flight(&self, needs: &mut Needs, max_bytes: usize) -> Needs {
-        let (mut flight, mut n_bytes) = (Needs::default(), 0);
+    pub fn next_flight(&self, needs: &mut NeededReads, max_bytes: usize) -> NeededReads {
+        let (mut flight, mut n_bytes) = (NeededReads::default(), 0);
         let mut fits = |bytes: usize| {
             let is_first = n_bytes == 0;
             n_bytes += bytes;
@@ -228,7 +228,7 @@ impl Search {
     }
 
     /// A row of a pack, as it is stored.
-    pub fn feed_row(&mut self, pack: i64, chunk: u32, sealed: &[u8]) -> Result<(), Failure> {
+    pub fn feed_row(&mut self, pack: i64, chunk: u32, sealed: &[u8]) -> Result<(), RequestFailure> {
         let place = || format!("pack_rows, pack {pack} chunk {chunk}");
         let bits = unseal(sealed, place)?;
         if bits.len() != self.row_bytes(pack) {
@@ -240,7 +240,7 @@ impl Search {
     }
 
     /// A chunk of the filter of a loose block, as it is stored.
-    pub fn feed_piece(&mut self, idx: usize, chunk: u32, sealed: &[u8]) -> Result<(), Failure> {
+    pub fn feed_piece(&mut self, idx: usize, chunk: u32, sealed: &[u8]) -> Result<(), RequestFailure> {
         let place = || format!("loose, block {:?} chunk {chunk}", self.loose[idx].block);
         let bits = unseal(sealed, place)?;
         if bits.len() != CHUNK_BYTES {
@@ -252,7 +252,7 @@ impl Search {
     }
 
     /// After what it needed was fed: what is still missing is not in the store.
-    pub fn check_fed(&self, needs: &Needs) -> Result<(), Failure> {
+    pub fn check_fed(&self, needs: &NeededReads) -> Result<(), RequestFailure> {
         if let Some((pack, chunk)) = needs.rows.iter().find(|row| !self.rows.contains_key(row)) {
             return Err(damaged(format!("pack_rows, pack {pack} chunk {chunk}"), "the row is missing"));
         }
@@ -264,7 +264,7 @@ impl Search {
     }
 }
 
-impl Needs {
+impl NeededReads {
     /// Nothing is left to be read.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.pieces.is_empty()

@@ -6,7 +6,7 @@ use tarn_types::{FileId, TableId};
 
 use crate::bytes::{encode_bloom, seal};
 use crate::layout::Layout;
-use crate::pool::{Step, params};
+use crate::pool::{FlightStatement, params};
 
 /// Bytes of one statement, about: more are several.
 const BATCH_BYTES: usize = 4 << 20;
@@ -33,7 +33,7 @@ pub(crate) fn block_metadata_bytes(block_metadata: &BlockMetadata) -> usize {
 }
 
 /// Statements that write the blocks to where the layout wants them. Blocks that are there already stay as they are.
-pub(crate) fn write_steps(table: TableId, blocks: &[NewBlock], layout: Layout) -> Vec<Step> {
+pub(crate) fn write_steps(table: TableId, blocks: &[NewBlock], layout: Layout) -> Vec<FlightStatement> {
     let mut steps = Vec::new();
     for batch in batches(blocks) {
         if layout.writes_second {
@@ -68,7 +68,7 @@ pub(crate) fn encode_columns(block_metadata: &BlockMetadata) -> Vec<u8> {
     seal(out)
 }
 
-pub(crate) fn loose_step(table: TableId, blocks: &[NewBlock]) -> Step {
+pub(crate) fn loose_step(table: TableId, blocks: &[NewBlock]) -> FlightStatement {
     let (mut hours, mut files, mut row_groups, mut n_chunks) = (vec![], vec![], vec![], vec![]);
     let (mut blooms, mut columns, mut sizes) = (vec![], vec![], vec![]);
     for NewBlock { hour, file, block_metadata } in blocks {
@@ -83,11 +83,14 @@ pub(crate) fn loose_step(table: TableId, blocks: &[NewBlock]) -> Step {
     let insert = "INSERT INTO loose (table_id, hour, file_id, row_group, n_chunks, bloom, columns, column_bytes)
         SELECT $1, * FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int4[], $6::bytea[], $7::bytea[], $8::int8[])
         ON CONFLICT DO NOTHING";
-    Step::Query(insert, params![i64::from(table.0), hours, files, row_groups, n_chunks, blooms, columns, sizes])
+    FlightStatement::Query(
+        insert,
+        params![i64::from(table.0), hours, files, row_groups, n_chunks, blooms, columns, sizes],
+    )
 }
 
 /// Schema 1: a row for each chunk, a row for each column.
-fn first_steps(table: TableId, blocks: &[NewBlock]) -> Vec<Step> {
+fn first_steps(table: TableId, blocks: &[NewBlock]) -> Vec<FlightStatement> {
     let id = i64::from(table.0);
     let mut of_blocks = (vec![], vec![], vec![], vec![]);
     let mut of_chunks = (vec![], vec![], vec![], vec![], vec![]);
@@ -115,17 +118,17 @@ fn first_steps(table: TableId, blocks: &[NewBlock]) -> Vec<Step> {
             of_columns.4.push(encode_columns(&one));
         }
     }
-    let mut steps = vec![Step::Query(
+    let mut steps = vec![FlightStatement::Query(
         "INSERT INTO block_details (table_id, hour, file_id, row_group, n_chunks)
             SELECT $1, * FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int4[]) ON CONFLICT DO NOTHING",
         params![id, of_blocks.0, of_blocks.1, of_blocks.2, of_blocks.3],
     )];
-    steps.push(Step::Query(
+    steps.push(FlightStatement::Query(
         "INSERT INTO bloom_chunks (table_id, hour, chunk, file_id, row_group, bits)
             SELECT $1, * FROM unnest($2::int8[], $3::int4[], $4::int8[], $5::int8[], $6::bytea[]) ON CONFLICT DO NOTHING",
         params![id, of_chunks.0, of_chunks.1, of_chunks.2, of_chunks.3, of_chunks.4],
     ));
-    steps.push(Step::Query(
+    steps.push(FlightStatement::Query(
         "INSERT INTO block_columns (table_id, hour, column_id, file_id, row_group, record)
             SELECT $1, * FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::bytea[]) ON CONFLICT DO NOTHING",
         params![id, of_columns.0, of_columns.1, of_columns.2, of_columns.3, of_columns.4],

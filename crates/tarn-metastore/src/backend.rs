@@ -12,7 +12,7 @@
 
 pub use crate::block_metadata::collect;
 pub use crate::bloom::has_bits;
-pub use crate::check::{Checked, Standing, advance, check_commit};
+pub use crate::check::{CommitBase, CommitCheck, advance, check_commit};
 pub use crate::codec::{
     BlockMetadataOffsets, BlockMetadataRecord, FORMAT, column_bytes, decode_block_metadata, decode_columns,
     decode_slab, encode_block_metadata, encode_slab, locate_block_metadata, put_block_metadata, put_commit, put_file,
@@ -21,7 +21,7 @@ pub use crate::codec::{
 pub use crate::pack::test_row;
 pub use crate::probe::answer;
 pub use crate::record::{decode_record, encode_commit, encode_record};
-pub use crate::state::{Record, State, Table};
+pub use crate::state::{State, StateRecord, Table};
 pub use crate::wire::{
-    Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_u64,
+    DecodeResult, Malformed, RecordReader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_u64,
 };

@@ -90,7 +90,7 @@ impl BlockMetadata {
 
 /// Which metadata of which blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BlockMetadataRequest {
     /// The blocks, hour by hour. Answers count them through all hours, in this order.
     pub hours: Vec<HourBlocks>,
     /// `None`: all columns there are (copying, checking).
@@ -129,7 +129,7 @@ pub struct ColumnMetadata {
 }
 
 impl ColumnMetadata {
-    fn add(&mut self, block: u32, (stats, chunk): &(ColumnStats, ColumnChunk), wanted: &Wanted) {
+    fn add(&mut self, block: u32, (stats, chunk): &(ColumnStats, ColumnChunk), wanted: &BlockMetadataRequest) {
         self.blocks.push(block);
         if wanted.stats {
             self.stats.push(stats.clone());
@@ -143,7 +143,7 @@ impl ColumnMetadata {
 /// Answers from block metadata in memory. `find` looks a block up by hour and place; `column_bytes` says what a
 /// column's record takes.
 pub fn collect<'a>(
-    wanted: &Wanted,
+    wanted: &BlockMetadataRequest,
     find: impl Fn(i64, BlockRef) -> Option<&'a BlockMetadata>,
     column_bytes: impl Fn(&(ColumnStats, ColumnChunk)) -> u64,
 ) -> MetadataByColumn {

@@ -10,10 +10,10 @@ use tarn_types::{FileId, TableId, Version};
 
 use crate::ids::Ids;
 use crate::rebase::rebase;
-use crate::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, Expected, File, Result, TableVersion};
+use crate::{BlockMetadata, Commit, CommitInfo, CommitKind, Error, ExpectedVersion, File, Result, TableVersion};
 
 /// A table as a commit finds it.
-pub struct Standing<'a> {
+pub struct CommitBase<'a> {
     /// For errors to name.
     pub table: TableId,
     /// The version that the commit follows on, or is rebased to.
@@ -27,7 +27,7 @@ pub struct Standing<'a> {
 }
 
 /// What a checked commit turned out to be.
-pub enum Checked {
+pub enum CommitCheck {
     /// The same commit is already in, or a restoring one has nothing that is not.
     Already(Version),
     /// It is lawful, and makes a new version.
@@ -42,21 +42,21 @@ pub enum Checked {
 }
 
 /// What this commit makes of the table.
-pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Checked> {
-    let Standing { table, latest, ids, restoring, .. } = *standing;
+pub fn check_commit(standing: &CommitBase<'_>, mut commit: Commit) -> Result<CommitCheck> {
+    let CommitBase { table, latest, ids, restoring, .. } = *standing;
     if let Some(version) = ids.get(&commit.id) {
-        return Ok(Checked::Already(*version));
+        return Ok(CommitCheck::Already(*version));
     }
     match commit.expected.clone() {
-        Expected::At(expected) if expected != latest.version => {
+        ExpectedVersion::At(expected) if expected != latest.version => {
             return Err(Error::Conflict { table, expected, current: latest.version });
         }
-        Expected::Latest if !is_append(&commit) => {
+        ExpectedVersion::Latest if !is_append(&commit) => {
             let reason = "only one that adds files and does nothing else can follow on whatever is latest";
             return Err(Error::InvalidCommit { table, reason });
         }
-        Expected::Disjoint(base) if base.version != latest.version => rebase(table, &base, latest, &mut commit)?,
-        Expected::At(_) | Expected::Latest | Expected::Disjoint(_) => {}
+        ExpectedVersion::Disjoint(base) if base.version != latest.version => rebase(table, &base, latest, &mut commit)?,
+        ExpectedVersion::At(_) | ExpectedVersion::Latest | ExpectedVersion::Disjoint(_) => {}
     }
     let is_restore = commit.kind == CommitKind::Restore;
     if is_restore != restoring {
@@ -75,7 +75,7 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
             .deletion_vectors
             .retain(|file, dead| latest.deletion_vectors.get(file).is_none_or(|there| **there != *dead));
         if commit.add.is_empty() && commit.deletion_vectors.is_empty() {
-            return Ok(Checked::Already(latest.version));
+            return Ok(CommitCheck::Already(latest.version));
         }
     }
     commit.block_metadata.retain(|_, block_metadata| !block_metadata.is_empty());
@@ -102,15 +102,15 @@ pub fn check_commit(standing: &Standing<'_>, mut commit: Commit) -> Result<Check
         kind: commit.kind,
         at_ms,
     });
-    Ok(Checked::New { next: Arc::new(advance(latest, &info)), info, block_metadata: commit.block_metadata })
+    Ok(CommitCheck::New { next: Arc::new(advance(latest, &info)), info, block_metadata: commit.block_metadata })
 }
 
 fn is_append(commit: &Commit) -> bool {
     commit.remove.is_empty() && commit.deletion_vectors.is_empty() && commit.cursor.is_none()
 }
 
-fn check_files(standing: &Standing<'_>, commit: &Commit) -> Result<()> {
-    let Standing { table, latest, next_file, .. } = *standing;
+fn check_files(standing: &CommitBase<'_>, commit: &Commit) -> Result<()> {
+    let CommitBase { table, latest, next_file, .. } = *standing;
     let invalid = |file, reason| Err(Error::InvalidFile { table, file, reason });
     let mut added = BTreeMap::new();
     for file in &commit.add {

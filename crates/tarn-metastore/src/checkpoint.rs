@@ -27,7 +27,7 @@ pub(crate) struct Checkpoint {
 }
 
 /// A checkpoint that is being written. Under its name it is whole and durable, or not there.
-pub(crate) struct Writer {
+pub(crate) struct CheckpointWriter {
     path: PathBuf,
     tmp: PathBuf,
     file: File,
@@ -36,7 +36,7 @@ pub(crate) struct Writer {
     crc: u32,
 }
 
-impl Writer {
+impl CheckpointWriter {
     /// Of the state after write `seq`.
     pub fn create(dir: &Path, seq: u64) -> Result<Self> {
         let path = dir.join(format!("checkpoint-{seq:020}.tarn"));

@@ -169,10 +169,10 @@ impl Checksums {
     }
 
     /// The same for bytes that come bit by bit, from the begin of a piece on.
-    pub fn checking(&self, start: u64) -> Checking<'_> {
+    pub fn checking(&self, start: u64) -> ChecksumVerifier<'_> {
         let piece = if start < self.size_bytes { self.piece(start) } else { start..start };
         assert_eq!(piece.start, start, "a piece begins where bytes are checked from");
-        Checking { sums: self, idx: self.idx(start), piece, at: start, crc: 0 }
+        ChecksumVerifier { sums: self, idx: self.idx(start), piece, at: start, crc: 0 }
     }
 }
 
@@ -226,7 +226,7 @@ impl Plan<'_> {
 
 /// A check that is under way.
 #[derive(Debug)]
-pub struct Checking<'a> {
+pub struct ChecksumVerifier<'a> {
     sums: &'a Checksums,
     idx: usize,
     /// The one that `at` is in.
@@ -236,7 +236,7 @@ pub struct Checking<'a> {
     crc: u32,
 }
 
-impl Checking<'_> {
+impl ChecksumVerifier<'_> {
     /// The next bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Damage> {
         while !bytes.is_empty() {

@@ -15,7 +15,8 @@ use tarn_types::{ColumnId, FileId, TableId, TableSchema, Version};
 use crate::bloom::{CHUNK_BYTES, MAX_CHUNKS};
 use crate::checksums::n_pieces;
 use crate::wire::{
-    Decoded, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option, put_u64,
+    DecodeResult, Malformed, RecordReader, malformed, put_bitmap, put_bytes, put_cursor, put_i64, put_len, put_option,
+    put_u64,
 };
 use crate::{
     Block, BlockMetadata, BlockRef, Bloom, Checksums, ColumnChunk, ColumnMetadata, ColumnStats, CommitInfo, CommitKind,
@@ -52,8 +53,8 @@ pub fn encode_block_metadata(table: TableId, hour: i64, file: FileId, block_meta
 }
 
 /// What [`encode_block_metadata`] wrote, by this build or an older one that wrote `format`.
-pub fn decode_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataRecord> {
-    let mut reader = Reader { bytes, format };
+pub fn decode_block_metadata(bytes: &[u8], format: u8) -> DecodeResult<BlockMetadataRecord> {
+    let mut reader = RecordReader { bytes, format };
     let record = BlockMetadataRecord {
         table: TableId(reader.u32()?),
         hour: reader.i64()?,
@@ -84,9 +85,9 @@ pub struct BlockMetadataOffsets {
 }
 
 /// Looks at everything but the columns.
-pub fn locate_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataOffsets> {
-    let mut reader = Reader { bytes, format };
-    let at = |reader: &Reader<'_>| (bytes.len() - reader.bytes.len()) as u32;
+pub fn locate_block_metadata(bytes: &[u8], format: u8) -> DecodeResult<BlockMetadataOffsets> {
+    let mut reader = RecordReader { bytes, format };
+    let at = |reader: &RecordReader<'_>| (bytes.len() - reader.bytes.len()) as u32;
     let (table, hour, file) = (TableId(reader.u32()?), reader.i64()?, FileId(reader.u64()?));
     let (row_group, n_chunks) = (reader.u32()?, reader.bloom_chunks()?);
     let bloom_at = at(&reader);
@@ -99,8 +100,8 @@ pub fn locate_block_metadata(bytes: &[u8], format: u8) -> Decoded<BlockMetadataO
 }
 
 /// The part of a block metadata frame from `columns_at` on.
-pub fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
-    let mut reader = Reader { bytes, format };
+pub fn decode_columns(bytes: &[u8], format: u8) -> DecodeResult<Vec<(ColumnStats, ColumnChunk)>> {
+    let mut reader = RecordReader { bytes, format };
     let columns = reader.columns()?;
     reader.end()?;
     Ok(columns)
@@ -108,12 +109,12 @@ pub fn decode_columns(bytes: &[u8], format: u8) -> Decoded<Vec<(ColumnStats, Col
 
 /// Which parts of the metadata of a column are wanted; the other is passed over.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Parts {
+pub(crate) struct MetadataParts {
     pub stats: bool,
     pub chunks: bool,
 }
 
-impl Parts {
+impl MetadataParts {
     /// Bounds and places: what copying, checking and packs read.
     pub const BOTH: Self = Self { stats: true, chunks: true };
 }
@@ -122,15 +123,15 @@ impl Parts {
 pub(crate) fn read_columns(
     bytes: &[u8],
     format: u8,
-    parts: Parts,
+    parts: MetadataParts,
     block: u32,
     wanted: impl Fn(ColumnId) -> bool,
     columns: &mut BTreeMap<ColumnId, ColumnMetadata>,
-) -> Decoded<()> {
-    let mut reader = Reader { bytes, format };
+) -> DecodeResult<()> {
+    let mut reader = RecordReader { bytes, format };
     let shapes = reader.shapes()?;
     for _ in 0..reader.count()? {
-        let column = ColumnId(Reader { bytes: reader.bytes, format }.u32()?);
+        let column = ColumnId(RecordReader { bytes: reader.bytes, format }.u32()?);
         match wanted(column) {
             true => reader.record(&shapes, parts, block, columns.entry(column).or_default())?,
             false => reader.skip_record()?,
@@ -287,9 +288,9 @@ pub fn decode_slab(
     bytes: &[u8],
     n_slots: u32,
     wanted: impl Fn(u32) -> bool,
-) -> Decoded<Vec<(u32, (ColumnStats, ColumnChunk))>> {
+) -> DecodeResult<Vec<(u32, (ColumnStats, ColumnChunk))>> {
     let mut block_metadata = ColumnMetadata::default();
-    read_slab(bytes, n_slots, Parts::BOTH, |slot| wanted(slot).then_some(slot), &mut block_metadata)?;
+    read_slab(bytes, n_slots, MetadataParts::BOTH, |slot| wanted(slot).then_some(slot), &mut block_metadata)?;
     let ColumnMetadata { blocks, stats, chunks, .. } = block_metadata;
     Ok(blocks.into_iter().zip(stats.into_iter().zip(chunks)).collect())
 }
@@ -298,11 +299,11 @@ pub fn decode_slab(
 pub(crate) fn read_slab(
     bytes: &[u8],
     n_slots: u32,
-    parts: Parts,
+    parts: MetadataParts,
     place: impl Fn(u32) -> Option<u32>,
     out: &mut ColumnMetadata,
-) -> Decoded<()> {
-    let mut reader = Reader { bytes, format: FORMAT };
+) -> DecodeResult<()> {
+    let mut reader = RecordReader { bytes, format: FORMAT };
     let shapes = reader.shapes()?;
     let present = if reader.bool()? { None } else { Some(reader.take((n_slots as usize).div_ceil(8))?) };
     let has = |slot: u32| present.is_none_or(|bits| bits[slot as usize / 8] & 1 << (slot % 8) != 0);
@@ -378,14 +379,14 @@ pub fn put_version_in_parts<E>(
     Ok(())
 }
 
-impl Reader<'_> {
+impl RecordReader<'_> {
     /// Reads a definition: JSON. Whether it is lawful is for `TableSchema::validate` to say.
-    pub fn schema(&mut self) -> Decoded<TableSchema> {
+    pub fn schema(&mut self) -> DecodeResult<TableSchema> {
         serde_json::from_slice(self.bytes()?).map_err(|e| Malformed(format!("table definition: {e}")))
     }
 
     /// Reads deletion vectors by file.
-    pub fn dead(&mut self) -> Decoded<BTreeMap<FileId, Arc<RoaringBitmap>>> {
+    pub fn dead(&mut self) -> DecodeResult<BTreeMap<FileId, Arc<RoaringBitmap>>> {
         let mut dead = BTreeMap::new();
         for _ in 0..self.count()? {
             let file = FileId(self.u64()?);
@@ -395,12 +396,12 @@ impl Reader<'_> {
     }
 
     /// Reads files, in the order in which they were written.
-    pub fn files(&mut self) -> Decoded<Vec<Arc<File>>> {
+    pub fn files(&mut self) -> DecodeResult<Vec<Arc<File>>> {
         (0..self.count()?).map(|_| self.file().map(Arc::new)).collect()
     }
 
     /// Reads a file. Those of format 1 have neither note nor checksums.
-    pub fn file(&mut self) -> Decoded<File> {
+    pub fn file(&mut self) -> DecodeResult<File> {
         let (id, path, size_bytes) = (FileId(self.u64()?), self.text()?, self.u64()?);
         let (n_rows, hour) = (self.u64()?, self.i64()?);
         let etag = if self.bool()? { Some(self.text()?) } else { None };
@@ -420,12 +421,12 @@ impl Reader<'_> {
             sorted_by_key,
             note: if has & HAS_NOTE > 0 { Some(self.text()?.into()) } else { None },
             checksums: if has & HAS_CHECKSUMS > 0 { Some(Arc::new(self.checksums(size_bytes)?)) } else { None },
-            blocks: (0..self.count()?).map(|_| self.block()).collect::<Decoded<_>>()?,
+            blocks: (0..self.count()?).map(|_| self.block()).collect::<DecodeResult<_>>()?,
         })
     }
 
     /// Of a file of this size.
-    fn checksums(&mut self, size_bytes: u64) -> Decoded<Checksums> {
+    fn checksums(&mut self, size_bytes: u64) -> DecodeResult<Checksums> {
         let mut cuts = Vec::new();
         let mut cut = 0u64;
         for _ in 0..self.count()? {
@@ -439,18 +440,18 @@ impl Reader<'_> {
     }
 
     /// Reads what is always in memory of a row group.
-    pub fn block(&mut self) -> Decoded<Block> {
+    pub fn block(&mut self) -> DecodeResult<Block> {
         Ok(Block {
             row_group: self.u32()?,
             first_row: self.u64()?,
             n_rows: self.u64()?,
             bytes: self.u64()?,
-            columns: (0..self.count()?).map(|_| self.column_stats()).collect::<Decoded<_>>()?,
+            columns: (0..self.count()?).map(|_| self.column_stats()).collect::<DecodeResult<_>>()?,
         })
     }
 
     /// Reads what `put_stats` wrote.
-    pub fn column_stats(&mut self) -> Decoded<ColumnStats> {
+    pub fn column_stats(&mut self) -> DecodeResult<ColumnStats> {
         Ok(ColumnStats {
             column: ColumnId(self.u32()?),
             exact: self.bool()?,
@@ -462,7 +463,13 @@ impl Reader<'_> {
     }
 
     /// The metadata of one column of one block.
-    fn record(&mut self, shapes: &[Arc<str>], parts: Parts, block: u32, out: &mut ColumnMetadata) -> Decoded<()> {
+    fn record(
+        &mut self,
+        shapes: &[Arc<str>],
+        parts: MetadataParts,
+        block: u32,
+        out: &mut ColumnMetadata,
+    ) -> DecodeResult<()> {
         match parts.stats {
             true => out.stats.push(self.column_stats()?),
             false => self.skip_stats()?,
@@ -475,13 +482,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn skip_record(&mut self) -> Decoded<()> {
+    fn skip_record(&mut self) -> DecodeResult<()> {
         self.skip_stats()?;
         self.skip_chunk()
     }
 
     /// As `column_stats` reads them: column; exact; NULLs and bytes; bounds.
-    fn skip_stats(&mut self) -> Decoded<()> {
+    fn skip_stats(&mut self) -> DecodeResult<()> {
         self.skip_integers(1)?;
         self.take(1)?;
         self.skip_integers(2)?;
@@ -490,19 +497,19 @@ impl Reader<'_> {
     }
 
     /// As `chunk` reads it: up to the values; codec; the rest.
-    fn skip_chunk(&mut self) -> Decoded<()> {
+    fn skip_chunk(&mut self) -> DecodeResult<()> {
         self.skip_integers(6)?;
         self.take(1)?;
         self.skip_integers(5)
     }
 
     /// Reads the shapes that the columns of a record share.
-    pub fn shapes(&mut self) -> Decoded<Vec<Arc<str>>> {
+    pub fn shapes(&mut self) -> DecodeResult<Vec<Arc<str>>> {
         (0..self.count()?).map(|_| self.text().map(Arc::from)).collect()
     }
 
     /// Reads what `put_chunk` wrote; `shapes` are those of the same record.
-    pub fn chunk(&mut self, shapes: &[Arc<str>]) -> Decoded<ColumnChunk> {
+    pub fn chunk(&mut self, shapes: &[Arc<str>]) -> DecodeResult<ColumnChunk> {
         let shape = self.u64()?;
         let known = usize::try_from(shape).ok().and_then(|shape| shapes.get(shape));
         Ok(ColumnChunk {
@@ -520,7 +527,7 @@ impl Reader<'_> {
     }
 
     /// Reads what [`put_block_metadata`] wrote; columns out of order are malformed.
-    pub fn block_metadata(&mut self) -> Decoded<BlockMetadata> {
+    pub fn block_metadata(&mut self) -> DecodeResult<BlockMetadata> {
         let row_group = self.u32()?;
         let bloom = match self.bloom_chunks()? {
             0 => None,
@@ -533,18 +540,18 @@ impl Reader<'_> {
     }
 
     /// 0, or a lawful number.
-    fn bloom_chunks(&mut self) -> Decoded<u32> {
+    fn bloom_chunks(&mut self) -> DecodeResult<u32> {
         match self.u32()? {
             n_chunks if n_chunks == 0 || n_chunks.is_power_of_two() && n_chunks <= MAX_CHUNKS => Ok(n_chunks),
             n_chunks => malformed(format!("{n_chunks} bloom chunks")),
         }
     }
 
-    fn columns(&mut self) -> Decoded<Vec<(ColumnStats, ColumnChunk)>> {
+    fn columns(&mut self) -> DecodeResult<Vec<(ColumnStats, ColumnChunk)>> {
         let shapes = self.shapes()?;
         let columns = (0..self.count()?)
             .map(|_| Ok((self.column_stats()?, self.chunk(&shapes)?)))
-            .collect::<Decoded<Vec<(ColumnStats, ColumnChunk)>>>()?;
+            .collect::<DecodeResult<Vec<(ColumnStats, ColumnChunk)>>>()?;
         if !columns.is_sorted_by(|(a, _), (b, _)| a.column < b.column) {
             return malformed("column metadata is not in column order");
         }
@@ -552,7 +559,7 @@ impl Reader<'_> {
     }
 
     /// Reads what [`put_commit`] wrote.
-    pub fn commit(&mut self) -> Decoded<CommitInfo> {
+    pub fn commit(&mut self) -> DecodeResult<CommitInfo> {
         Ok(CommitInfo {
             id: Uuid::from_bytes(self.array()?),
             version: Version(self.u64()?),
@@ -566,13 +573,13 @@ impl Reader<'_> {
             at_ms: self.i64()?,
             cursor: if self.bool()? { Some(self.cursor()?) } else { None },
             added: self.files()?,
-            removed: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
+            removed: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<DecodeResult<_>>()?,
             deletion_vectors: self.dead()?,
         })
     }
 
     /// Reads what [`put_version`] wrote.
-    pub fn version(&mut self) -> Decoded<TableVersion> {
+    pub fn version(&mut self) -> DecodeResult<TableVersion> {
         Ok(TableVersion {
             version: Version(self.u64()?),
             committed_ms: self.i64()?,
@@ -604,7 +611,8 @@ mod tests {
             prop_assert_eq!(bits, block_metadata.bloom.as_ref().map_or(&[][..], |bloom| bloom.bits()));
             let columns = decode_columns(&bytes[places.columns_at as usize..], FORMAT).unwrap();
             prop_assert_eq!(format!("{columns:?}"), format!("{:?}", block_metadata.columns));
-            for parts in [Parts::BOTH, Parts { stats: true, chunks: false }, Parts { stats: false, chunks: true }] {
+            let one = |stats| MetadataParts { stats, chunks: !stats };
+            for parts in [MetadataParts::BOTH, one(true), one(false)] {
                 let some: Vec<_> = columns.iter().step_by(2).collect();
                 let is_wanted = |id| some.iter().any(|(stats, _)| stats.column == id);
                 let mut read = BTreeMap::new();

@@ -26,8 +26,8 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 use crate::check::advance_all;
 use crate::wire::{put_cursor, put_i64, put_len, put_u64};
 use crate::{
-    At, BlockMetadata, BlockRef, Commit, CommitInfo, CommitKind, Definition, Error, Expected, File, Metastore,
-    MetastoreExt, Result, TableVersion, Wanted, codec, hour_blocks,
+    BlockMetadata, BlockMetadataRequest, BlockRef, Commit, CommitInfo, CommitKind, Definition, Error, ExpectedVersion,
+    File, Metastore, MetastoreExt, Result, TableVersion, VersionSelector, codec, hour_blocks,
 };
 
 /// Block metadata of about so many bytes is read at once.
@@ -42,7 +42,7 @@ const MAX_FILES: usize = 4096;
 
 /// How far a copy is, or how much there is to copy. What an earlier run copied counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyStats {
     /// Documents and archives among them.
     pub tables: u64,
     /// Versions that are kept.
@@ -75,8 +75,8 @@ pub struct TableSum {
 }
 
 /// How much there is to copy. Reads no block metadata.
-pub async fn extent(of: &dyn Metastore) -> Result<Copied> {
-    let mut extent = Copied::default();
+pub async fn extent(of: &dyn Metastore) -> Result<CopyStats> {
+    let mut extent = CopyStats::default();
     for table in of.tables().await? {
         let History { oldest, commits } = history(of, table.id).await?;
         extent.tables += 1;
@@ -87,7 +87,7 @@ pub async fn extent(of: &dyn Metastore) -> Result<Copied> {
     Ok(extent)
 }
 
-impl Copied {
+impl CopyStats {
     fn add<'a>(&mut self, files: impl Iterator<Item = &'a Arc<File>>) {
         for file in files {
             self.files += 1;
@@ -101,7 +101,7 @@ impl Copied {
 ///
 /// Errors: those of both; of kind `Invalid` if the target has something that the source has not, `NotFound` if the
 /// source forgot the version with which the copy was begun: empty the target and begin anew.
-pub async fn copy(from: &dyn Metastore, to: &dyn Metastore, report: &(dyn Fn(&Copied) + Sync)) -> Result<Copied> {
+pub async fn copy(from: &dyn Metastore, to: &dyn Metastore, report: &(dyn Fn(&CopyStats) + Sync)) -> Result<CopyStats> {
     let tables = from.tables().await?;
     let there = to.tables().await?;
     if let Some(other) = there.iter().find(|other| tables.iter().all(|table| table.id != other.id)) {
@@ -113,10 +113,10 @@ pub async fn copy(from: &dyn Metastore, to: &dyn Metastore, report: &(dyn Fn(&Co
         return Err(another(other, "the source has another table of its id"));
     }
     reserve_files(from, to).await?;
-    let mut copied = Copied::default();
+    let mut copied = CopyStats::default();
     for table in &tables {
         let begun = there.iter().find(|known| known.id == table.id);
-        Copying { from, to, table: table.id, report, copied: &mut copied }.table(table, begun).await?;
+        TableCopy { from, to, table: table.id, report, copied: &mut copied }.table(table, begun).await?;
         copied.tables += 1;
         report(&copied);
     }
@@ -134,21 +134,21 @@ async fn reserve_files(from: &dyn Metastore, to: &dyn Metastore) -> Result<()> {
 }
 
 /// One table on its way.
-struct Copying<'a> {
+struct TableCopy<'a> {
     from: &'a dyn Metastore,
     to: &'a dyn Metastore,
     table: TableId,
-    report: &'a (dyn Fn(&Copied) + Sync),
-    copied: &'a mut Copied,
+    report: &'a (dyn Fn(&CopyStats) + Sync),
+    copied: &'a mut CopyStats,
 }
 
-impl Copying<'_> {
+impl TableCopy<'_> {
     /// `begun`: what the target has of it.
     async fn table(&mut self, schema: &Arc<TableSchema>, begun: Option<&Arc<TableSchema>>) -> Result<()> {
-        let Copying { from, to, table, .. } = *self;
+        let TableCopy { from, to, table, .. } = *self;
         let at = match begun {
-            None => At::Oldest,
-            Some(_) => At::Version(to.snapshot(table, At::Oldest).await?.version),
+            None => VersionSelector::Oldest,
+            Some(_) => VersionSelector::Version(to.snapshot(table, VersionSelector::Oldest).await?.version),
         };
         let base = from.snapshot(table, at).await?;
         let definition = begun.unwrap_or(schema);
@@ -202,8 +202,8 @@ impl Copying<'_> {
 
     /// The files of the version that is being restored, except those that are there.
     async fn files(&mut self, base: &TableVersion) -> Result<()> {
-        let Copying { from, to, table, .. } = *self;
-        let there = to.snapshot(table, At::Latest).await?;
+        let TableCopy { from, to, table, .. } = *self;
+        let there = to.snapshot(table, VersionSelector::Latest).await?;
         let is_there = |file: &Arc<File>| {
             there.file(file.id) == Some(file)
                 && there.deletion_vectors.get(&file.id) == base.deletion_vectors.get(&file.id)
@@ -211,11 +211,11 @@ impl Copying<'_> {
         self.copied.add(base.files.iter().filter(|file| is_there(file)));
         let mut batches = Batches::new(base.files.iter().filter(|file| !is_there(file)));
         while let Some(batch) = batches.next() {
-            let Read { block_metadata, bytes, .. } = read(from, table, batch).await?;
+            let CommitMetadata { block_metadata, bytes, .. } = read(from, table, batch).await?;
             let dead = |file: &Arc<File>| Some((file.id, (**base.deletion_vectors.get(&file.id)?).clone()));
             let commit = Commit {
                 id: batch_id(table, batch),
-                expected: Expected::At(base.version),
+                expected: ExpectedVersion::At(base.version),
                 add: batch.iter().map(|file| (**file).clone()).collect(),
                 block_metadata,
                 remove: vec![],
@@ -234,13 +234,13 @@ impl Copying<'_> {
     }
 
     async fn commit(&mut self, info: &CommitInfo) -> Result<()> {
-        let Copying { from, to, table, .. } = *self;
-        let Read { block_metadata, bytes, .. } = read(from, table, &info.added).await?;
+        let TableCopy { from, to, table, .. } = *self;
+        let CommitMetadata { block_metadata, bytes, .. } = read(from, table, &info.added).await?;
         self.copied.bytes += bytes;
         let expected = Version(info.version.0 - 1);
         let same = Commit {
             id: info.id,
-            expected: Expected::At(expected),
+            expected: ExpectedVersion::At(expected),
             add: info.added.iter().map(|file| (**file).clone()).collect(),
             block_metadata,
             remove: info.removed.clone(),
@@ -309,7 +309,7 @@ impl Batches {
 }
 
 /// Block metadata as it comes with a commit.
-struct Read {
+struct CommitMetadata {
     block_metadata: BTreeMap<FileId, Vec<BlockMetadata>>,
     /// Columns and blooms among them.
     n_records: u64,
@@ -317,13 +317,13 @@ struct Read {
 }
 
 /// All that is kept of the blocks of these files.
-async fn read(from: &dyn Metastore, table: TableId, files: &[Arc<File>]) -> Result<Read> {
+async fn read(from: &dyn Metastore, table: TableId, files: &[Arc<File>]) -> Result<CommitMetadata> {
     let hours = hour_blocks(files);
     if hours.is_empty() {
-        return Ok(Read { block_metadata: BTreeMap::new(), n_records: 0, bytes: 0 });
+        return Ok(CommitMetadata { block_metadata: BTreeMap::new(), n_records: 0, bytes: 0 });
     }
     let blocks: Vec<_> = hours.iter().flat_map(|of_hour| of_hour.blocks.iter().copied()).collect();
-    let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
+    let wanted = BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true };
     let found = from.block_metadata(table, wanted).await?;
     let mut by_block: Vec<Option<BlockMetadata>> = blocks.iter().map(|_| None).collect();
     let mut n_records = found.blooms.len();
@@ -344,7 +344,7 @@ async fn read(from: &dyn Metastore, table: TableId, files: &[Arc<File>]) -> Resu
             block_metadata.entry(block.file).or_default().push(of_block);
         }
     }
-    Ok(Read { block_metadata, n_records: n_records as u64, bytes: found.bytes_read })
+    Ok(CommitMetadata { block_metadata, n_records: n_records as u64, bytes: found.bytes_read })
 }
 
 fn nothing(block: BlockRef) -> BlockMetadata {
@@ -358,7 +358,7 @@ struct History {
 }
 
 async fn history(of: &dyn Metastore, table: TableId) -> Result<History> {
-    let oldest = of.snapshot(table, At::Oldest).await?;
+    let oldest = of.snapshot(table, VersionSelector::Oldest).await?;
     let commits = of.commits(table, oldest.version).await?;
     Ok(History { oldest, commits })
 }
@@ -376,7 +376,7 @@ pub async fn sums(of: &dyn Metastore) -> Result<Vec<TableSum>> {
 async fn sum(of: &dyn Metastore, schema: &TableSchema) -> Result<TableSum> {
     let History { oldest, commits } = history(of, schema.id).await?;
     let last = commits.last().map_or(oldest.version, |commit| commit.version);
-    let latest = of.snapshot(schema.id, At::Version(last)).await?;
+    let latest = of.snapshot(schema.id, VersionSelector::Version(last)).await?;
     if advance_all(&oldest, &commits) != *latest {
         let reason = format!("version {last} is not what its commits after version {} make", oldest.version);
         return Err(Error::Inconsistent { name: schema.name.clone(), reason });
@@ -394,7 +394,7 @@ async fn sum(of: &dyn Metastore, schema: &TableSchema) -> Result<TableSum> {
     sum.blocks = files.values().map(|file| file.blocks.len() as u64).sum();
     let mut batches = Batches::new(files.into_values());
     while let Some(batch) = batches.next() {
-        let Read { block_metadata, n_records, bytes } = read(of, schema.id, batch).await?;
+        let CommitMetadata { block_metadata, n_records, bytes } = read(of, schema.id, batch).await?;
         sum.block_metadata += n_records;
         for file in batch {
             for of_block in block_metadata.get(&file.id).into_iter().flatten() {

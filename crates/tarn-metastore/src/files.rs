@@ -34,30 +34,33 @@ const GROUP_PIECES: usize = 64;
 const SMALL_GROUP_PIECES: usize = GROUP_PIECES / 4;
 
 /// Files by id, at least one; never changed.
-pub type Piece = Arc<Vec<Arc<File>>>;
+pub type FileRun = Arc<Vec<Arc<File>>>;
 
-type Group = Arc<Vec<Piece>>;
+type FileRuns = Arc<Vec<FileRun>>;
 
 /// Files of one version by id, in shared pieces.
 #[derive(Clone, Default)]
 pub struct Files {
-    groups: Vec<Group>,
+    groups: Vec<FileRuns>,
     n_files: usize,
 }
 
 /// All files, ascending by id.
 pub type Iter<'a> =
-    std::iter::FlatMap<Pieces<'a>, slice::Iter<'a, Arc<File>>, fn(&'a Piece) -> slice::Iter<'a, Arc<File>>>;
+    std::iter::FlatMap<Pieces<'a>, slice::Iter<'a, Arc<File>>, fn(&'a FileRun) -> slice::Iter<'a, Arc<File>>>;
 
 /// All pieces, ascending.
-pub type Pieces<'a> =
-    std::iter::FlatMap<slice::Iter<'a, Group>, slice::Iter<'a, Piece>, fn(&'a Group) -> slice::Iter<'a, Piece>>;
+pub type Pieces<'a> = std::iter::FlatMap<
+    slice::Iter<'a, FileRuns>,
+    slice::Iter<'a, FileRun>,
+    fn(&'a FileRuns) -> slice::Iter<'a, FileRun>,
+>;
 
-fn files_of(piece: &Piece) -> slice::Iter<'_, Arc<File>> {
+fn files_of(piece: &FileRun) -> slice::Iter<'_, Arc<File>> {
     piece.iter()
 }
 
-fn pieces_of(group: &Group) -> slice::Iter<'_, Piece> {
+fn pieces_of(group: &FileRuns) -> slice::Iter<'_, FileRun> {
     group.iter()
 }
 
@@ -146,11 +149,11 @@ impl Files {
         while add.peek().is_some() {
             if files.groups.last().is_none_or(|group| group.len() == GROUP_PIECES && is_full(&group[GROUP_PIECES - 1]))
             {
-                files.groups.push(Group::default());
+                files.groups.push(FileRuns::default());
             }
             let group = Arc::make_mut(files.groups.last_mut().expect("there is one, or was added"));
             if group.last().is_none_or(is_full) {
-                group.push(Piece::default());
+                group.push(FileRun::default());
             }
             let piece = group.last_mut().expect("there is one, or was added");
             let mut next = Vec::with_capacity(PIECE_FILES);
@@ -162,26 +165,26 @@ impl Files {
     }
 }
 
-fn is_full(piece: &Piece) -> bool {
+fn is_full(piece: &FileRun) -> bool {
     piece.len() == PIECE_FILES
 }
 
-fn count(pieces: &[Piece]) -> usize {
+fn count(pieces: &[FileRun]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
-fn last(piece: &Piece) -> FileId {
+fn last(piece: &FileRun) -> FileId {
     piece[piece.len() - 1].id
 }
 
 #[derive(Default)]
 struct Groups {
-    groups: Vec<Group>,
+    groups: Vec<FileRuns>,
 }
 
 impl Groups {
     /// Takes a group as it is, or puts it together with a small one before it.
-    fn share(&mut self, group: &Group) {
+    fn share(&mut self, group: &FileRuns) {
         match self.groups.last_mut() {
             Some(before)
                 if before.len().min(group.len()) < SMALL_GROUP_PIECES && before.len() + group.len() <= GROUP_PIECES =>
@@ -195,7 +198,7 @@ impl Groups {
     }
 
     /// Takes pieces that were made anew.
-    fn extend(&mut self, mut pieces: Vec<Piece>) {
+    fn extend(&mut self, mut pieces: Vec<FileRun>) {
         while !pieces.is_empty() {
             let behind = pieces.split_off(pieces.len().min(GROUP_PIECES));
             self.share(&Arc::new(std::mem::replace(&mut pieces, behind)));
@@ -205,12 +208,12 @@ impl Groups {
 
 #[derive(Default)]
 struct Builder {
-    pieces: Vec<Piece>,
+    pieces: Vec<FileRun>,
 }
 
 impl Builder {
     /// Takes a piece as it is, or puts it together with a small one before it.
-    fn share(&mut self, piece: &Piece) {
+    fn share(&mut self, piece: &FileRun) {
         match self.pieces.last_mut() {
             Some(before)
                 if before.len().min(piece.len()) < SMALL_PIECE_FILES && before.len() + piece.len() <= PIECE_FILES =>
@@ -221,7 +224,7 @@ impl Builder {
         }
     }
 
-    fn change(&mut self, piece: &Piece, added: Vec<Arc<File>>, removed: &BTreeSet<FileId>) {
+    fn change(&mut self, piece: &FileRun, added: Vec<Arc<File>>, removed: &BTreeSet<FileId>) {
         // Behind the others, as new files are: a full piece stays shared.
         if removed.is_empty() && added[0].id > last(piece) {
             self.share(piece);

@@ -9,12 +9,12 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! use tarn_metastore::{At, Memory, Metastore};
+//! use tarn_metastore::{Memory, Metastore, VersionSelector};
 //! use tarn_types::TableId;
 //!
 //! let metastore = Memory::new(std::sync::Arc::new(tarn_types::ManualClock::new(0)));
 //! assert!(metastore.tables().await?.is_empty());
-//! assert!(metastore.snapshot(TableId(1), At::Latest).await.is_err());
+//! assert!(metastore.snapshot(TableId(1), VersionSelector::Latest).await.is_err());
 //! # Ok::<(), tarn_metastore::Error>(())
 //! # }).unwrap();
 //! ```
@@ -63,22 +63,24 @@ pub mod backend;
 pub mod contract;
 
 pub use block_metadata::{
-    BlockMetadata, BlockRef, ColumnChunk, ColumnMetadata, HourBlocks, MetadataByColumn, Wanted, hour_blocks,
+    BlockMetadata, BlockMetadataRequest, BlockRef, ColumnChunk, ColumnMetadata, HourBlocks, MetadataByColumn,
+    hour_blocks,
 };
 pub use bloom::{Bloom, BloomBuilder, CHUNK_BYTES, DEFAULT_CHUNKS, Hash, MAX_CHUNKS, chunks_for, false_positive_rate};
-pub use checksums::{Checking, Checksums, Damage, PIECE_BYTES, Plan, Summing};
-pub use copy::{Copied, TableSum, copy, extent, sums};
+pub use checksums::{ChecksumVerifier, Checksums, Damage, PIECE_BYTES, Plan, Summing};
+pub use copy::{CopyStats, TableSum, copy, extent, sums};
 pub use document::{Document, MAX_DOCUMENT_BYTES, document, is_document, put_document};
 pub use embedded::{Embedded, Recovery};
 pub use error::{Error, Result};
 pub use file::{Block, ColumnStats, File, Note};
-pub use files::{Files, Piece};
+pub use files::{FileRun, Files};
 pub use memory::Memory;
 pub use metastore::{Metastore, MetastoreExt};
 pub use model::{
-    Alteration, At, Commit, CommitInfo, CommitKind, Definition, Expected, MaintenanceReport, Stats, TableVersion,
+    Alteration, Commit, CommitInfo, CommitKind, Definition, ExpectedVersion, MaintenanceReport, Stats, TableVersion,
+    VersionSelector,
 };
 pub use order::compare;
-pub use probe::{AllOf, Probe, Probed};
+pub use probe::{AllOf, Probe, ProbeResult};
 pub use remote::Remote;
 pub use tokens::{MAX_TOKEN_BYTES, Tokens, token_hash, tokens, value_hash};

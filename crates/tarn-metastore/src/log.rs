@@ -79,13 +79,13 @@ pub(crate) struct Payload {
 }
 
 /// A record, and the block metadata that stands in front of it.
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub block_metadata: Vec<Payload>,
     pub record: Payload,
 }
 
 /// An empty log that has no number yet.
-pub(crate) struct Prepared {
+pub(crate) struct UnnumberedLog {
     tmp: PathBuf,
     file: File,
 }
@@ -123,11 +123,11 @@ pub(crate) struct Contents {
     pub block_metadata_bytes: u64,
     /// That of the last log.
     pub format: u8,
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
 }
 
 /// Bytes of a write that was never answered.
-pub(crate) struct Torn {
+pub(crate) struct TornTail {
     /// The file that ends in it.
     pub path: PathBuf,
     pub offset: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Torn {
 
 /// The files of a folder, by number.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct LogFolder {
     /// The newest, and the number of the last record that it has.
     pub checkpoint: Option<(PathBuf, u64)>,
     /// Ascending.
@@ -205,7 +205,7 @@ pub(crate) fn payload_at(offset: u64) -> u64 {
     offset + FRAME_BYTES as u64
 }
 
-impl Prepared {
+impl UnnumberedLog {
     /// Whole and durable under a name that is none. Whoever prepares one beside others has a name of his own.
     pub fn create(dir: &Path, name: &str) -> Result<Self> {
         let tmp = dir.join(format!("log-{name}.tmp"));
@@ -278,7 +278,7 @@ impl Log {
     }
 
     /// Adds records behind their metadata in one write, synced.
-    pub fn append(&mut self, entries: &[Entry]) -> Append {
+    pub fn append(&mut self, entries: &[LogEntry]) -> Append {
         let seq = self.last_seq + 1;
         let frame_bytes = |payload: &Payload| FRAME_BYTES + payload.bytes.len();
         let block_metadata_bytes: usize = entries.iter().flat_map(|entry| &entry.block_metadata).map(frame_bytes).sum();
@@ -380,14 +380,14 @@ fn reserve(file: &File, n_bytes: u64) {
 }
 
 /// Cuts off a write that was never answered.
-pub(crate) fn cut(torn: &Torn) -> Result<()> {
+pub(crate) fn cut(torn: &TornTail) -> Result<()> {
     let file = OpenOptions::new().write(true).open(&torn.path).map_err(io_error("open", &torn.path))?;
     file.set_len(torn.offset).and_then(|()| file.sync_all()).map_err(io_error("cut", &torn.path))
 }
 
 /// What is in the folder. Deletes files that were never finished.
-pub(crate) fn scan(dir: &Path) -> Result<Found> {
-    let mut found = Found::default();
+pub(crate) fn scan(dir: &Path) -> Result<LogFolder> {
+    let mut found = LogFolder::default();
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
         let path = entry.map_err(io_error("list", dir))?.path();
         if path.extension().is_some_and(|extension| extension == "tmp") {
@@ -517,12 +517,12 @@ fn read_frames(
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
     if contents.end < written {
         let size_bytes = written - contents.end;
-        contents.torn = Some(Torn { path: path.to_owned(), offset: contents.end, size_bytes });
+        contents.torn = Some(TornTail { path: path.to_owned(), offset: contents.end, size_bytes });
     }
     Ok(())
 }
 
-struct Parsed<'a> {
+struct ParsedRecord<'a> {
     seq: u64,
     kind: u8,
     payload: &'a [u8],
@@ -530,7 +530,7 @@ struct Parsed<'a> {
     skipped: usize,
 }
 
-impl Parsed<'_> {
+impl ParsedRecord<'_> {
     fn size(&self) -> usize {
         FRAME_BYTES + self.payload.len()
     }
@@ -538,21 +538,21 @@ impl Parsed<'_> {
 
 /// The frame at the start of `bytes`. A seal is not synced: when it did not reach the disk and the write behind it did,
 /// that write is taken.
-fn step(bytes: &[u8], last: u64) -> Option<Parsed<'_>> {
+fn step(bytes: &[u8], last: u64) -> Option<ParsedRecord<'_>> {
     if let Some(found) = parse(bytes) {
         return Some(found);
     }
     let found = parse(bytes.get(FRAME_BYTES..)?)?;
     let follows = (found.kind == RECORD || found.kind == BLOCK_METADATA) && found.seq == last + 1;
-    follows.then_some(Parsed { skipped: FRAME_BYTES, ..found })
+    follows.then_some(ParsedRecord { skipped: FRAME_BYTES, ..found })
 }
 
-fn parse(bytes: &[u8]) -> Option<Parsed<'_>> {
+fn parse(bytes: &[u8]) -> Option<ParsedRecord<'_>> {
     let (head, rest) = bytes.split_at_checked(FRAME_BYTES)?;
     let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     let payload = rest.get(..u32_at(0) as usize)?;
     let seq = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
-    (checksum(head, payload) == u32_at(4)).then_some(Parsed { seq, kind: head[16], payload, skipped: 0 })
+    (checksum(head, payload) == u32_at(4)).then_some(ParsedRecord { seq, kind: head[16], payload, skipped: 0 })
 }
 
 /// Is there anything in these bytes that is only there when the write that a bad frame belongs to was synced: a seal

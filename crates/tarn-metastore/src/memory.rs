@@ -8,11 +8,12 @@ use parking_lot::Mutex;
 
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
-use crate::check::Checked;
-use crate::state::{Record, State};
+use crate::check::CommitCheck;
+use crate::state::{State, StateRecord};
 use crate::{
-    At, BlockMetadata, BlockRef, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore,
-    Probe, Probed, Result, Stats, TableVersion, Wanted, block_metadata, codec, probe,
+    BlockMetadata, BlockMetadataRequest, BlockRef, Commit, CommitInfo, Definition, File, MaintenanceReport,
+    MetadataByColumn, Metastore, Probe, ProbeResult, Result, Stats, TableVersion, VersionSelector, block_metadata,
+    codec, probe,
 };
 
 /// Forgets everything when dropped.
@@ -42,10 +43,10 @@ impl Memory {
 }
 
 impl MemoryState {
-    fn apply(&mut self, record: Record) {
+    fn apply(&mut self, record: StateRecord) {
         match &record {
-            Record::Drop { table } => drop(self.block_metadata.remove(table)),
-            Record::Expire { table, keep } => {
+            StateRecord::Drop { table } => drop(self.block_metadata.remove(table)),
+            StateRecord::Expire { table, keep } => {
                 let gone = self.state.table(*table).expect("it was checked").gone_before(*keep);
                 let block_metadata = self.block_metadata.entry(*table).or_default();
                 gone.iter().for_each(|file| drop(block_metadata.remove(&file.id)));
@@ -97,15 +98,15 @@ impl Metastore for Memory {
     async fn commit(&self, table: TableId, commit: Commit) -> Result<Version> {
         let mut held = self.held.lock();
         match held.state.check_commit(table, commit)? {
-            Checked::Already(version) => Ok(version),
-            Checked::New { next, info, block_metadata } => {
+            CommitCheck::Already(version) => Ok(version),
+            CommitCheck::New { next, info, block_metadata } => {
                 let version = info.version;
                 for (id, blocks) in block_metadata {
                     let file = info.added.iter().find(|file| file.id == id).expect("details are of added files");
                     let of_file = FileMetadata { hour: file.hour, blocks };
                     held.block_metadata.entry(table).or_default().insert(id, of_file);
                 }
-                held.apply(Record::Commit { table, commit: info, next: Some(next) });
+                held.apply(StateRecord::Commit { table, commit: info, next: Some(next) });
                 Ok(version)
             }
         }
@@ -115,17 +116,17 @@ impl Metastore for Memory {
         self.held.lock().state.table(table)?.commits_after(after)
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         self.held.lock().state.table(table)?.snapshot(at)
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         let held = self.held.lock();
         held.state.table(table)?;
         Ok(probe::answer(&probe, |hour, block| held.block(table, hour, block)?.bloom.as_ref()))
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         let held = self.held.lock();
         held.state.table(table)?;
         Ok(block_metadata::collect(&wanted, |hour, block| held.block(table, hour, block), codec::column_bytes))

@@ -12,8 +12,8 @@ use tarn_types::{FileId, TableId, TableSchema, Version};
 
 use crate::define::DOCUMENT_SCHEME;
 use crate::{
-    At, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Probe, Probed, Result, Stats,
-    TableVersion, Wanted,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, Error, File, MaintenanceReport, MetadataByColumn, Probe,
+    ProbeResult, Result, Stats, TableVersion, VersionSelector,
 };
 
 /// Tables, their versions, the commits between them, and the metadata of their blocks.
@@ -40,16 +40,16 @@ pub trait Metastore: Send + Sync {
 
     /// The table's files at a version. Shared, not copied; cheap for the latest few versions. No IO in the embedded
     /// backend.
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>>;
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>>;
 
     /// Which of the given blocks may hold the keys, tested where the blooms are: the answer is a bit a block. Blocks
     /// without a bloom, or unknown ones, are kept. Cost: 32 bytes read per block and key, keys of an alternative only
     /// as long as it holds.
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed>;
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult>;
 
     /// Bounds, places in the file and blooms of the given blocks, column by column. Blocks and columns that are not
     /// known are missing. Cost: what is wanted, and no more.
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn>;
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn>;
 
     /// Forgets the versions before `keep`. Answers the files that no kept version needs: they may be deleted now, and
     /// by nobody but orphan removal should the caller die first. Their block metadata goes, too.
@@ -81,7 +81,7 @@ pub trait MetastoreExt: Metastore {
 
     /// The latest version.
     async fn version(&self, table: TableId) -> Result<Version> {
-        Ok(self.snapshot(table, At::Latest).await?.version)
+        Ok(self.snapshot(table, VersionSelector::Latest).await?.version)
     }
 
     /// How much there is. Does no maintenance.

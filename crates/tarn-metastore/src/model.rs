@@ -83,7 +83,7 @@ impl CommitKind {
 
 /// Which version a commit follows on.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Expected {
+pub enum ExpectedVersion {
     /// Exactly this one, else `Conflict`.
     At(Version),
     /// This one, which its writer read, or a later one, if all that came between touched other files, rows and tablets:
@@ -100,7 +100,7 @@ pub struct Commit {
     /// Chosen by the writer. A commit with an id that is already in gets the first one's answer.
     pub id: Uuid,
     /// The version that this commit supersedes.
-    pub expected: Expected,
+    pub expected: ExpectedVersion,
     /// New files; their ids must have been given out. In any order.
     pub add: Vec<File>,
     /// Of added files, by file, ascending by row group; a block without an entry has no bloom and no column metadata.
@@ -177,7 +177,7 @@ pub struct Alteration {
 
 /// Which version of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum VersionSelector {
     /// The newest that is in when the question is answered.
     Latest,
     /// The oldest that is kept.

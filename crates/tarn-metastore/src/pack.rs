@@ -26,7 +26,7 @@ use bytes::Bytes;
 use tarn_types::{ColumnId, FileId, TableId};
 
 use crate::bloom::{Bloom, CHUNK_BYTES, Hash, MAX_CHUNKS};
-use crate::codec::Parts;
+use crate::codec::MetadataParts;
 use crate::error::io_error;
 use crate::probe::AllOf;
 use crate::{BlockMetadata, BlockRef, ColumnChunk, ColumnMetadata, ColumnStats, Error, Result, codec};
@@ -44,7 +44,7 @@ const SYNCED_BYTES: u64 = 1 << 20;
 pub(crate) const MAX_SLOTS: usize = 65_536;
 
 /// A column's metadata in one block.
-pub(crate) type Record = (ColumnStats, ColumnChunk);
+pub(crate) type ColumnMetadataRecord = (ColumnStats, ColumnChunk);
 
 /// An open pack: its blocks and its columns' places are in memory, the rest is read when it is asked for.
 pub(crate) struct Pack {
@@ -93,7 +93,7 @@ impl PackInput<'_> {
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct PackSummary {
     pub n_slots: u32,
     pub n_chunks: u32,
     pub size_bytes: u64,
@@ -112,7 +112,7 @@ pub(crate) fn write(
     hour: i64,
     sources: &[PackInput<'_>],
     keep: impl Fn(BlockRef) -> bool,
-) -> Result<Written> {
+) -> Result<PackSummary> {
     let mut slots: Vec<(BlockRef, usize, usize)> = Vec::new();
     for (which, source) in sources.iter().enumerate() {
         slots.extend(source.blocks().enumerate().filter(|(_, b)| keep(*b)).map(|(slot, b)| (b, which, slot)));
@@ -131,7 +131,7 @@ pub(crate) fn write(
 
     let temporary = path.with_extension("tmp");
     let file = File::create(&temporary).map_err(io_error("create", &temporary))?;
-    let mut out = Out { path: &temporary, file: BufWriter::with_capacity(256 << 10, file), at: 0, synced: 0 };
+    let mut out = PackOutput { path: &temporary, file: BufWriter::with_capacity(256 << 10, file), at: 0, synced: 0 };
     out.put(&[0; HEAD_BYTES])?;
     let dict_at = out.at;
     let mut dict = Vec::with_capacity(slots.len() * SLOT_BYTES);
@@ -177,12 +177,12 @@ pub(crate) fn write(
         File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     };
     finish().map_err(io_error("write", path))?;
-    Ok(Written { n_slots: slots.len() as u32, n_chunks, size_bytes: end, column_bytes })
+    Ok(PackSummary { n_slots: slots.len() as u32, n_chunks, size_bytes: end, column_bytes })
 }
 
 /// Row by row; the rows of packs are read a window at a time.
 fn write_blooms(
-    out: &mut Out<'_>,
+    out: &mut PackOutput<'_>,
     sources: &[PackInput<'_>],
     slots: &[(BlockRef, usize, usize)],
     n_chunks: u32,
@@ -221,7 +221,7 @@ fn write_blooms(
 
 /// Answers where they lie, and the bytes of their records.
 fn write_slabs(
-    out: &mut Out<'_>,
+    out: &mut PackOutput<'_>,
     sources: &[PackInput<'_>],
     slots: &[(BlockRef, usize, usize)],
 ) -> Result<(Vec<SlabExtent>, u64)> {
@@ -237,7 +237,7 @@ fn write_slabs(
     }
     let mut places = Vec::with_capacity(ids.len());
     for column in ids {
-        let mut packed: Vec<HashMap<u32, Record>> = Vec::with_capacity(sources.len());
+        let mut packed: Vec<HashMap<u32, ColumnMetadataRecord>> = Vec::with_capacity(sources.len());
         for source in sources {
             packed.push(match source {
                 PackInput::Loose(_) => HashMap::new(),
@@ -248,7 +248,7 @@ fn write_slabs(
             PackInput::Loose(blocks) => blocks[slot].1.column(column),
             PackInput::Packed(_) => packed[which].get(&(slot as u32)),
         };
-        let records: Vec<(u32, &Record)> = (0..)
+        let records: Vec<(u32, &ColumnMetadataRecord)> = (0..)
             .zip(slots)
             .filter_map(|(slot, &(_, which, from))| record(which, from).map(|record| (slot, record)))
             .collect();
@@ -266,14 +266,14 @@ fn write_slabs(
     Ok((places, column_bytes))
 }
 
-struct Out<'a> {
+struct PackOutput<'a> {
     path: &'a Path,
     file: BufWriter<File>,
     at: u64,
     synced: u64,
 }
 
-impl Out<'_> {
+impl PackOutput<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(io_error("write", self.path))?;
         self.at += bytes.len() as u64;
@@ -300,7 +300,7 @@ impl Pack {
     pub fn open(path: &Path) -> Result<Pack> {
         let file = File::open(path).map_err(io_error("open", path))?;
         let size_bytes = file.metadata().map_err(io_error("read the size of", path))?.len();
-        let whole = Part { path, file: &file };
+        let whole = CheckedFile { path, file: &file };
         let head = whole.checked(0, HEAD_BYTES as u64)?;
         if head[..8] != MAGIC[..] {
             return Err(whole.corrupt(0, "this is no pack"));
@@ -381,8 +381,8 @@ impl Pack {
         self.slots.len() * CHUNK_BYTES + 4
     }
 
-    fn part(&self) -> Part<'_> {
-        Part { path: &self.path, file: &self.file }
+    fn part(&self) -> CheckedFile<'_> {
+        CheckedFile { path: &self.path, file: &self.file }
     }
 
     /// Rows `first ..`, each with its checksum, which was looked at.
@@ -435,7 +435,7 @@ impl Pack {
     pub fn column(
         &self,
         id: ColumnId,
-        parts: Parts,
+        parts: MetadataParts,
         place: impl Fn(u32) -> Option<u32>,
         out: &mut ColumnMetadata,
     ) -> Result<u64> {
@@ -448,9 +448,9 @@ impl Pack {
     }
 
     /// All that is known of a column, by slot.
-    fn records(&self, id: ColumnId) -> Result<Vec<(u32, Record)>> {
+    fn records(&self, id: ColumnId) -> Result<Vec<(u32, ColumnMetadataRecord)>> {
         let mut all = ColumnMetadata::default();
-        self.column(id, Parts::BOTH, Some, &mut all)?;
+        self.column(id, MetadataParts::BOTH, Some, &mut all)?;
         Ok(all.blocks.into_iter().zip(all.stats.into_iter().zip(all.chunks)).collect())
     }
 
@@ -491,14 +491,14 @@ impl Pack {
             all.blocks.clear();
             all.stats.clear();
             all.chunks.clear();
-            self.column(column, Parts::BOTH, Some, &mut all).map(drop)
+            self.column(column, MetadataParts::BOTH, Some, &mut all).map(drop)
         })
     }
 
     /// All that is kept of each block. Cost: reads all.
     #[cfg(test)]
     pub fn block_metadata(&self) -> Result<Vec<(BlockRef, BlockMetadata)>> {
-        let mut columns: Vec<Vec<Record>> = vec![Vec::new(); self.slots.len()];
+        let mut columns: Vec<Vec<ColumnMetadataRecord>> = vec![Vec::new(); self.slots.len()];
         for id in self.columns() {
             for (slot, record) in self.records(id)? {
                 columns[slot as usize].push(record);
@@ -529,12 +529,12 @@ pub fn test_row(row: &[u8], key: Hash, kept: &mut [bool]) -> bool {
 }
 
 /// A file that is read in checked parts.
-struct Part<'a> {
+struct CheckedFile<'a> {
     path: &'a Path,
     file: &'a File,
 }
 
-impl Part<'_> {
+impl CheckedFile<'_> {
     fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         match self.file.read_exact_at(&mut bytes, offset) {
@@ -571,7 +571,7 @@ mod tests {
 
     use super::*;
     use crate::contract::{any_block_metadata, scratch};
-    use crate::{BloomBuilder, HourBlocks, Probe, Wanted, block_metadata, probe};
+    use crate::{BlockMetadataRequest, BloomBuilder, HourBlocks, Probe, block_metadata, probe};
 
     /// Blocks with filters of one size.
     fn any_blocks() -> impl Strategy<Value = Vec<(BlockRef, BlockMetadata)>> {
@@ -633,11 +633,12 @@ mod tests {
             let kept: Vec<u32> = places.iter().filter(|(_, slot)| kept[*slot as usize]).map(|(asked, _)| *asked).collect();
             prop_assert_eq!(kept, expected.kept.iter().collect::<Vec<_>>());
 
-            let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: false };
+            let wanted = BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: false };
             let expected = block_metadata::collect(&wanted, find, |_| 0);
             for column in expected.columns {
                 let of: HashMap<u32, u32> = places.iter().map(|(asked, slot)| (*slot, *asked)).collect();
-                for parts in [Parts::BOTH, Parts { stats: false, chunks: true }, Parts { stats: true, chunks: false }] {
+                let one = |stats| MetadataParts { stats, chunks: !stats };
+                for parts in [MetadataParts::BOTH, one(false), one(true)] {
                     let mut found = ColumnMetadata { column: column.column, ..ColumnMetadata::default() };
                     pack.column(column.column, parts, |slot| of.get(&slot).copied(), &mut found).unwrap();
                     let mut expected = column.clone();

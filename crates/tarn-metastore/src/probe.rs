@@ -28,7 +28,7 @@ pub struct Probe {
 
 /// What a probe found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Probed {
+pub struct ProbeResult {
     /// Positions of the probed blocks, counted through all hours.
     pub kept: RoaringBitmap,
     /// Blocks that have no bloom, and are kept.
@@ -38,8 +38,8 @@ pub struct Probed {
 }
 
 /// Answers from blooms in memory. `find` looks a block's filter up by hour and place.
-pub fn answer<'a>(probe: &Probe, find: impl Fn(i64, BlockRef) -> Option<&'a Bloom>) -> Probed {
-    let mut probed = Probed::default();
+pub fn answer<'a>(probe: &Probe, find: impl Fn(i64, BlockRef) -> Option<&'a Bloom>) -> ProbeResult {
+    let mut probed = ProbeResult::default();
     let blocks = probe.hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
     for (at, (hour, block)) in (0..).zip(blocks) {
         let Some(bloom) = find(hour, block) else {

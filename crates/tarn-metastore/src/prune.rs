@@ -89,7 +89,7 @@ pub struct Counts {
 
 /// What may hold an answer.
 #[derive(Debug, Clone, Default)]
-pub struct Pruned {
+pub struct PruneResult {
     /// In the version's order.
     pub files: Vec<PrunedFile>,
     /// What was there, and what is left.
@@ -97,8 +97,8 @@ pub struct Pruned {
 }
 
 /// The row groups that may hold a live row for which all `predicates` are true. Memory only; linear in the blocks.
-pub fn prune(version: &TableVersion, predicates: &[Predicate]) -> Pruned {
-    let mut pruned = Pruned::default();
+pub fn prune(version: &TableVersion, predicates: &[Predicate]) -> PruneResult {
+    let mut pruned = PruneResult::default();
     for file in &version.files {
         let dead = version.deletion_vectors.get(&file.id).map(|dead| &**dead);
         let live = file.blocks.iter().filter(|block| !is_dead(block, dead));

@@ -1,6 +1,6 @@
 //! What does the metastore know? Pure: no IO, no clock; the backends that keep all in memory are built on it.
 //!
-//! A change is first *checked* (`check.rs`, `define.rs`; nothing happens yet) and becomes a [`Record`], then made
+//! A change is first *checked* (`check.rs`, `define.rs`; nothing happens yet) and becomes a [`StateRecord`], then made
 //! durable by the backend, then *applied*. Applying is deterministic: a log of records replayed gives the same state.
 //!
 //! ```text
@@ -15,11 +15,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tarn_types::{Cursor, FileId, TableId, TableSchema, TabletId, Version};
 
-use crate::check::{Checked, Standing, advance_all, check_commit};
+use crate::check::{CommitBase, CommitCheck, advance_all, check_commit};
 use crate::commits::Commits;
 use crate::define::{altered, number_columns};
 use crate::ids::Ids;
-use crate::{Alteration, At, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion};
+use crate::{
+    Alteration, Commit, CommitInfo, CommitKind, Definition, Error, File, Result, Stats, TableVersion, VersionSelector,
+};
 
 /// Whole versions kept beside the oldest and the latest: a reader between a commit and its installation asks for the
 /// one before the latest.
@@ -28,7 +30,7 @@ const RECENT_VERSIONS: usize = 4;
 /// One change, as it is logged.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "what is said of each names its fields")]
-pub enum Record {
+pub enum StateRecord {
     /// A table that was not there, at version 0.
     Create { schema: Arc<TableSchema>, at_ms: i64 },
     /// A table and all that is kept of it goes.
@@ -111,12 +113,12 @@ impl State {
     }
 
     /// The table as it will be (or was, when it is dropped), and the record. `None`: it is so already.
-    pub fn check_definition(&self, change: Definition, now_ms: i64) -> Result<(Arc<TableSchema>, Option<Record>)> {
+    pub fn check_definition(&self, change: Definition, now_ms: i64) -> Result<(Arc<TableSchema>, Option<StateRecord>)> {
         match change {
             Definition::Create(schema) => self.check_create(*schema, now_ms),
             Definition::Drop { name } => {
                 let table = self.named(&name).ok_or(Error::NoTable { name })?;
-                Ok((table.schema.clone(), Some(Record::Drop { table: table.schema.id })))
+                Ok((table.schema.clone(), Some(StateRecord::Drop { table: table.schema.id })))
             }
             Definition::AlterAll(changes) => self.check_alter_all(changes),
             Definition::Alter { from, to } => {
@@ -127,7 +129,7 @@ impl State {
                     if schema.name != from.name && self.named(&schema.name).is_some() {
                         return Err(Error::TableExists { name: schema.name.clone() });
                     }
-                    let record = (schema != table.schema).then(|| Record::Alter { schema: schema.clone() });
+                    let record = (schema != table.schema).then(|| StateRecord::Alter { schema: schema.clone() });
                     Ok((schema, record))
                 } else if wanted.is_ok_and(|wanted| wanted == *table.schema) {
                     Ok((table.schema.clone(), None))
@@ -140,13 +142,13 @@ impl State {
             }
             Definition::Restored { table } => {
                 let (schema, restoring) = self.table(table).map(|table| (table.schema.clone(), table.restoring))?;
-                Ok((schema, restoring.then_some(Record::Restored { table })))
+                Ok((schema, restoring.then_some(StateRecord::Restored { table })))
             }
         }
     }
 
     /// Nothing is done yet, or all of it.
-    fn check_alter_all(&self, changes: Vec<Alteration>) -> Result<(Arc<TableSchema>, Option<Record>)> {
+    fn check_alter_all(&self, changes: Vec<Alteration>) -> Result<(Arc<TableSchema>, Option<StateRecord>)> {
         let (mut schemas, mut n_done): (Vec<Arc<TableSchema>>, usize) = (Vec::with_capacity(changes.len()), 0);
         for Alteration { from, to } in changes {
             let table = self.table(from.id)?;
@@ -179,11 +181,11 @@ impl State {
             }
         }
         drop(names);
-        Ok((first, Some(Record::AlterAll { schemas })))
+        Ok((first, Some(StateRecord::AlterAll { schemas })))
     }
 
     /// Assigns the ids.
-    fn check_create(&self, mut schema: TableSchema, at_ms: i64) -> Result<(Arc<TableSchema>, Option<Record>)> {
+    fn check_create(&self, mut schema: TableSchema, at_ms: i64) -> Result<(Arc<TableSchema>, Option<StateRecord>)> {
         if self.named(&schema.name).is_some() {
             return Err(Error::TableExists { name: schema.name });
         }
@@ -192,7 +194,7 @@ impl State {
         number_columns(&mut schema);
         schema.validate().map_err(|source| Error::Schema { source })?;
         let schema = Arc::new(schema);
-        Ok((schema.clone(), Some(Record::Create { schema, at_ms })))
+        Ok((schema.clone(), Some(StateRecord::Create { schema, at_ms })))
     }
 
     fn check_restore(
@@ -201,7 +203,7 @@ impl State {
         version: Version,
         cursor: Cursor,
         at_ms: i64,
-    ) -> Result<(Arc<TableSchema>, Option<Record>)> {
+    ) -> Result<(Arc<TableSchema>, Option<StateRecord>)> {
         let invalid = |reason| Err(Error::InvalidRestore { name: schema.name.clone(), reason });
         if let Ok(table) = self.table(schema.id) {
             let begun = &table.latest;
@@ -215,17 +217,17 @@ impl State {
             return invalid("its ids are below those given out already");
         }
         schema.validate().map_err(|source| Error::Schema { source })?;
-        Ok((schema.clone(), Some(Record::Restore { schema, version, cursor, at_ms })))
+        Ok((schema.clone(), Some(StateRecord::Restore { schema, version, cursor, at_ms })))
     }
 
     /// What this commit would make, upon the latest version. Nothing is changed.
-    pub fn check_commit(&self, id: TableId, commit: Commit) -> Result<Checked> {
+    pub fn check_commit(&self, id: TableId, commit: Commit) -> Result<CommitCheck> {
         let table = self.table(id)?;
         check_commit(&table.standing(&table.latest, self.next_file), commit)
     }
 
     /// The record, and the files that no version needs once it is applied. `None`: there is nothing to forget.
-    pub fn check_expire(&self, id: TableId, keep: Version) -> Result<Option<(Vec<Arc<File>>, Record)>> {
+    pub fn check_expire(&self, id: TableId, keep: Version) -> Result<Option<(Vec<Arc<File>>, StateRecord)>> {
         let table = self.table(id)?;
         let latest = table.latest.version;
         if keep > latest {
@@ -233,40 +235,40 @@ impl State {
         } else if keep <= table.oldest.version {
             return Ok(None);
         }
-        Ok(Some((table.gone_before(keep), Record::Expire { table: id, keep })))
+        Ok(Some((table.gone_before(keep), StateRecord::Expire { table: id, keep })))
     }
 
     /// The record of a change that was made before; `Err` says why it cannot follow on what is here.
-    pub fn apply(&mut self, record: Record) -> Result<(), String> {
+    pub fn apply(&mut self, record: StateRecord) -> Result<(), String> {
         match record {
-            Record::Create { schema, at_ms } => {
+            StateRecord::Create { schema, at_ms } => {
                 self.add_table(schema, TableVersion { committed_ms: at_ms, ..TableVersion::default() });
             }
-            Record::Drop { table } => {
+            StateRecord::Drop { table } => {
                 self.tables.remove(&table).ok_or_else(|| format!("table {table} is dropped but does not exist"))?;
             }
-            Record::Reserve { next_file } => self.next_file = self.next_file.max(next_file),
-            Record::Commit { table, commit, next } => self.existing(table)?.push(commit, next)?,
-            Record::Expire { table, keep } => {
+            StateRecord::Reserve { next_file } => self.next_file = self.next_file.max(next_file),
+            StateRecord::Commit { table, commit, next } => self.existing(table)?.push(commit, next)?,
+            StateRecord::Expire { table, keep } => {
                 let table = self.existing(table)?;
                 table.settle();
                 table.expire(keep)?;
             }
-            Record::Alter { schema } => {
+            StateRecord::Alter { schema } => {
                 let table = self.existing(schema.id)?;
                 table.schema = schema;
             }
-            Record::AlterAll { schemas } => {
+            StateRecord::AlterAll { schemas } => {
                 for schema in schemas {
                     let table = self.existing(schema.id)?;
                     table.schema = schema;
                 }
             }
-            Record::Restore { schema, version, cursor, at_ms } => {
+            StateRecord::Restore { schema, version, cursor, at_ms } => {
                 let empty = TableVersion { version, cursor, committed_ms: at_ms, ..TableVersion::default() };
                 self.add_table(schema, empty).restoring = true;
             }
-            Record::Restored { table } => self.existing(table)?.restoring = false,
+            StateRecord::Restored { table } => self.existing(table)?.restoring = false,
         }
         Ok(())
     }
@@ -316,9 +318,9 @@ impl Table {
     }
 
     /// `latest` is that of the table, or what it will be once commits before this one are in.
-    pub fn standing<'a>(&'a self, latest: &'a Arc<TableVersion>, next_file: FileId) -> Standing<'a> {
+    pub fn standing<'a>(&'a self, latest: &'a Arc<TableVersion>, next_file: FileId) -> CommitBase<'a> {
         let Self { ids, restoring, .. } = self;
-        Standing { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
+        CommitBase { table: self.schema.id, latest, ids, next_file, restoring: *restoring }
     }
 
     /// Makes the commit the latest. `next` is the version that it makes; `None`: commits are replayed, and `settle`
@@ -375,7 +377,7 @@ impl Table {
     }
 
     fn expire(&mut self, keep: Version) -> Result<(), String> {
-        let oldest = self.snapshot(At::Version(keep)).map_err(|e| e.to_string())?;
+        let oldest = self.snapshot(VersionSelector::Version(keep)).map_err(|e| e.to_string())?;
         while self.commits.front().is_some_and(|commit| commit.version <= keep) {
             let forgotten = self.commits.pop_front().expect("there is a front");
             self.ids.remove(&forgotten.id);
@@ -387,13 +389,13 @@ impl Table {
 
     /// The version, or `NoVersion` or `NoVersionAt`. One that is neither the first, the last nor lately asked for is
     /// put together from the oldest: linear in the commits since.
-    pub fn snapshot(&self, at: At) -> Result<Arc<TableVersion>> {
+    pub fn snapshot(&self, at: VersionSelector) -> Result<Arc<TableVersion>> {
         let table = self.schema.id;
         let version = match at {
-            At::Latest => return Ok(self.latest.clone()),
-            At::Oldest => return Ok(self.oldest.clone()),
-            At::Version(version) => version,
-            At::Time(at_ms) => {
+            VersionSelector::Latest => return Ok(self.latest.clone()),
+            VersionSelector::Oldest => return Ok(self.oldest.clone()),
+            VersionSelector::Version(version) => version,
+            VersionSelector::Time(at_ms) => {
                 let oldest_ms = self.oldest.committed_ms;
                 if at_ms < oldest_ms {
                     return Err(Error::NoVersionAt { table, at_ms, oldest_ms });

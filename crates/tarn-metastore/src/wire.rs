@@ -14,10 +14,10 @@ use tarn_types::{Cursor, Inet, SeqNo, Span, TabletId, Value};
 pub struct Malformed(pub String);
 
 /// What reading answers: bytes from outside are never trusted.
-pub type Decoded<T> = Result<T, Malformed>;
+pub type DecodeResult<T> = Result<T, Malformed>;
 
 /// The error, in the place of an answer.
-pub fn malformed<T>(reason: impl Into<String>) -> Decoded<T> {
+pub fn malformed<T>(reason: impl Into<String>) -> DecodeResult<T> {
     Err(Malformed(reason.into()))
 }
 
@@ -35,7 +35,7 @@ pub fn put_i64(out: &mut Vec<u8>, value: i64) {
     put_u64(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// A count, as [`Reader::count`] reads it.
+/// A count, as [`RecordReader::count`] reads it.
 pub fn put_len(out: &mut Vec<u8>, len: usize) {
     put_u64(out, len as u64);
 }
@@ -143,16 +143,16 @@ pub fn put_bitmap(out: &mut Vec<u8>, bitmap: &RoaringBitmap) {
 }
 
 /// Takes records apart, from the front.
-pub struct Reader<'a> {
+pub struct RecordReader<'a> {
     /// What is left.
     pub bytes: &'a [u8],
     /// Of the file that the bytes are from: older ones have less.
     pub format: u8,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     /// The next `n` bytes.
-    pub fn take(&mut self, n: usize) -> Decoded<&'a [u8]> {
+    pub fn take(&mut self, n: usize) -> DecodeResult<&'a [u8]> {
         match self.bytes.split_at_checked(n) {
             Some((taken, rest)) => {
                 self.bytes = rest;
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Malformed, if anything is left: a record is read whole.
-    pub fn end(&self) -> Decoded<()> {
+    pub fn end(&self) -> DecodeResult<()> {
         if self.bytes.is_empty() {
             Ok(())
         } else {
@@ -172,17 +172,17 @@ impl<'a> Reader<'a> {
     }
 
     /// So many bytes, for numbers of a fixed size.
-    pub fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
+    pub fn array<const N: usize>(&mut self) -> DecodeResult<[u8; N]> {
         Ok(self.take(N)?.try_into().expect("take answers as many bytes as asked"))
     }
 
     /// One byte.
-    pub fn byte(&mut self) -> Decoded<u8> {
+    pub fn byte(&mut self) -> DecodeResult<u8> {
         Ok(self.take(1)?[0])
     }
 
     /// A byte that is 0 or 1.
-    pub fn bool(&mut self) -> Decoded<bool> {
+    pub fn bool(&mut self) -> DecodeResult<bool> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`put_u64`] wrote; longer forms of a number are taken, more than 64 bits are not.
-    pub fn u64(&mut self) -> Decoded<u64> {
+    pub fn u64(&mut self) -> DecodeResult<u64> {
         let mut value = 0;
         for (at, byte) in self.bytes.iter().enumerate().take(10) {
             let bits = u64::from(byte & 0x7f);
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over so many integers.
-    pub fn skip_integers(&mut self, n: usize) -> Decoded<()> {
+    pub fn skip_integers(&mut self, n: usize) -> DecodeResult<()> {
         let ends = self.bytes.iter().enumerate().filter(|(_, byte)| **byte < 0x80);
         match n.checked_sub(1).map(|before| ends.map(|(at, _)| at + 1).nth(before)) {
             None => Ok(()),
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over a value, or none.
-    pub fn skip_option(&mut self) -> Decoded<()> {
+    pub fn skip_option(&mut self) -> DecodeResult<()> {
         match self.byte()? {
             0 | u8::MAX => Ok(()),
             1 => self.take(1).map(drop),
@@ -233,19 +233,19 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`put_i64`] wrote.
-    pub fn i64(&mut self) -> Decoded<i64> {
+    pub fn i64(&mut self) -> DecodeResult<i64> {
         let value = self.u64()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
     /// As `u64`, for what must fit 32 bits.
-    pub fn u32(&mut self) -> Decoded<u32> {
+    pub fn u32(&mut self) -> DecodeResult<u32> {
         let value = self.u64()?;
         u32::try_from(value).or_else(|_| malformed(format!("{value} does not fit 32 bits")))
     }
 
     /// A count of things of at least one byte each: more than what is left cannot be.
-    pub fn count(&mut self) -> Decoded<usize> {
+    pub fn count(&mut self) -> DecodeResult<usize> {
         let len = self.u64()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() => Ok(len),
@@ -254,18 +254,18 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`put_bytes`] wrote; not copied.
-    pub fn bytes(&mut self) -> Decoded<&'a [u8]> {
+    pub fn bytes(&mut self) -> DecodeResult<&'a [u8]> {
         let len = self.count()?;
         self.take(len)
     }
 
     /// As `bytes`, copied, and UTF-8.
-    pub fn text(&mut self) -> Decoded<String> {
+    pub fn text(&mut self) -> DecodeResult<String> {
         String::from_utf8(self.bytes()?.to_vec()).or_else(|_| malformed("text is not UTF-8"))
     }
 
     /// What `put_option` wrote.
-    pub fn option(&mut self) -> Decoded<Option<Value>> {
+    pub fn option(&mut self) -> DecodeResult<Option<Value>> {
         if self.bytes.first() == Some(&u8::MAX) {
             self.byte()?;
             return Ok(None);
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Of an array, whose items are none: what is read here does not go deeper.
-    fn item(&mut self) -> Decoded<Value> {
+    fn item(&mut self) -> DecodeResult<Value> {
         match self.bytes.first() {
             Some(15) => malformed("an array in an array"),
             _ => self.value(),
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What `put_value` wrote; numbers beyond their type are malformed.
-    pub fn value(&mut self) -> Decoded<Value> {
+    pub fn value(&mut self) -> DecodeResult<Value> {
         let narrow = |value: i64| Malformed(format!("{value} is out of its type's range"));
         Ok(match self.byte()? {
             0 => Value::Null,
@@ -309,7 +309,7 @@ impl<'a> Reader<'a> {
             12 => Value::Timestamp(self.i64()?),
             13 => Value::Uuid(self.text()?),
             14 => Value::Json(self.text()?),
-            15 => Value::Array((0..self.count()?).map(|_| self.item()).collect::<Decoded<_>>()?),
+            15 => Value::Array((0..self.count()?).map(|_| self.item()).collect::<DecodeResult<_>>()?),
             16 => Value::Interval(Span::from_bytes(self.array()?)),
             17 => match Inet::from_bytes(self.bytes()?) {
                 Some(inet) => Value::Inet(inet),
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`put_cursor`] wrote.
-    pub fn cursor(&mut self) -> Decoded<Cursor> {
+    pub fn cursor(&mut self) -> DecodeResult<Cursor> {
         let mut cursor = Cursor::default();
         for _ in 0..self.count()? {
             let tablet = TabletId(self.u32()?);
@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What [`put_bitmap`] wrote.
-    pub fn bitmap(&mut self) -> Decoded<RoaringBitmap> {
+    pub fn bitmap(&mut self) -> DecodeResult<RoaringBitmap> {
         let bytes = self.bytes()?;
         RoaringBitmap::deserialize_from(bytes).map_err(|e| Malformed(format!("deletion vector: {e}")))
     }
@@ -350,7 +350,7 @@ mod tests {
             let mut out = Vec::new();
             put_option(&mut out, Some(&value));
             put_option(&mut out, None);
-            let mut reader = Reader { bytes: &out, format: FORMAT };
+            let mut reader = RecordReader { bytes: &out, format: FORMAT };
             let back = reader.option().unwrap().unwrap();
             let same = match (&value, &back) {
                 (Value::Float32(a), Value::Float32(b)) => a.to_bits() == b.to_bits(),
@@ -360,7 +360,7 @@ mod tests {
             prop_assert!(same, "{value:?} came back as {back:?}");
             prop_assert!(reader.option().unwrap().is_none());
             prop_assert!(reader.end().is_ok());
-            let mut passing = Reader { bytes: &out, format: FORMAT };
+            let mut passing = RecordReader { bytes: &out, format: FORMAT };
             passing.skip_option().unwrap();
             prop_assert_eq!(passing.bytes, &[u8::MAX]);
             passing.skip_option().unwrap();
@@ -372,11 +372,11 @@ mod tests {
             let mut out = Vec::new();
             put_u64(&mut out, unsigned);
             put_i64(&mut out, signed);
-            let mut reader = Reader { bytes: &out, format: FORMAT };
+            let mut reader = RecordReader { bytes: &out, format: FORMAT };
             prop_assert_eq!(reader.u64().unwrap(), unsigned);
             prop_assert_eq!(reader.i64().unwrap(), signed);
             for n in 0..3 {
-                let mut passing = Reader { bytes: &out, format: FORMAT };
+                let mut passing = RecordReader { bytes: &out, format: FORMAT };
                 passing.skip_integers(n).unwrap();
                 prop_assert_eq!(passing.skip_integers(2 - n).is_ok() && passing.end().is_ok(), true);
                 prop_assert!(passing.skip_integers(1).is_err());

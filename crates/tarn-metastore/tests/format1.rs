@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tarn_metastore::{At, Embedded, File, Metastore, Recovery};
+use tarn_metastore::{Embedded, File, Metastore, Recovery, VersionSelector};
 use tarn_types::{ManualClock, Version};
 
 fn fixture() -> PathBuf {
@@ -46,10 +46,10 @@ async fn held(metastore: &dyn Metastore) -> String {
             writeln!(out, "  column {id} {name} {} null {null} default {:?}", column.data_type, column.default)
                 .unwrap();
         }
-        let oldest = metastore.snapshot(table.id, At::Oldest).await.unwrap().version;
-        let latest = metastore.snapshot(table.id, At::Latest).await.unwrap().version;
+        let oldest = metastore.snapshot(table.id, VersionSelector::Oldest).await.unwrap().version;
+        let latest = metastore.snapshot(table.id, VersionSelector::Latest).await.unwrap().version;
         for version in oldest.0..=latest.0 {
-            let whole = metastore.snapshot(table.id, At::Version(Version(version))).await.unwrap();
+            let whole = metastore.snapshot(table.id, VersionSelector::Version(Version(version))).await.unwrap();
             writeln!(out, "  version {version} at {} cursor {}", whole.committed_ms, whole.cursor).unwrap();
             for file in whole.files.iter() {
                 describe(&mut out, file);

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tarn_metastore::{
-    At, Block, BlockMetadata, BloomBuilder, Commit, CommitKind, Embedded, Expected, File, Metastore, MetastoreExt,
-    Probe, hour_blocks, token_hash,
+    Block, BlockMetadata, BloomBuilder, Commit, CommitKind, Embedded, ExpectedVersion, File, Metastore, MetastoreExt,
+    Probe, VersionSelector, hour_blocks, token_hash,
 };
 use tarn_types::{
     Column, ColumnId, DataType, FileId, KeyPart, ManualClock, TableId, TableOptions, TableSchema, TabletId, Version,
@@ -56,7 +56,7 @@ fn append(file: FileId, number: u64) -> Commit {
     let block_metadata = BlockMetadata { row_group: 0, columns: vec![], bloom: Some(bloom.finish()) };
     Commit {
         id: Uuid::from_u128(file.0.into()),
-        expected: Expected::Latest,
+        expected: ExpectedVersion::Latest,
         add: vec![added],
         block_metadata: [(file, vec![block_metadata])].into(),
         remove: vec![],
@@ -120,7 +120,7 @@ fn what_was_answered_is_there_after_a_kill_and_nothing_is_damaged() {
         let metastore = open(dir.path());
         runtime.block_on(async {
             let table = metastore.tables().await.unwrap()[0].id;
-            let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+            let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
             assert!(latest.version.0 >= answered, "{} after {answered} were answered", latest.version);
             assert_eq!(latest.files.len() as u64, latest.version.0);
             metastore.verify().await.unwrap();

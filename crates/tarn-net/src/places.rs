@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// The places of one listener.
-pub struct Places {
+pub struct ConnectionSlots {
     max_seated: usize,
     max_waiting: usize,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SlotState {
     n_seated: usize,
     next_ticket: u64,
     /// By ticket: in the order in which they began to wait.
@@ -28,7 +28,7 @@ struct State {
 
 /// One connection. Dropping it frees its place.
 pub struct Guest {
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     /// Shown out: somebody else needs the place.
     out: CancellationToken,
     place: Mutex<SeatState>,
@@ -46,10 +46,10 @@ enum SeatState {
     Gone,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// So many connections may be served, and so many more wait; at least one may wait.
-    pub fn new(max_seated: usize, max_waiting: usize) -> Arc<Places> {
-        Arc::new(Places { max_seated, max_waiting: max_waiting.max(1), state: Mutex::default() })
+    pub fn new(max_seated: usize, max_waiting: usize) -> Arc<ConnectionSlots> {
+        Arc::new(ConnectionSlots { max_seated, max_waiting: max_waiting.max(1), state: Mutex::default() })
     }
 
     /// Places that there are.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn who_says_nothing_keeps_nobody_out() {
-        let places = Places::new(2, 3);
+        let places = ConnectionSlots::new(2, 3);
         let silent: Vec<Guest> = (0..10).map(|_| places.admit()).collect();
         let shown_out = silent.iter().filter(|guest| guest.out.is_cancelled()).count();
         assert_eq!(shown_out, 7);

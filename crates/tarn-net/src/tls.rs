@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tarn_types::settings::{Parsed, optional_path};
+use tarn_types::settings::{ParseResult, optional_path};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -37,7 +37,7 @@ pub enum TlsMode {
     Required,
 }
 
-fn mode(value: &str) -> Parsed<TlsMode> {
+fn mode(value: &str) -> ParseResult<TlsMode> {
     match value {
         "off" | "false" => Ok(TlsMode::Off),
         "on" | "true" => Ok(TlsMode::On),
@@ -48,7 +48,7 @@ fn mode(value: &str) -> Parsed<TlsMode> {
 
 tarn_types::settings! {
     /// How connections are encrypted.
-    pub struct Settings {
+    pub struct TlsSettings {
         tls: TlsMode = "on", mode, "encrypted connections: off = none; on = whoever asks, once tls_cert and tls_key are set; required = plain ones are refused";
         tls_cert: Option<PathBuf> = "", optional_path, "PEM file of the certificate chain, the server's first; read again when it changes";
         tls_key: Option<PathBuf> = "", optional_path, "PEM file of its private key";
@@ -69,10 +69,10 @@ pub struct Tls {
     cert: PathBuf,
     key: PathBuf,
     is_required: bool,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<TlsAcceptors>,
 }
 
-struct Loaded {
+struct TlsAcceptors {
     postgres: TlsAcceptor,
     http: TlsAcceptor,
     /// When the files were changed last, certificate and key.
@@ -83,7 +83,7 @@ impl Tls {
     /// As the settings say. None: plain connections only.
     ///
     /// Errors: one file without the other; a file that cannot be read, or does not go with the other.
-    pub fn open(settings: &Settings) -> Result<Option<Arc<Tls>>> {
+    pub fn open(settings: &TlsSettings) -> Result<Option<Arc<Tls>>> {
         let is_required = settings.tls == TlsMode::Required;
         let (cert, key) = match (&settings.tls_cert, &settings.tls_key, settings.tls) {
             (_, _, TlsMode::Off) | (None, None, TlsMode::On) => return Ok(None),
@@ -127,7 +127,7 @@ fn changed(cert: &Path, key: &Path) -> [Option<SystemTime>; 2] {
     [cert, key].map(|path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok())
 }
 
-fn load(cert: &Path, key: &Path) -> Result<Loaded> {
+fn load(cert: &Path, key: &Path) -> Result<TlsAcceptors> {
     // First: a change while they are read is seen the next time.
     let changed = changed(cert, key);
     let unreadable = |path: &Path, what: &str, error: &dyn std::fmt::Display| {
@@ -150,7 +150,7 @@ fn load(cert: &Path, key: &Path) -> Result<Loaded> {
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     };
-    Ok(Loaded { postgres: config(b"postgresql")?, http: config(b"http/1.1")?, changed })
+    Ok(TlsAcceptors { postgres: config(b"postgresql")?, http: config(b"http/1.1")?, changed })
 }
 
 fn misconfigured(what: &str) -> Error {

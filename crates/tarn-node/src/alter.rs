@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::auth::Principal;
-use crate::catalog::{Entry, Gate, TableHandle};
+use crate::catalog::{CatalogEntry, Gate, TableHandle};
 use crate::entries::Index;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
@@ -35,7 +35,7 @@ use crate::view_readers::{Rewrites, names_change, readers_of};
 const MAX_DELIVERIES: usize = 3;
 
 /// A table that nobody writes until it is altered. Dropped before that, it is as it was.
-pub struct Altering {
+pub struct TableAlteration {
     node: Arc<Node>,
     who: Principal,
     handle: Arc<TableHandle>,
@@ -55,15 +55,23 @@ impl Node {
     ///
     /// Errors: `NoTable`, `Denied`, `ReadOnly` for an archive, `WrongObject` for a view, `Corrupt` for a table that
     /// lost rows.
-    pub async fn begin_alter(self: &Arc<Self>, who: &Principal, table: &str) -> Result<Altering> {
+    pub async fn begin_alter(self: &Arc<Self>, who: &Principal, table: &str) -> Result<TableAlteration> {
         let one = self.lock_catalog().await;
         self.check_open()?;
         self.may_own_named(who, table)?;
         let handle = self.catalog().require(table)?;
         handle.check_whole()?;
         let (node, who, replicas) = (Arc::clone(self), who.clone(), Arc::clone(handle.replicas()?));
-        let altering =
-            Altering { node, who, handle, replicas, is_over: false, has_beside: false, indexes: vec![], _one: one };
+        let altering = TableAlteration {
+            node,
+            who,
+            handle,
+            replicas,
+            is_over: false,
+            has_beside: false,
+            indexes: vec![],
+            _one: one,
+        };
         keep_writers_out(&altering.handle).await?;
         Ok(altering)
     }
@@ -124,7 +132,7 @@ pub(crate) async fn keep_writers_out(handle: &TableHandle) -> Result<()> {
     .await
 }
 
-impl Altering {
+impl TableAlteration {
     /// The table as it is.
     pub fn schema(&self) -> &Arc<TableSchema> {
         self.handle.schema()
@@ -210,7 +218,7 @@ impl Altering {
         fail::fail_point!("alter::defined");
         let schema = Arc::new(to);
         self.handle.table.alter(Arc::clone(&schema))?;
-        let views = readers.into_iter().map(|change| Entry::View(Arc::new(*change.to)));
+        let views = readers.into_iter().map(|change| CatalogEntry::View(Arc::new(*change.to)));
         self.open(Arc::clone(&schema), views.collect());
         if names_change(&from, &schema) {
             self.node.sequences().forget_owners();
@@ -221,10 +229,10 @@ impl Altering {
     }
 
     /// Lets writers in. The table and these views are in the catalog at one moment.
-    fn open(&mut self, schema: Arc<TableSchema>, mut there: Vec<Entry>) {
+    fn open(&mut self, schema: Arc<TableSchema>, mut there: Vec<CatalogEntry>) {
         self.is_over = true;
         let opened = self.node.served_anew(&self.handle, &self.replicas, schema, Arc::default());
-        there.push(Entry::Table(opened));
+        there.push(CatalogEntry::Table(opened));
         self.node.catalog().replace(&[], there);
     }
 }
@@ -239,7 +247,7 @@ fn gone(before: &TableSchema, after: &TableSchema) -> Vec<ColumnId> {
     before.columns.iter().map(|column| column.id).filter(|id| after.column_by_id(*id).is_none()).collect()
 }
 
-impl Drop for Altering {
+impl Drop for TableAlteration {
     fn drop(&mut self) {
         if !self.is_over {
             self.open(Arc::clone(self.handle.schema()), vec![]);

@@ -27,20 +27,20 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use tarn_metastore::Alteration;
-use tarn_replica::{Decided, Replicas, commit_together};
+use tarn_replica::{PartDecision, Replicas, commit_together};
 use tarn_rows::Outcome;
 use tarn_types::{BatchBuilder, Cursor, Mutation, MutationBatch, Op, TableId, TableSchema, decode_row, encode_cells};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::alter::keep_writers_out;
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::beside::check_name;
-use crate::catalog::{Entry, Gate, TableHandle, WayIn, altered};
-use crate::committing::{Committing, Noted, check};
+use crate::catalog::{CatalogEntry, Gate, TableHandle, WayIn, altered};
+use crate::committing::{CommitIntent, IntentFile, check};
 use crate::edges::{Edge, Edges};
 use crate::error::{Error, ErrorKind, Result};
-use crate::foreign::{Wrote, settle};
+use crate::foreign::{UncommittedWrites, settle};
 use crate::node::Node;
 use crate::threads::blocking;
 use crate::transaction::TableWrites;
@@ -49,7 +49,7 @@ use crate::write::conflict;
 
 /// A table that a transaction altered, or that others are to refer to from now on, which is as it was.
 #[derive(Clone)]
-pub struct Altered {
+pub struct AlteredTable {
     /// As it was when the transaction first altered it, which it has to be still.
     pub from: Arc<TableSchema>,
     /// As it is to be.
@@ -59,27 +59,27 @@ pub struct Altered {
 }
 
 /// Tables that nobody writes until they are altered. Dropped before that, they are as they were.
-struct Shut {
+struct ClosedTables {
     node: Arc<Node>,
-    tables: Vec<(Arc<TableHandle>, Altered)>,
+    tables: Vec<(Arc<TableHandle>, AlteredTable)>,
     /// Others are there in their place, or it is not known what the metastore did.
     is_over: bool,
     _one: OwnedMutexGuard<()>,
 }
 
 /// What is done on one thread, which waits for the metastore and the disk.
-struct Moment {
+struct AlterCommit {
     node: Arc<Node>,
     runtime: Handle,
-    tables: Vec<(Arc<TableHandle>, Altered)>,
+    tables: Vec<(Arc<TableHandle>, AlteredTable)>,
     readers: Vec<Alteration>,
-    wrote: Wrote,
+    wrote: UncommittedWrites,
     /// By table, in the order of their ids; of altered tables as they are to be.
     writes: Vec<(Arc<TableHandle>, MutationBatch)>,
 }
 
 /// What became of it.
-enum Ended {
+enum AlterOutcome {
     Committed {
         rows: u64,
     },
@@ -102,19 +102,20 @@ impl Node {
     pub async fn commit_altering(
         self: &Arc<Self>,
         who: &Principal,
-        mut tables: Vec<Altered>,
+        mut tables: Vec<AlteredTable>,
         writes: Vec<TableWrites>,
         rewrites: Rewrites,
     ) -> Result<u64> {
         tables.sort_by_key(|table| table.from.id);
-        self.may(who, &Action::Session)?;
-        for Altered { from, to, .. } in &tables {
+        self.may(who, &AuthAction::Session)?;
+        for AlteredTable { from, to, .. } in &tables {
             self.may_own(who, from)?;
             self.may_move(who, &from.name, &to.name)?;
             self.may_refer(who, Some(from), to)?;
         }
         self.check_writes(who, &writes).await?;
-        let mut shut = Shut { node: Arc::clone(self), tables: vec![], is_over: false, _one: self.lock_catalog().await };
+        let mut shut =
+            ClosedTables { node: Arc::clone(self), tables: vec![], is_over: false, _one: self.lock_catalog().await };
         self.check_open()?;
         for table in tables {
             shut.shut(table).await?;
@@ -133,16 +134,20 @@ impl Node {
         let readers = readers_of(&self.catalog().views(), &changes, rewrites)?;
         self.mark_owners(&shut.tables).await?;
         let own = writes.iter().map(|of_table| (of_table.table.schema().id, Arc::clone(&of_table.own)));
-        let wrote = Wrote { own: own.collect(), keys: None };
+        let wrote = UncommittedWrites { own: own.collect(), keys: None };
         let writes = shut.writes(writes)?;
         shut.check_parents()?;
         let tables = shut.tables.clone();
-        let moment = Moment { node: Arc::clone(self), runtime: Handle::current(), tables, readers, wrote, writes };
+        let moment = AlterCommit { node: Arc::clone(self), runtime: Handle::current(), tables, readers, wrote, writes };
         // Whatever becomes of the thread: only what was refused is as it was.
         shut.is_over = true;
         match blocking(move || Ok(moment.commit())).await? {
-            Ended::Committed { rows } => {
-                if shut.tables.iter().any(|(_, Altered { from, to, .. })| from.name != to.name || names_change(from, to)) {
+            AlterOutcome::Committed { rows } => {
+                if shut
+                    .tables
+                    .iter()
+                    .any(|(_, AlteredTable { from, to, .. })| from.name != to.name || names_change(from, to))
+                {
                     self.sequences().forget_owners();
                 }
                 for (_, table) in &shut.tables {
@@ -153,13 +158,15 @@ impl Node {
                 self.metrics().rows_written.inc_by(rows);
                 Ok(rows)
             }
-            Ended::Refused(error) => {
+            AlterOutcome::Refused(error) => {
                 shut.is_over = false;
                 Err(error)
             }
-            Ended::Unknown(error) => Err(Error::new(ErrorKind::Indeterminate, error.message().to_owned()).with_hint(
-                "the server must start again to know what became of the transaction; until then its tables take no writes",
-            )),
+            AlterOutcome::Unknown(error) => {
+                let hint = "the server must start again to know what became of the transaction; until then its tables \
+                            take no writes";
+                Err(Error::new(ErrorKind::Indeterminate, error.message().to_owned()).with_hint(hint))
+            }
         }
     }
 
@@ -182,8 +189,8 @@ impl Node {
     }
 
     /// What goes with tables and columns that are called otherwise knows them by their ids from now on.
-    async fn mark_owners(&self, tables: &[(Arc<TableHandle>, Altered)]) -> Result<()> {
-        for (_, Altered { from, to, .. }) in tables {
+    async fn mark_owners(&self, tables: &[(Arc<TableHandle>, AlteredTable)]) -> Result<()> {
+        for (_, AlteredTable { from, to, .. }) in tables {
             self.know_columns(from, to).await?;
             if from.name != to.name {
                 check_name(&to.name)?;
@@ -199,9 +206,9 @@ impl Node {
     }
 }
 
-impl Shut {
+impl ClosedTables {
     /// Keeps writers out of one more table.
-    async fn shut(&mut self, table: Altered) -> Result<()> {
+    async fn shut(&mut self, table: AlteredTable) -> Result<()> {
         let name = &table.from.name;
         let handle = self.node.catalog().require(name)?;
         if **handle.schema() != *table.from {
@@ -221,7 +228,7 @@ impl Shut {
     /// Nobody writes the parents of foreign keys that come, whose rows were looked at: else one of them may be gone by
     /// now.
     fn check_parents(&self) -> Result<()> {
-        for (_, Altered { from, to, .. }) in &self.tables {
+        for (_, AlteredTable { from, to, .. }) in &self.tables {
             let come =
                 to.options.rules.foreign_keys.iter().filter(|key| !from.options.rules.foreign_keys.contains(key));
             for key in come {
@@ -244,7 +251,7 @@ impl Shut {
             let batch = own.batch();
             let is_altered = self.tables.iter().find(|(_, altered)| altered.from.id == schema.id);
             let (handle, batch) = match is_altered {
-                Some((handle, Altered { to, .. })) => (Arc::clone(handle), as_it_is_to_be(to, &batch)?),
+                Some((handle, AlteredTable { to, .. })) => (Arc::clone(handle), as_it_is_to_be(to, &batch)?),
                 None => (table, batch),
             };
             if !batch.is_empty() {
@@ -255,14 +262,14 @@ impl Shut {
     }
 }
 
-impl Drop for Shut {
+impl Drop for ClosedTables {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
         let opened = self.tables.iter().filter_map(|(handle, _)| {
             let (schema, replicas) = (Arc::clone(handle.schema()), handle.replicas().ok()?);
-            Some(Entry::Table(self.node.served_anew(handle, replicas, schema, Arc::default())))
+            Some(CatalogEntry::Table(self.node.served_anew(handle, replicas, schema, Arc::default())))
         });
         let opened = opened.collect();
         self.node.catalog().replace(&[], opened);
@@ -286,8 +293,8 @@ fn as_it_is_to_be(to: &TableSchema, batch: &MutationBatch) -> Result<MutationBat
     Ok(written.finish())
 }
 
-impl Moment {
-    fn commit(self) -> Ended {
+impl AlterCommit {
+    fn commit(self) -> AlterOutcome {
         let is_altered = |handle: &TableHandle| self.tables.iter().any(|(_, of)| of.from.id == handle.schema().id);
         let gates: Vec<Arc<RwLock<Gate>>> = self.tables.iter().map(|_| Arc::default()).collect();
         let mut waiting: Vec<RwLockWriteGuard<'_, Gate>> = vec![];
@@ -300,13 +307,13 @@ impl Moment {
                 Gate::Altered => Some(altered(&handle.schema().name)),
             };
             if let Some(error) = refused {
-                return Ended::Refused(error);
+                return AlterOutcome::Refused(error);
             }
             waiting.push(gate);
         }
         for (handle, batch) in &self.writes {
             if let Err(error) = check(handle.schema(), &handle.table, batch) {
-                return Ended::Refused(self.node.parts().of_constraint(error));
+                return AlterOutcome::Refused(self.node.parts().of_constraint(error));
             }
         }
         let mut tables = self.node.catalog().schemas();
@@ -314,45 +321,45 @@ impl Moment {
         tables.extend(self.tables.iter().map(|(_, altered)| Arc::clone(&altered.to)));
         let edges = Edges::of(&tables);
         if let Err(error) = self.check_references(&edges) {
-            return Ended::Refused(error);
+            return AlterOutcome::Refused(error);
         }
         let _held = match settle(self.node.parts(), &edges, &self.wrote) {
             Ok(held) => held,
-            Err(error) => return Ended::Refused(error),
+            Err(error) => return AlterOutcome::Refused(error),
         };
         let noted = match self.note() {
             Ok(noted) => noted,
-            Err(error) => return Ended::Refused(error),
+            Err(error) => return AlterOutcome::Refused(error),
         };
         fail::fail_point!("commit::noted");
         // One that is only kept as it is, as others are to refer to it, is defined as it was.
-        let is_other = |of: &&Altered| of.from != of.to;
+        let is_other = |of: &&AlteredTable| of.from != of.to;
         let mut changes: Vec<Alteration> =
-            self.tables.iter().map(|(_, of)| of).filter(is_other).map(Altered::alteration).collect();
+            self.tables.iter().map(|(_, of)| of).filter(is_other).map(AlteredTable::alteration).collect();
         changes.extend(self.readers.iter().cloned());
         if let Err(error) = self.runtime.block_on(self.node.define_all(changes)) {
             if error.kind() != ErrorKind::Indeterminate {
-                if let Some(Err(left)) = noted.map(Noted::forget) {
+                if let Some(Err(left)) = noted.map(IntentFile::forget) {
                     // The next start finds that the metastore has another definition, and drops it.
                     tracing::warn!(error = %left, "what a transaction noted before it was refused is left until the next start");
                 }
-                return Ended::Refused(error);
+                return AlterOutcome::Refused(error);
             }
             waiting.iter_mut().for_each(|gate| **gate = Gate::Altered);
-            return Ended::Unknown(error);
+            return AlterOutcome::Unknown(error);
         }
         fail::fail_point!("commit::defined");
         let mut opening: Vec<RwLockWriteGuard<'_, Gate>> = gates.iter().map(|gate| gate.write()).collect();
         let written = self.show(&gates).and_then(|()| self.write()).and_then(|rows| {
             fail::fail_point!("commit::written");
-            noted.map_or(Ok(()), Noted::forget).map(|()| rows)
+            noted.map_or(Ok(()), IntentFile::forget).map(|()| rows)
         });
         written.map_or_else(
             |error| {
                 waiting.iter_mut().chain(&mut opening).for_each(|gate| **gate = Gate::Altered);
-                Ended::Unknown(error)
+                AlterOutcome::Unknown(error)
             },
-            |rows| Ended::Committed { rows },
+            |rows| AlterOutcome::Committed { rows },
         )
     }
 
@@ -375,23 +382,23 @@ impl Moment {
     }
 
     /// `None`: there are no rows that a crash could take.
-    fn note(&self) -> Result<Option<Noted>> {
+    fn note(&self) -> Result<Option<IntentFile>> {
         let logged = self.writes.iter().filter(|(handle, _)| !handle.schema().id.is_temporary());
         let batches: Vec<MutationBatch> = logged.map(|(_, batch)| batch.clone()).collect();
         // One whose definition tells whether the transaction is committed.
         let first = self.tables.iter().find(|(_, of)| of.from != of.to);
         let Some((_, first)) = first.filter(|_| !batches.is_empty()) else { return Ok(None) };
-        Committing::new(&first.to, batches).note(&self.node.settings().data_dir).map(Some)
+        CommitIntent::new(&first.to, batches).note(&self.node.settings().data_dir).map(Some)
     }
 
     /// Puts the tables and views into the catalog as they are now, by handles with these gates.
     fn show(&self, gates: &[Arc<RwLock<Gate>>]) -> Result<()> {
-        let mut there: Vec<Entry> =
-            self.readers.iter().map(|change| Entry::View(Arc::new((*change.to).clone()))).collect();
+        let mut there: Vec<CatalogEntry> =
+            self.readers.iter().map(|change| CatalogEntry::View(Arc::new((*change.to).clone()))).collect();
         for ((handle, of), gate) in self.tables.iter().zip(gates) {
             handle.table.alter(Arc::clone(&of.to))?;
             let served = self.node.served_anew(handle, handle.replicas()?, Arc::clone(&of.to), Arc::clone(gate));
-            there.push(Entry::Table(served));
+            there.push(CatalogEntry::Table(served));
         }
         let gone: Vec<String> = self.tables.iter().map(|(_, of)| of.from.name.clone()).collect();
         self.node.catalog().replace(&gone, there);
@@ -407,12 +414,12 @@ impl Moment {
                 WayIn::Unlogged(table) => unlogged.push((table, batch.clone())),
             }
         }
-        let mut decided: Vec<Decided> = if logged.is_empty() { vec![] } else { commit_together(&logged)? };
+        let mut decided: Vec<PartDecision> = if logged.is_empty() { vec![] } else { commit_together(&logged)? };
         for (table, batch) in unlogged {
             decided.extend(table.propose(&[batch])?);
         }
         let mut rows = 0;
-        for Decided { outcome, .. } in decided {
+        for PartDecision { outcome, .. } in decided {
             match outcome {
                 Outcome::Applied { affected } => rows += affected,
                 _ => return Err(conflict("that nobody could write")),
@@ -422,7 +429,7 @@ impl Moment {
     }
 }
 
-impl Altered {
+impl AlteredTable {
     fn alteration(&self) -> Alteration {
         Alteration { from: Arc::clone(&self.from), to: Box::new((*self.to).clone()) }
     }

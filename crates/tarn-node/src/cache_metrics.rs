@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::caches::{Caches, Standing};
+use crate::caches::{CacheLayerStatus, Caches};
 
 /// The caches, as a registry reads them.
 pub struct CacheMetrics(pub Arc<Caches>);
@@ -20,9 +20,9 @@ impl fmt::Debug for CacheMetrics {
     }
 }
 
-type Of<T> = fn(&Standing) -> Option<T>;
+type LayerMetric<T> = fn(&CacheLayerStatus) -> Option<T>;
 
-const COUNTERS: [(&str, &str, Of<u64>); 6] = [
+const COUNTERS: [(&str, &str, LayerMetric<u64>); 6] = [
     ("cache_hits", "Lookups that the layer answered", |at| Some(at.hits)),
     ("cache_misses", "Lookups that went further", |at| Some(at.misses)),
     ("cache_hit_bytes", "Bytes that the layer answered with", |at| at.hit_bytes),
@@ -35,7 +35,7 @@ const COUNTERS: [(&str, &str, Of<u64>); 6] = [
     ("cache_damaged", "Entries whose file was not what had been written, or gone", |at| at.damaged),
 ];
 
-const GAUGES: [(&str, &str, Of<i64>); 4] = [
+const GAUGES: [(&str, &str, LayerMetric<i64>); 4] = [
     ("cache_on", "1: the layer is used", |at| Some(i64::from(at.is_on))),
     ("cache_entries", "Entries held", |at| i64::try_from(at.entries).ok()),
     ("cache_bytes", "Bytes held", |at| i64::try_from(at.bytes).ok()),

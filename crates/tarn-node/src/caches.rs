@@ -25,7 +25,7 @@ use tarn_types::{Clock, TableId};
 use tokio::runtime::Handle;
 
 use crate::error::{Error, Result, chain};
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::stores::StoreLocation;
 use crate::threads::blocking;
 
@@ -90,17 +90,17 @@ pub struct Caches {
     given_back_ms: Mutex<Option<i64>>,
     clock: Arc<dyn Clock>,
     /// By the place's name. Stores that nobody has any more are forgotten when the next one comes.
-    stores: Mutex<Vec<(String, Wrapped)>>,
+    stores: Mutex<Vec<(String, WrappedStore)>>,
 }
 
-struct Wrapped {
+struct WrappedStore {
     counted: Weak<CachedStore>,
     listed: Option<Weak<ListedStore>>,
 }
 
 /// A store with its layers around it.
 #[derive(Clone)]
-pub struct Near {
+pub struct CachingStore {
     /// For who writes and lists.
     pub store: Arc<dyn ObjectStore>,
     /// For queries.
@@ -108,7 +108,7 @@ pub struct Near {
     listed: Option<Arc<ListedStore>>,
 }
 
-impl Near {
+impl CachingStore {
     /// The next listings are the store's own.
     pub fn forget_listings(&self) {
         if let Some(listed) = &self.listed {
@@ -132,7 +132,7 @@ pub struct FilesOf {
 
 /// What was dropped, per layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DropStats {
     /// By its name.
     pub layer: &'static str,
     /// Of it, in memory and on disk.
@@ -141,7 +141,7 @@ pub struct Dropped {
 
 /// One layer in one place, as `tarn.caches` and `/metrics` show it. `None`: it has no such thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct CacheLayerStatus {
     /// By its name.
     pub layer: &'static str,
     /// `memory` or `disk`.
@@ -175,7 +175,7 @@ impl Caches {
     /// is said.
     ///
     /// Cost: lists the folder.
-    pub async fn open(settings: &Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Caches> {
+    pub async fn open(settings: &NodeSettings, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Caches> {
         let ttl_ms = settings.cache_ttl_ms;
         let ttl = (ttl_ms > 0).then(|| Ttl { ttl_ms, clock: Arc::clone(&clock) });
         let pages = PageOptions {
@@ -235,15 +235,15 @@ impl Caches {
     }
 
     /// Around the lake's own store, in which no name is used twice.
-    pub fn around_lake(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_lake(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> CachingStore {
         let counted = Arc::new(CachedStore::new(store));
         self.remember(location, &counted, None);
         let read = self.read(location, Arc::clone(&counted) as _, Trust::WrittenOnce);
-        Near { store: counted, read, listed: None }
+        CachingStore { store: counted, read, listed: None }
     }
 
     /// Around a store that others write.
-    pub fn around_external_table(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> Near {
+    pub fn around_external_table(&self, location: &StoreLocation, store: Arc<dyn ObjectStore>) -> CachingStore {
         let counted = Arc::new(CachedStore::new(store));
         let read = self.read(location, Arc::clone(&counted) as _, Trust::Checked);
         let is_listed = self.listings_on && self.is_cached(location);
@@ -253,7 +253,7 @@ impl Caches {
         });
         self.remember(location, &counted, listed.as_ref());
         let store = listed.clone().map_or(counted as Arc<dyn ObjectStore>, |listed| listed);
-        Near { store, read, listed }
+        CachingStore { store, read, listed }
     }
 
     fn is_cached(&self, location: &StoreLocation) -> bool {
@@ -275,7 +275,7 @@ impl Caches {
     fn remember(&self, location: &StoreLocation, counted: &Arc<CachedStore>, listed: Option<&Arc<ListedStore>>) {
         let mut stores = self.stores.lock();
         stores.retain(|(_, wrapped)| wrapped.counted.strong_count() > 0);
-        let wrapped = Wrapped { counted: Arc::downgrade(counted), listed: listed.map(Arc::downgrade) };
+        let wrapped = WrappedStore { counted: Arc::downgrade(counted), listed: listed.map(Arc::downgrade) };
         stores.push((location.to_string(), wrapped));
     }
 
@@ -298,31 +298,31 @@ impl Caches {
     /// Empties one layer, or all of them, of everything or of what belongs to one table. Blocks on the disk.
     ///
     /// Files that are being read meanwhile may come back into it.
-    pub(crate) fn drop_layer(&self, layer: Option<Layer>, of: Option<&FilesOf>) -> Vec<Dropped> {
+    pub(crate) fn drop_layer(&self, layer: Option<Layer>, of: Option<&FilesOf>) -> Vec<DropStats> {
         let wants = |which| layer.is_none_or(|layer| layer == which);
         let mut dropped = vec![];
         if wants(Layer::Metadata) {
             let entries = self.metadata.clear(of.map(|of| of.table));
-            dropped.push(Dropped { layer: Layer::Metadata.name(), entries });
+            dropped.push(DropStats { layer: Layer::Metadata.name(), entries });
         }
         if wants(Layer::Footers) {
             let entries = self.footers.clear(of.map(|of| of.store_id), of.and_then(|of| of.prefix.as_ref()));
-            dropped.push(Dropped { layer: Layer::Footers.name(), entries });
+            dropped.push(DropStats { layer: Layer::Footers.name(), entries });
         }
         if wants(Layer::Pages) {
             let cleared = self.pages.clear(of.map(|of| of.store.as_str()), of.and_then(|of| of.prefix.as_ref()));
-            dropped.push(Dropped { layer: Layer::Pages.name(), entries: cleared.ram_pages + cleared.disk_pages });
+            dropped.push(DropStats { layer: Layer::Pages.name(), entries: cleared.ram_pages + cleared.disk_pages });
         }
         if wants(Layer::Fragments) {
             let scope = of.map(|of| of.table.0.to_string());
             let cleared = self.fragments.clear(scope.as_deref());
             let entries = cleared.ram_fragments + cleared.disk_fragments;
-            dropped.push(Dropped { layer: Layer::Fragments.name(), entries });
+            dropped.push(DropStats { layer: Layer::Fragments.name(), entries });
         }
         if wants(Layer::Listings) {
             let listed = self.listed(of.map(|of| of.store.as_str()));
             let entries = listed.iter().map(|listed| listed.clear(None)).sum();
-            dropped.push(Dropped { layer: Layer::Listings.name(), entries });
+            dropped.push(DropStats { layer: Layer::Listings.name(), entries });
         }
         dropped
     }
@@ -334,7 +334,7 @@ impl Caches {
     }
 
     /// Every layer as it is now.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<CacheLayerStatus> {
         let mut all = vec![in_memory("metadata", self.metadata.stats()), in_memory("footers", self.footers.stats())];
         all.extend(self.pages_standing());
         all.extend(self.fragments_standing());
@@ -342,7 +342,7 @@ impl Caches {
         all
     }
 
-    fn pages_standing(&self) -> [Standing; 2] {
+    fn pages_standing(&self) -> [CacheLayerStatus; 2] {
         let (stats, held, options) = (self.pages.stats(), self.pages.held(), self.pages.options());
         let tiers = Tiers {
             layer: Layer::Pages,
@@ -362,7 +362,7 @@ impl Caches {
         tiers.standings()
     }
 
-    fn fragments_standing(&self) -> [Standing; 2] {
+    fn fragments_standing(&self) -> [CacheLayerStatus; 2] {
         let (stats, held, options) = (self.fragments.stats(), self.fragments.held(), self.fragments.options());
         let tiers = Tiers {
             layer: Layer::Fragments,
@@ -382,7 +382,7 @@ impl Caches {
         tiers.standings()
     }
 
-    fn listings_standing(&self) -> Standing {
+    fn listings_standing(&self) -> CacheLayerStatus {
         let mut sum = ListingStats::default();
         for ListingStats { hits, lists, expired, evicted, entries, bytes } in
             self.listed(None).iter().map(|listed| listed.stats())
@@ -394,7 +394,7 @@ impl Caches {
             sum.entries += entries;
             sum.bytes += bytes;
         }
-        Standing {
+        CacheLayerStatus {
             layer: "listings",
             place: "memory",
             is_on: self.listings_on,
@@ -497,10 +497,10 @@ struct Tiers {
 }
 
 impl Tiers {
-    fn standings(self) -> [Standing; 2] {
+    fn standings(self) -> [CacheLayerStatus; 2] {
         let layer = self.layer.name();
         let off = (!self.is_on).then(|| format!("cache_{layer} is off"));
-        let of = |at: usize, place| Standing {
+        let of = |at: usize, place| CacheLayerStatus {
             layer,
             place,
             is_on: self.is_on,
@@ -515,13 +515,13 @@ impl Tiers {
             damaged: None,
             reason: off.clone(),
         };
-        let memory = Standing {
+        let memory = CacheLayerStatus {
             is_on: self.is_on && self.max_bytes[0] > 0,
             // What memory does not have, the disk may.
             misses: self.hits[1] + self.misses,
             ..of(0, "memory")
         };
-        let disk = Standing {
+        let disk = CacheLayerStatus {
             is_on: self.is_on && self.has_disk,
             dropped: Some(self.dropped),
             damaged: Some(self.damaged),
@@ -532,9 +532,9 @@ impl Tiers {
     }
 }
 
-fn in_memory(layer: &'static str, stats: CacheStats) -> Standing {
+fn in_memory(layer: &'static str, stats: CacheStats) -> CacheLayerStatus {
     let CacheStats { hits, misses, evicted, entries, bytes, max_bytes } = stats;
-    Standing {
+    CacheLayerStatus {
         layer,
         place: "memory",
         is_on: max_bytes > 0,

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::ExternalTable;
-use crate::jobs::Job;
-use crate::unlogged::Unlogged;
+use crate::jobs::TableJob;
+use crate::unlogged::UnloggedWriter;
 
 /// One open table.
 pub struct TableHandle {
@@ -28,7 +28,7 @@ pub struct TableHandle {
     pub(crate) schema: Arc<TableSchema>,
     pub(crate) table: Arc<Table>,
     pub(crate) way_in: WayIn,
-    pub(crate) jobs: mpsc::Sender<Job>,
+    pub(crate) jobs: mpsc::Sender<TableJob>,
     /// Wakes the worker to look whether a delivery is due.
     pub(crate) kick: Notify,
     pub(crate) stop: CancellationToken,
@@ -36,7 +36,7 @@ pub struct TableHandle {
     /// What the log lost of it, if it was opened all the same: the table is read-only, and has no worker.
     pub(crate) damage: Option<String>,
     /// Why its rows do not get into the lake, while they do not. Held for a moment.
-    pub(crate) stuck: Mutex<Option<Stuck>>,
+    pub(crate) stuck: Mutex<Option<DeliveryFailure>>,
     /// Writers hold it shared; whoever shuts it holds it alone. Handles of several names of one table have the same.
     pub(crate) gate: Arc<RwLock<Gate>>,
     /// The definition that a transaction altered which alone has this handle.
@@ -58,19 +58,19 @@ pub(crate) enum WayIn {
     /// Through the log: one replica a tablet.
     Logged(Arc<Replicas>),
     /// Of a temporary table, which a crash may take.
-    Unlogged(Unlogged),
+    Unlogged(UnloggedWriter),
 }
 
 /// The last delivery of a table failed, and those before it since this time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
+pub struct DeliveryFailure {
     /// Unix time of the first failure in a row.
     pub since_ms: i64,
     /// Of the last one.
     pub reason: String,
 }
 
-impl Stuck {
+impl DeliveryFailure {
     /// As ISO 8601.
     pub fn since(&self) -> String {
         let since = chrono::DateTime::from_timestamp_millis(self.since_ms);
@@ -80,14 +80,14 @@ impl Stuck {
 
 /// Memory of undelivered rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recent {
+pub struct UndeliveredBytes {
     /// Of tables whose delivery fails.
     pub stuck_bytes: u64,
     /// Of all others.
     pub bytes: u64,
 }
 
-impl Recent {
+impl UndeliveredBytes {
     /// Whether there is room for a writer, of a table whose delivery fails or of another. The former have half of the
     /// limit between them, however many they are; what they took before they began to fail counts no more than that
     /// against the others.
@@ -114,7 +114,7 @@ impl TableHandle {
     }
 
     /// Why its rows do not get into the lake, if the last delivery failed.
-    pub fn stuck(&self) -> Option<Stuck> {
+    pub fn stuck(&self) -> Option<DeliveryFailure> {
         self.stuck.lock().clone()
     }
 
@@ -208,7 +208,7 @@ pub(crate) fn altered(table: &str) -> Error {
 /// All open tables by name.
 #[derive(Default)]
 pub struct Catalog {
-    tables: RwLock<BTreeMap<String, Entry>>,
+    tables: RwLock<BTreeMap<String, CatalogEntry>>,
     /// The entries of indexes: nobody finds them by a name.
     indexes: RwLock<BTreeMap<TableId, Arc<TableHandle>>>,
     /// Those whose delivery fails, by name.
@@ -220,7 +220,7 @@ pub struct Catalog {
 
 /// What a name stands for: a table, by who writes it, or a view.
 #[derive(Clone)]
-pub enum Entry {
+pub enum CatalogEntry {
     /// Written here: rows by key, a log, a lake.
     Table(Arc<TableHandle>),
     /// Files that others write.
@@ -229,37 +229,37 @@ pub enum Entry {
     View(Arc<TableSchema>),
 }
 
-impl Entry {
+impl CatalogEntry {
     /// A table to write to or work on; as of [`Catalog::require`].
     pub fn require(self) -> Result<Arc<TableHandle>> {
         match self {
-            Entry::Table(handle) => Ok(handle),
-            Entry::External(external) => Err(external.read_only()),
-            Entry::View(view) => Err(Error::is_view(&view.name)),
+            CatalogEntry::Table(handle) => Ok(handle),
+            CatalogEntry::External(external) => Err(external.read_only()),
+            CatalogEntry::View(view) => Err(Error::is_view(&view.name)),
         }
     }
 
     /// Its definition.
     pub fn schema(&self) -> Arc<TableSchema> {
         match self {
-            Entry::Table(handle) => Arc::clone(handle.schema()),
-            Entry::External(external) => external.schema(),
-            Entry::View(view) => Arc::clone(view),
+            CatalogEntry::Table(handle) => Arc::clone(handle.schema()),
+            CatalogEntry::External(external) => external.schema(),
+            CatalogEntry::View(view) => Arc::clone(view),
         }
     }
 }
 
 impl Catalog {
     /// Whatever is called so.
-    pub fn entry(&self, name: &str) -> Option<Entry> {
+    pub fn entry(&self, name: &str) -> Option<CatalogEntry> {
         self.tables.read().get(name).cloned()
     }
 
     /// A table that is written here.
     pub fn get(&self, name: &str) -> Option<Arc<TableHandle>> {
         match self.entry(name)? {
-            Entry::Table(handle) => Some(handle),
-            Entry::External(_) | Entry::View(_) => None,
+            CatalogEntry::Table(handle) => Some(handle),
+            CatalogEntry::External(_) | CatalogEntry::View(_) => None,
         }
     }
 
@@ -272,16 +272,16 @@ impl Catalog {
     /// A table that others write.
     pub fn external_table(&self, name: &str) -> Option<Arc<ExternalTable>> {
         match self.entry(name)? {
-            Entry::Table(_) | Entry::View(_) => None,
-            Entry::External(external) => Some(external),
+            CatalogEntry::Table(_) | CatalogEntry::View(_) => None,
+            CatalogEntry::External(external) => Some(external),
         }
     }
 
     /// The definition of a view.
     pub fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
         match self.entry(name)? {
-            Entry::Table(_) | Entry::External(_) => None,
-            Entry::View(view) => Some(view),
+            CatalogEntry::Table(_) | CatalogEntry::External(_) => None,
+            CatalogEntry::View(view) => Some(view),
         }
     }
 
@@ -297,7 +297,7 @@ impl Catalog {
 
     /// The definitions of all tables and views, by name.
     pub fn schemas(&self) -> Vec<Arc<TableSchema>> {
-        self.tables.read().values().map(Entry::schema).collect()
+        self.tables.read().values().map(CatalogEntry::schema).collect()
     }
 
     /// Whether a name is taken: by a table, a view or an index.
@@ -308,14 +308,14 @@ impl Catalog {
     /// Whether an index is called so: it is in the schema of its table.
     pub fn is_index(&self, name: &str) -> bool {
         let tables = self.tables.read();
-        let is_its = |entry: &Entry| match entry {
-            Entry::Table(handle) => {
+        let is_its = |entry: &CatalogEntry| match entry {
+            CatalogEntry::Table(handle) => {
                 let (schema, index) = full_name::split(name);
                 let table = handle.schema();
                 let is_beside = full_name::schema_of(&table.name) == schema;
                 is_beside && table.options.rules.uniques.iter().any(|unique| unique.name == index)
             }
-            Entry::External(_) | Entry::View(_) => false,
+            CatalogEntry::External(_) | CatalogEntry::View(_) => false,
         };
         tables.values().any(is_its)
     }
@@ -326,8 +326,8 @@ impl Catalog {
         self.get(name).filter(is_it).or_else(|| {
             let tables = self.tables.read();
             let mut handles = tables.values().filter_map(|entry| match entry {
-                Entry::Table(handle) => Some(handle),
-                Entry::External(_) | Entry::View(_) => None,
+                CatalogEntry::Table(handle) => Some(handle),
+                CatalogEntry::External(_) | CatalogEntry::View(_) => None,
             });
             handles.find(|handle| is_it(handle)).cloned()
         })
@@ -359,16 +359,17 @@ impl Catalog {
 
     /// All tables that are written here, by name, and behind them the entries of indexes.
     pub fn all(&self) -> Vec<Arc<TableHandle>> {
-        let handle = |entry: &Entry| if let Entry::Table(handle) = entry { Some(handle.clone()) } else { None };
+        let handle =
+            |entry: &CatalogEntry| if let CatalogEntry::Table(handle) = entry { Some(handle.clone()) } else { None };
         let mut all: Vec<_> = self.tables.read().values().filter_map(handle).collect();
         all.extend(self.indexes());
         all
     }
 
     /// Whatever there is, by name, and behind it the entries of indexes.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.tables.read().values().cloned().collect();
-        entries.extend(self.indexes().into_iter().map(Entry::Table));
+    pub(crate) fn entries(&self) -> Vec<CatalogEntry> {
+        let mut entries: Vec<CatalogEntry> = self.tables.read().values().cloned().collect();
+        entries.extend(self.indexes().into_iter().map(CatalogEntry::Table));
         entries
     }
 
@@ -377,7 +378,7 @@ impl Catalog {
         let tables = self.tables.read();
         tables
             .values()
-            .filter_map(|entry| if let Entry::External(of) = entry { Some(of.clone()) } else { None })
+            .filter_map(|entry| if let CatalogEntry::External(of) = entry { Some(of.clone()) } else { None })
             .collect()
     }
 
@@ -392,7 +393,7 @@ impl Catalog {
             true => drop(self.indexes.write().insert(handle.schema().id, handle)),
             false => {
                 let mut tables = self.tables.write();
-                tables.insert(name, Entry::Table(handle));
+                tables.insert(name, CatalogEntry::Table(handle));
                 // Before anybody finds it: who does knows its foreign keys, too.
                 self.changed();
                 return;
@@ -402,13 +403,13 @@ impl Catalog {
     }
 
     pub(crate) fn insert_external(&self, external: Arc<ExternalTable>) {
-        self.tables.write().insert(external.name().to_owned(), Entry::External(external));
+        self.tables.write().insert(external.name().to_owned(), CatalogEntry::External(external));
         self.changed();
     }
 
     /// True: there was none of its name.
     pub(crate) fn insert_view(&self, view: Arc<TableSchema>) -> bool {
-        let before = self.tables.write().insert(view.name.clone(), Entry::View(view));
+        let before = self.tables.write().insert(view.name.clone(), CatalogEntry::View(view));
         self.changed();
         before.is_none()
     }
@@ -421,7 +422,7 @@ impl Catalog {
     }
 
     /// Takes these names away and puts tables and views in by theirs, at one moment.
-    pub(crate) fn replace(&self, gone: &[String], there: Vec<Entry>) {
+    pub(crate) fn replace(&self, gone: &[String], there: Vec<CatalogEntry>) {
         {
             let mut tables = self.tables.write();
             gone.iter().for_each(|name| drop(tables.remove(name)));
@@ -443,9 +444,9 @@ impl Catalog {
     }
 
     /// The same, by whether their delivery fails. Cost: the tables of which that is so are asked, the others are not.
-    pub fn recent(&self) -> Recent {
+    pub fn recent(&self) -> UndeliveredBytes {
         let stuck_bytes = self.stuck.read().values().map(|handle| handle.table.recent_bytes()).sum();
-        Recent { stuck_bytes, bytes: self.recent_bytes().saturating_sub(stuck_bytes) }
+        UndeliveredBytes { stuck_bytes, bytes: self.recent_bytes().saturating_sub(stuck_bytes) }
     }
 
     /// Where tables that are opened count their recent rows.
@@ -454,11 +455,11 @@ impl Catalog {
     }
 
     /// A delivery of a table failed, or went well.
-    pub(crate) fn note_delivery(&self, handle: &Arc<TableHandle>, failed: Option<Stuck>) {
+    pub(crate) fn note_delivery(&self, handle: &Arc<TableHandle>, failed: Option<DeliveryFailure>) {
         let (tables, indexes) = (self.tables.read(), self.indexes.read());
         let name = &handle.schema().name;
         let ours = match tables.get(name) {
-            Some(Entry::Table(ours)) => Some(ours),
+            Some(CatalogEntry::Table(ours)) => Some(ours),
             _ => indexes.get(&handle.schema().id),
         };
         // Not one that was dropped meanwhile, nor another of its name.
@@ -473,7 +474,7 @@ impl Catalog {
     }
 
     /// Tables whose delivery fails, by name, and why.
-    pub fn stuck(&self) -> Vec<(String, Stuck)> {
+    pub fn stuck(&self) -> Vec<(String, DeliveryFailure)> {
         let all = self.stuck.read();
         all.iter().filter_map(|(name, handle)| Some((name.clone(), handle.stuck()?))).collect()
     }
@@ -486,7 +487,7 @@ mod tests {
     #[test]
     fn tables_whose_delivery_fails_leave_room_for_the_others() {
         let room = |stuck_bytes, bytes| {
-            let recent = Recent { stuck_bytes, bytes };
+            let recent = UndeliveredBytes { stuck_bytes, bytes };
             (recent.has_room(100, true), recent.has_room(100, false))
         };
         assert_eq!(room(0, 0), (true, true));
@@ -496,7 +497,7 @@ mod tests {
         assert_eq!(room(99, 50), (false, false));
         assert_eq!(room(10, 90), (false, false), "the others fill it up, and are delivered");
         assert_eq!(room(0, 99), (true, true));
-        let pressed = |stuck_bytes, bytes| Recent { stuck_bytes, bytes }.is_pressed(100, false);
+        let pressed = |stuck_bytes, bytes| UndeliveredBytes { stuck_bytes, bytes }.is_pressed(100, false);
         assert!(!pressed(0, 50) && pressed(0, 51));
         assert!(!pressed(90, 25) && pressed(90, 26));
     }

@@ -13,7 +13,7 @@ use tarn_metastore::{Metastore, is_document};
 use tarn_types::{ColumnId, TableId, TableSchema};
 
 use crate::error::Result;
-use crate::kept::{Form, TRIES, changed_by_others, read, write};
+use crate::kept::{DocumentFormat, TRIES, changed_by_others, read, write};
 
 /// Of the document.
 const FORMAT: u8 = 1;
@@ -38,18 +38,18 @@ impl OfTable {
 /// The document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct CommentDocument {
     format: u8,
     tables: BTreeMap<u32, OfTable>,
 }
 
-impl Default for Said {
+impl Default for CommentDocument {
     fn default() -> Self {
-        Said { format: FORMAT, tables: BTreeMap::new() }
+        CommentDocument { format: FORMAT, tables: BTreeMap::new() }
     }
 }
 
-impl Form for Said {
+impl DocumentFormat for CommentDocument {
     const NAME: &'static str = "comments";
     const FORMAT: u8 = FORMAT;
     const SHORTER: &'static str = "say less, or COMMENT … IS NULL where nobody reads it";
@@ -59,7 +59,7 @@ impl Form for Said {
     }
 }
 
-impl Said {
+impl CommentDocument {
     fn say(&mut self, of: &TableSchema, column: Option<ColumnId>, text: Option<String>) {
         let table = self.tables.entry(of.id.0).or_default();
         match (column, text) {
@@ -75,7 +75,7 @@ impl Said {
 pub struct Comments {
     metastore: Arc<dyn Metastore>,
     /// Held for moments only.
-    known: RwLock<Arc<Said>>,
+    known: RwLock<Arc<CommentDocument>>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
 }
@@ -85,7 +85,7 @@ impl Comments {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub async fn open(metastore: Arc<dyn Metastore>) -> Result<Comments> {
-        let (said, _) = read::<Said>(&*metastore).await?;
+        let (said, _) = read::<CommentDocument>(&*metastore).await?;
         Ok(Comments { metastore, known: RwLock::new(Arc::new(said)), changing: tokio::sync::Mutex::default() })
     }
 
@@ -114,10 +114,10 @@ impl Comments {
         self.change(|said| drop(said.tables.insert(to.id.0, copied.clone()))).await
     }
 
-    async fn change(&self, change: impl Fn(&mut Said)) -> Result<()> {
+    async fn change(&self, change: impl Fn(&mut CommentDocument)) -> Result<()> {
         let _one = self.changing.lock().await;
         for _ in 0..TRIES {
-            let (before, version) = read::<Said>(&*self.metastore).await?;
+            let (before, version) = read::<CommentDocument>(&*self.metastore).await?;
             let mut said = before.clone();
             let there = self.metastore.tables().await?;
             said.tables.retain(|id, _| there.iter().any(|table| table.id.0 == *id && !is_document(table)));
@@ -128,7 +128,7 @@ impl Comments {
             *self.known.write() = Arc::new(said);
             return Ok(());
         }
-        Err(changed_by_others::<Said>())
+        Err(changed_by_others::<CommentDocument>())
     }
 }
 
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn a_document_that_is_not_understood_is_not_written_over() {
         for text in ["", "{}", "{\"format\":2,\"tables\":{}}", "{\"format\":1,\"tables\":{},\"x\":1}"] {
-            assert_eq!(of_text::<Said>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<CommentDocument>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(of_text::<Said>("{\"format\":1,\"tables\":{}}").unwrap(), Said::default());
+        assert_eq!(of_text::<CommentDocument>("{\"format\":1,\"tables\":{}}").unwrap(), CommentDocument::default());
     }
 }

@@ -38,7 +38,7 @@ const FORMAT: u8 = 1;
 
 /// What the file says.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Committing {
+pub(crate) struct CommitIntent {
     /// One of the tables that change; all of them do at one moment.
     table: TableId,
     /// Its definition once they have.
@@ -48,19 +48,19 @@ pub(crate) struct Committing {
 }
 
 /// A file that is there.
-pub(crate) struct Noted(PathBuf);
+pub(crate) struct IntentFile(PathBuf);
 
-impl Committing {
+impl CommitIntent {
     /// What the table is to be, and the rows that are written once it is.
-    pub fn new(to: &TableSchema, batches: Vec<MutationBatch>) -> Committing {
-        Committing { table: to.id, definition: definition(to), batches }
+    pub fn new(to: &TableSchema, batches: Vec<MutationBatch>) -> CommitIntent {
+        CommitIntent { table: to.id, definition: definition(to), batches }
     }
 
     /// Durable when it returns.
-    pub fn note(&self, folder: &Path) -> Result<Noted> {
+    pub fn note(&self, folder: &Path) -> Result<IntentFile> {
         let path = folder.join(NAME);
         match replace(&path, &self.encode()) {
-            Ok(()) => Ok(Noted(path)),
+            Ok(()) => Ok(IntentFile(path)),
             Err(error) => Err(io_error("write", &path, &error)),
         }
     }
@@ -81,7 +81,7 @@ impl Committing {
         })
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Committing, String> {
+    fn decode(bytes: &[u8]) -> std::result::Result<CommitIntent, String> {
         let mut rest = Bytes::copy_from_slice(unsealed(FORMAT, bytes)?);
         let table = TableId(number(&mut rest)?);
         let definition = part(&mut rest)?.to_vec();
@@ -92,30 +92,30 @@ impl Committing {
             batches.push(MutationBatch::from_bytes(entry).map_err(|error| error.to_string())?);
         }
         match rest.is_empty() {
-            true => Ok(Committing { table, definition, batches }),
+            true => Ok(CommitIntent { table, definition, batches }),
             false => Err(format!("{} bytes too many", rest.len())),
         }
     }
 
     /// `None`: nothing was committing.
-    fn read(folder: &Path) -> Result<Option<(Committing, Noted)>> {
+    fn read(folder: &Path) -> Result<Option<(CommitIntent, IntentFile)>> {
         let path = folder.join(NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &path, &error)),
         };
-        let committing = Committing::decode(&bytes).map_err(|reason| {
+        let committing = CommitIntent::decode(&bytes).map_err(|reason| {
             Error::new(ErrorKind::Corrupt, format!("{}: {reason}", path.display())).with_hint(
                 "it has the rows of the last transaction that altered a table, which may not be in the tables yet: put it back from a backup \
                  of the data folder. Removed, that transaction's rows may be missing where its tables are altered",
             )
         })?;
-        Ok(Some((committing, Noted(path))))
+        Ok(Some((committing, IntentFile(path))))
     }
 }
 
-impl Noted {
+impl IntentFile {
     /// Durable when it returns.
     pub fn forget(self) -> Result<()> {
         let forgotten = fs::remove_file(&self.0).and_then(|()| sync_folder_of(&self.0));
@@ -177,7 +177,7 @@ impl Node {
     /// Errors: `Corrupt` for a file that is damaged, or names tables that are not here.
     pub(crate) async fn finish_committing(&self) -> Result<()> {
         let folder = self.settings().data_dir.clone();
-        let Some((committing, noted)) = Committing::read(&folder)? else { return Ok(()) };
+        let Some((committing, noted)) = CommitIntent::read(&folder)? else { return Ok(()) };
         let tables = self.parts().metastore.tables().await?;
         let table = tables.iter().find(|table| table.id == committing.table);
         if table.is_none_or(|table| definition(table) != committing.definition) {
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    fn committing() -> Committing {
+    fn committing() -> CommitIntent {
         let column = |id, name: &str, nullable| Column {
             id: ColumnId(id),
             name: name.into(),
@@ -239,29 +239,29 @@ mod tests {
         let mut batch = BatchBuilder::new(&schema);
         let (key, cells) = (Value::Int64(3), [Value::Int64(3), Value::Null]);
         batch.create(&encode_key(&schema, &[key]).unwrap(), &encode_cells(&schema, &cells).unwrap());
-        Committing::new(&schema, vec![batch.finish()])
+        CommitIntent::new(&schema, vec![batch.finish()])
     }
 
     #[test]
     fn what_is_noted_is_read_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Committing::read(folder.path()).unwrap().is_none());
+        assert!(CommitIntent::read(folder.path()).unwrap().is_none());
         committing().note(folder.path()).unwrap();
-        let (read, noted) = Committing::read(folder.path()).unwrap().unwrap();
+        let (read, noted) = CommitIntent::read(folder.path()).unwrap().unwrap();
         assert_eq!(read, committing());
         noted.forget().unwrap();
-        assert!(Committing::read(folder.path()).unwrap().is_none());
+        assert!(CommitIntent::read(folder.path()).unwrap().is_none());
     }
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_noticed() {
         let bytes = committing().encode();
-        assert_eq!(Committing::decode(&bytes).unwrap(), committing());
-        assert!((0..bytes.len()).all(|len| Committing::decode(&bytes[..len]).is_err()));
+        assert_eq!(CommitIntent::decode(&bytes).unwrap(), committing());
+        assert!((0..bytes.len()).all(|len| CommitIntent::decode(&bytes[..len]).is_err()));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Committing::decode(&damaged).is_err(), "bit {bit}");
+            assert!(CommitIntent::decode(&damaged).is_err(), "bit {bit}");
         }
     }
 }

@@ -14,14 +14,14 @@ use tarn_types::{
     TableOptions, TableSchema, TabletId, Unique, Value, View, encode_key, full_name,
 };
 
-use crate::alter_at_commit::Altered;
+use crate::alter_at_commit::AlteredTable;
 use crate::attach::AttachRequest;
 use crate::auth::access::{Attributes, Grant, Objects};
 use crate::auth::{Access, Principal, Privilege};
 use crate::catalog::TableHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::ExternalTable;
-use crate::functions::{Body, FunctionId, Parallel, Volatility, Written as Function};
+use crate::functions::{Body, FunctionId, FunctionSource as Function, Parallel, Volatility};
 use crate::jobs::Work;
 use crate::node::Node;
 use crate::own::OwnWrites;
@@ -29,7 +29,7 @@ use crate::renames::Rename;
 use crate::requests::NamedRequest;
 use crate::scan::ScanRequest;
 use crate::sequences::{Owner, Reset, Sequence};
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::split::SplitAt;
 use crate::tables::Row;
 use crate::transaction::TableWrites;
@@ -44,11 +44,17 @@ const CONSTRAINTS: &str = "what a table's definition has to know, whether or not
 
 /// Public calls that take no [`Principal`].
 const ASKED_ELSEWHERE: &[(&str, &str)] = &[
-    ("Altering::deliver", "who alters the table was asked by begin_alter"),
-    ("Altering::finish", "who alters the table was asked by begin_alter, and its new parents are asked for here"),
-    ("Altering::make_beside", "who alters the table was asked by begin_alter"),
-    ("Altering::make_index", "who alters the table was asked by begin_alter"),
-    ("Altering::take_place", "who alters the table was asked by begin_alter, and its new parents are asked for here"),
+    ("TableAlteration::deliver", "who alters the table was asked by begin_alter"),
+    (
+        "TableAlteration::finish",
+        "who alters the table was asked by begin_alter, and its new parents are asked for here",
+    ),
+    ("TableAlteration::make_beside", "who alters the table was asked by begin_alter"),
+    ("TableAlteration::make_index", "who alters the table was asked by begin_alter"),
+    (
+        "TableAlteration::take_place",
+        "who alters the table was asked by begin_alter, and its new parents are asked for here",
+    ),
     ("Directory::all", "the sequences that there are, and how far they are, are in catalogs that all may read"),
     ("Directory::check_password", "how somebody becomes a principal"),
     ("Directory::admit", "how somebody becomes a principal"),
@@ -104,30 +110,31 @@ const CALLS: &[(&str, Call)] = &[
         async move { node.tables().changes(who, &t(node), &Cursor::default(), 1).await.map(drop) }.boxed()
     }),
     ("write", |node, who| {
-        async move { node.tables().write(who, &t(node), Privilege::Insert, vec![], &Waits).await.map(drop) }.boxed()
+        async move { node.tables().write(who, &t(node), Privilege::Insert, vec![], &BlockingWaiter).await.map(drop) }
+            .boxed()
     }),
     ("write_rows", |node, who| {
         async move {
             let rows = RecordBatch::new_empty(t(node).schema().arrow());
-            node.tables().write_rows(who, &t(node), rows, Op::Put, &Waits).await.map(drop)
+            node.tables().write_rows(who, &t(node), rows, Op::Put, &BlockingWaiter).await.map(drop)
         }
         .boxed()
     }),
     ("write_whole", |node, who| {
         async move {
             let batch = BatchBuilder::new(t(node).schema()).finish();
-            node.tables().write_whole(who, &t(node), Privilege::Delete, batch, &Waits).await.map(drop)
+            node.tables().write_whole(who, &t(node), Privilege::Delete, batch, &BlockingWaiter).await.map(drop)
         }
         .boxed()
     }),
     ("commit_together", |node, who| {
-        async move { node.tables().commit_together(who, writes(node), &Waits).await.map(drop) }.boxed()
+        async move { node.tables().commit_together(who, writes(node), &BlockingWaiter).await.map(drop) }.boxed()
     }),
     ("commit_request", |node, who| {
         async move {
             let request = Request { id: RequestId { origin: 1, sequence: 1 }, statements: vec![] };
             let named = NamedRequest { home: t(node), request };
-            node.tables().commit_request(who, writes(node), named, &Waits).await.map(drop)
+            node.tables().commit_request(who, writes(node), named, &BlockingWaiter).await.map(drop)
         }
         .boxed()
     }),
@@ -136,7 +143,7 @@ const CALLS: &[(&str, Call)] = &[
             let from = Arc::clone(t(node).schema());
             let mut to = (*from).clone();
             to.columns[1].default = Some(Value::Int32(7));
-            let altered = Altered { from, to: Arc::new(to), looked_at: None };
+            let altered = AlteredTable { from, to: Arc::new(to), looked_at: None };
             node.commit_altering(who, vec![altered], vec![], AS_THEY_ARE).await.map(drop)
         }
         .boxed()
@@ -259,9 +266,9 @@ const CALLS: &[(&str, Call)] = &[
 
 const AS_THEY_ARE: Rewrites = Rewrites { names: |_, _| Ok(String::new()), columns: |_, _, _| Ok(None) };
 
-struct Waits;
+struct BlockingWaiter;
 
-impl Waiter for Waits {
+impl Waiter for BlockingWaiter {
     fn submits(&self) -> bool {
         true
     }
@@ -367,7 +374,8 @@ async fn node(dir: &Path) -> (Arc<Node>, Principal, Principal) {
     let (data_dir, logs) = (dir.join("data"), dir.join("logs"));
     std::fs::create_dir(&logs).unwrap();
     let attach_roots = logs.display().to_string();
-    let settings = Settings { data_dir, attach_roots, background: false, reserve_bytes: 0, ..Settings::default() };
+    let settings =
+        NodeSettings { data_dir, attach_roots, background: false, reserve_bytes: 0, ..NodeSettings::default() };
     let node = Node::open(settings).await.unwrap();
     node.users().make_superuser("root", "r").await.unwrap();
     let root = node.users().admit("root").unwrap();
@@ -482,7 +490,7 @@ async fn what_a_definition_touches_is_asked_for() {
 
 /// Public functions of a file, of the types that are the door: whose, name, signature.
 fn calls(text: &str) -> Vec<(String, String, String)> {
-    const DOOR: [&str; 4] = ["Node", "TableService", "Altering", "Directory"];
+    const DOOR: [&str; 4] = ["Node", "TableService", "TableAlteration", "Directory"];
     let (mut of, mut found) = (None, vec![]);
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate() {

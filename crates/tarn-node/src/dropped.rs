@@ -5,19 +5,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tarn_rows::Table;
 
-use crate::ledger::Entry;
+use crate::ledger::LedgerEntry;
 
 /// Dropped tables of which something is left.
 #[derive(Default)]
 pub struct Drops {
-    pub(crate) left: Mutex<Vec<Left>>,
+    pub(crate) left: Mutex<Vec<DroppedTable>>,
     /// One at a time.
     pub(crate) sweeping: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
-pub(crate) struct Left {
-    pub(crate) entry: Entry,
+pub(crate) struct DroppedTable {
+    pub(crate) entry: LedgerEntry,
     /// It was open when it was dropped: somebody may still read it.
     pub(crate) table: Option<Arc<Table>>,
     /// Rows and log are gone.

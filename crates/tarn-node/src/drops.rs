@@ -18,9 +18,9 @@ use tarn_types::{Kind, TableSchema};
 use crate::auth::Principal;
 use crate::beside::check_name;
 use crate::catalog::{Gate, TableHandle};
-use crate::dropped::Left;
+use crate::dropped::DroppedTable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::{Entry, Kept};
+use crate::ledger::{LedgerContent, LedgerEntry};
 use crate::node::Node;
 use crate::threads::blocking;
 
@@ -80,7 +80,7 @@ impl Node {
                 // It may be made there all the same: then the next start finds it, empty, and takes it in.
                 if error.kind() != Kind::Indeterminate {
                     // One of them: an earlier CREATE of that name may still be in doubt. A note too many does no harm.
-                    let forget = move |kept: &mut Kept| {
+                    let forget = move |kept: &mut LedgerContent| {
                         let at = kept.creating.iter().position(|other| *other == name);
                         at.map(|at| kept.creating.remove(at));
                     };
@@ -104,7 +104,7 @@ impl Node {
 
     /// Of a table that the metastore has made.
     async fn take_in(&self, schema: &Arc<TableSchema>) -> Result<Arc<TableHandle>> {
-        let (entry, id) = (Entry::of(schema), schema.id);
+        let (entry, id) = (LedgerEntry::of(schema), schema.id);
         self.parts().note(move |kept| kept.add(entry)).await?;
         self.parts().drops.left.lock().retain(|left| left.entry.id != id);
         let opened = self.open_table(Arc::clone(schema)).await?;
@@ -124,7 +124,7 @@ impl Node {
                 .with_detail(format!("table \"{name}\" is half made: {}", failed.message()))
                 .with_hint(format!("DROP TABLE {name}, then make it again"));
         }
-        let forget = move |kept: &mut Kept| {
+        let forget = move |kept: &mut LedgerContent| {
             kept.finish_drop(id);
             kept.dropped.retain(|entry| entry.id != id);
         };
@@ -202,8 +202,8 @@ impl Node {
         let id = schema.id;
         self.parts().note(move |kept| kept.finish_drop(id)).await?;
         fail::fail_point!("drops::noted");
-        self.parts().drops.left.lock().push(Left {
-            entry: Entry::of(schema),
+        self.parts().drops.left.lock().push(DroppedTable {
+            entry: LedgerEntry::of(schema),
             table: handle.map(|handle| Arc::clone(&handle.table)),
             is_purged: false,
             not_before_ms: i64::MIN,
@@ -241,7 +241,7 @@ impl Node {
 
     async fn drop_in_metastore(&self, schema: &TableSchema) -> Result<()> {
         let parts = self.parts();
-        let (entry, id) = (Entry::of(schema), schema.id);
+        let (entry, id) = (LedgerEntry::of(schema), schema.id);
         parts.note(move |kept| kept.begin_drop(&entry)).await?;
         fail::fail_point!("drops::asked");
         let Err(error) = parts.metastore.drop_table(&schema.name).await else { return Ok(()) };

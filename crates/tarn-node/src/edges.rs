@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use tarn_types::{
-    ColumnId, DataType, ForeignKey, Referenced, TableId, TableSchema, Unique, Value, decode_key, referenced,
+    ColumnId, DataType, ForeignKey, ReferencedKey, TableId, TableSchema, Unique, Value, decode_key, referenced,
 };
 
 use crate::catalog::Catalog;
-use crate::error::{Result, Violated, Violation};
+use crate::error::{ForeignKeyFault, Result, Violation};
 
 /// A foreign key, with all that it takes to look after it.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Edge {
     /// The table that is referred to; it may be the child.
     pub parent: Arc<TableSchema>,
     /// The parent's key that it means.
-    pub referenced: Referenced,
+    pub referenced: ReferencedKey,
     /// The child's index by which rows are found.
     pub serving: Unique,
 }
@@ -53,7 +53,7 @@ impl Edge {
     }
 
     /// The values of a parent's key, in the order of the foreign key's columns. `keys` is the table of
-    /// [`Referenced::keys`].
+    /// [`ReferencedKey::keys`].
     ///
     /// Errors: bytes that are no key.
     pub fn values_of_parent(&self, keys: &TableSchema, key: &[u8]) -> Result<Vec<Value>> {
@@ -67,7 +67,7 @@ impl Edge {
 
     /// It does not hold.
     #[must_use]
-    pub fn violated(&self, values: Vec<Value>, what: Violated) -> Violation {
+    pub fn violated(&self, values: Vec<Value>, what: ForeignKeyFault) -> Violation {
         let (child, parent) = (Arc::clone(&self.child), Arc::clone(&self.parent));
         Violation { child, parent, key: self.key.clone(), values, what }
     }

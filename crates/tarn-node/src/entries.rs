@@ -27,7 +27,7 @@ use tarn_types::{
 
 use crate::catalog::{TableHandle, altered};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
 
@@ -41,7 +41,7 @@ pub struct Index {
 }
 
 /// What is there, as whoever writes sees it.
-pub trait Reads: Sync {
+pub trait RowLookup: Sync {
     /// The rows of engine keys, in their order.
     fn rows<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>>;
     /// Whether there are entries of these keys, in their order.
@@ -49,7 +49,7 @@ pub trait Reads: Sync {
 }
 
 /// A batch, and what is there of its rows.
-pub struct Known {
+pub struct BatchLookup {
     table: Arc<TableSchema>,
     indexes: Vec<Index>,
     batch: MutationBatch,
@@ -117,7 +117,7 @@ fn is_of_new_row(table: &TableSchema, mutation: &Mutation<'_>) -> bool {
 }
 
 /// A row on its way through a batch.
-struct Followed<'a> {
+struct TrackedRow<'a> {
     key: &'a [u8],
     was: Option<&'a Row>,
     is: Option<Vec<Value>>,
@@ -125,7 +125,7 @@ struct Followed<'a> {
 }
 
 /// What a mutation has to say of the row that it is of.
-enum Guard {
+enum RowPrecondition {
     /// The row is another.
     Fails,
     Says(Option<SeqNo>),
@@ -133,20 +133,20 @@ enum Guard {
     Read(Option<SeqNo>),
 }
 
-impl Followed<'_> {
-    fn guard(&self, mutation: &Mutation<'_>) -> Guard {
+impl TrackedRow<'_> {
+    fn guard(&self, mutation: &Mutation<'_>) -> RowPrecondition {
         match (mutation.guard, self.was) {
             // What the batch wrote itself has no number yet.
-            (Some(_), _) if self.is_written => Guard::Fails,
-            (None, _) if self.is_written => Guard::Says(None),
-            (Some(guard), Some(was)) if was.seqno == guard => Guard::Says(Some(guard)),
-            (Some(_), _) => Guard::Fails,
-            (None, was) => Guard::Read(was.map(|was| was.seqno)),
+            (Some(_), _) if self.is_written => RowPrecondition::Fails,
+            (None, _) if self.is_written => RowPrecondition::Says(None),
+            (Some(guard), Some(was)) if was.seqno == guard => RowPrecondition::Says(Some(guard)),
+            (Some(_), _) => RowPrecondition::Fails,
+            (None, was) => RowPrecondition::Read(was.map(|was| was.seqno)),
         }
     }
 }
 
-impl Known {
+impl BatchLookup {
     /// Reads what a batch depends on.
     ///
     /// Cost: one read of all rows that it changes or may meet, and of rows that give way one of each index.
@@ -154,8 +154,8 @@ impl Known {
         table: &Arc<TableSchema>,
         indexes: Vec<Index>,
         batch: MutationBatch,
-        reads: &dyn Reads,
-    ) -> Result<Known> {
+        reads: &dyn RowLookup,
+    ) -> Result<BatchLookup> {
         let asked: BTreeSet<&[u8]> =
             batch.iter().filter(|mutation| !is_of_new_row(table, mutation)).map(|mutation| mutation.key).collect();
         let asked: Vec<&[u8]> = asked.into_iter().collect();
@@ -172,24 +172,24 @@ impl Known {
             let there = if keys.is_empty() { vec![] } else { reads.are_there(index, keys.clone()).await? };
             taken.push(keys.into_iter().zip(there).filter_map(|(key, is_there)| is_there.then_some(key)).collect());
         }
-        Ok(Known { table: Arc::clone(table), indexes, batch, rows, taken })
+        Ok(BatchLookup { table: Arc::clone(table), indexes, batch, rows, taken })
     }
 
     /// The rows with their entries. `None`: a guard of the batch does not hold.
     ///
     /// Errors: bytes that are no row. Cost: all rows are decoded; no IO.
     pub fn with_entries(self) -> Result<Option<WithEntries>> {
-        let Known { table, indexes, batch, rows: known, mut taken } = self;
+        let BatchLookup { table, indexes, batch, rows: known, mut taken } = self;
         let mut rows = BatchBuilder::new(&table);
         let (mut read, mut gives_way, mut is_as_it_was) = (HashSet::new(), false, true);
-        let mut followed: Vec<Followed<'_>> = vec![];
+        let mut followed: Vec<TrackedRow<'_>> = vec![];
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         for mutation in batch.iter() {
             let key = mutation.key;
             let at = *places.entry(key).or_insert(followed.len());
             if at == followed.len() {
                 let was = known.get(key);
-                followed.push(Followed { key, was, is: was.map(|was| was.values.clone()), is_written: false });
+                followed.push(TrackedRow { key, was, is: was.map(|was| was.values.clone()), is_written: false });
             }
             let row = &mut followed[at];
             if is_of_new_row(&table, &mutation) {
@@ -200,9 +200,9 @@ impl Known {
             }
             is_as_it_was = false;
             let guard = match row.guard(&mutation) {
-                Guard::Fails => return Ok(None),
-                Guard::Says(guard) => guard,
-                Guard::Read(guard) => {
+                RowPrecondition::Fails => return Ok(None),
+                RowPrecondition::Says(guard) => guard,
+                RowPrecondition::Read(guard) => {
                     read.insert(key.to_vec());
                     guard
                 }
@@ -281,7 +281,7 @@ impl Index {
         Ok(())
     }
 
-    fn entries_of(&self, table: &TableSchema, followed: &[Followed<'_>]) -> Result<MutationBatch> {
+    fn entries_of(&self, table: &TableSchema, followed: &[TrackedRow<'_>]) -> Result<MutationBatch> {
         let schema = self.entries.schema();
         let mut entries = BatchBuilder::new(schema);
         let mut come = vec![];
@@ -304,12 +304,12 @@ impl Index {
 }
 
 /// What is committed, now.
-pub(crate) struct Committed<'a> {
-    pub parts: &'a Parts,
+pub(crate) struct CommittedRows<'a> {
+    pub parts: &'a NodeParts,
     pub table: &'a TableHandle,
 }
 
-impl Reads for Committed<'_> {
+impl RowLookup for CommittedRows<'_> {
     fn rows<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
         self.parts.rows(self.table, keys).boxed()
     }

@@ -85,10 +85,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure. Cheap to move.
 #[derive(Debug, Clone)]
-pub struct Error(Box<Parts>);
+pub struct Error(Box<NodeErrorParts>);
 
 #[derive(Debug, Clone)]
-struct Parts {
+struct NodeErrorParts {
     kind: ErrorKind,
     message: String,
     detail: Option<String>,
@@ -96,14 +96,14 @@ struct Parts {
     /// A value that does not fit, whose face says more than the kind.
     value: Option<Arc<tarn_types::Error>>,
     /// The key that is there.
-    existing: Option<Existing>,
+    existing: Option<ExistingKey>,
     /// The foreign key that does not hold.
     violation: Option<Violation>,
 }
 
 /// A key that is there, and was to be new.
 #[derive(Debug, Clone)]
-pub struct Existing {
+pub struct ExistingKey {
     /// Whose row it is.
     pub table: Arc<TableSchema>,
     /// The engine key ([`tarn_types::decode_key`]): of the row, or of the entry that another row has.
@@ -124,12 +124,12 @@ pub struct Violation {
     /// Of the child's columns, or of the parent's, in the order of the foreign key's.
     pub values: Vec<Value>,
     /// Who of the two is missing.
-    pub what: Violated,
+    pub what: ForeignKeyFault,
 }
 
 /// What is wrong with a foreign key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Violated {
+pub enum ForeignKeyFault {
     /// A row has no parent.
     Missing,
     /// A parent is gone, and there are rows that refer to it.
@@ -141,7 +141,7 @@ pub enum Violated {
 impl Error {
     /// With a message for whoever asked: lower case, no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Parts {
+        Error(Box::new(NodeErrorParts {
             kind,
             message: message.into(),
             detail: None,
@@ -176,7 +176,7 @@ impl Error {
     pub fn key_exists(table: &Arc<TableSchema>, key: Vec<u8>) -> Error {
         let message = format!("a row of this key is there in table \"{}\"", table.name);
         let mut error = Error::new(ErrorKind::KeyExists, message);
-        error.0.existing = Some(Existing { table: Arc::clone(table), key, unique: None });
+        error.0.existing = Some(ExistingKey { table: Arc::clone(table), key, unique: None });
         error
     }
 
@@ -184,7 +184,7 @@ impl Error {
     pub fn entry_exists(table: &Arc<TableSchema>, unique: Unique, key: Vec<u8>) -> Error {
         let message = format!("a row of these values is there in table \"{}\"", table.name);
         let mut error = Error::new(ErrorKind::KeyExists, message);
-        error.0.existing = Some(Existing { table: Arc::clone(table), key, unique: Some(unique) });
+        error.0.existing = Some(ExistingKey { table: Arc::clone(table), key, unique: Some(unique) });
         error
     }
 
@@ -262,7 +262,7 @@ impl Error {
     }
 
     /// The key that is there, if that is what went wrong.
-    pub fn existing(&self) -> Option<&Existing> {
+    pub fn existing(&self) -> Option<&ExistingKey> {
         self.0.existing.as_ref()
     }
 }

@@ -13,7 +13,7 @@ use tarn_types::{Archive, TableId, TableSchema, Version};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Caches, Near};
+use crate::caches::{Caches, CachingStore};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::StoreLocation;
 
@@ -23,25 +23,25 @@ pub struct ExternalTable {
     pub(crate) name: String,
     pub(crate) location: StoreLocation,
     /// As the environment of this process has it; whether somebody answers there is another question.
-    near: Result<Near>,
+    near: Result<CachingStore>,
     /// What queries see. Held for moments only.
-    pub(crate) seen: RwLock<Arc<Seen>>,
+    pub(crate) seen: RwLock<Arc<VersionedSchema>>,
     /// One pass at a time.
     pub(crate) passing: tokio::sync::Mutex<()>,
-    pub(crate) standing: Mutex<Standing>,
+    pub(crate) standing: Mutex<PassStatus>,
     pub(crate) stop: CancellationToken,
     pub(crate) worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A definition, and the latest version for which it was right: another definition is another `Seen`, so that a
-/// statement that was planned with this one reads what goes with it.
-pub struct Seen {
+/// A definition, and the latest version for which it was right: another definition is another `VersionedSchema`, so
+/// that a statement that was planned with this one reads what goes with it.
+pub struct VersionedSchema {
     /// Its columns, types and options.
     pub schema: Arc<TableSchema>,
     pub(crate) version: AtomicU64,
 }
 
-impl Seen {
+impl VersionedSchema {
     /// The latest for which the definition is known to be right.
     pub fn version(&self) -> Version {
         Version(self.version.load(Ordering::Acquire))
@@ -50,13 +50,13 @@ impl Seen {
 
 /// How the passes of this process went.
 #[derive(Debug, Clone, Default)]
-pub struct Standing {
+pub struct PassStatus {
     /// A pass is under way.
     pub is_running: bool,
     /// Of the running pass, else of the last.
     pub progress: Option<Progress>,
     /// What the passes before that did, all together.
-    pub earlier: Done,
+    pub earlier: PassTotals,
     /// Unix time of the last pass' begin; `None`: there was none in this process.
     pub started_ms: Option<i64>,
     /// Unix time of the last pass' end.
@@ -68,7 +68,7 @@ pub struct Standing {
 /// What passes did: whoever waits for one learns from two of these what came in meanwhile, however many passes there
 /// were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct PassTotals {
     /// Files that came.
     pub attached: u64,
     /// Files that went.
@@ -79,9 +79,9 @@ pub struct Done {
     pub bytes_read: u64,
 }
 
-impl Done {
-    fn and(self, progress: &Progress) -> Done {
-        Done {
+impl PassTotals {
+    fn and(self, progress: &Progress) -> PassTotals {
+        PassTotals {
             attached: self.attached + progress.attached,
             removed: self.removed + progress.removed,
             rows: self.rows + progress.rows,
@@ -90,9 +90,9 @@ impl Done {
     }
 }
 
-impl Standing {
+impl PassStatus {
     /// Of all passes of this process.
-    pub fn done(&self) -> Done {
+    pub fn done(&self) -> PassTotals {
         self.progress.as_ref().map_or(self.earlier, |progress| self.earlier.and(progress))
     }
 }
@@ -113,7 +113,7 @@ impl ExternalTable {
             name: schema.name.clone(),
             near: location.open().map(|store| caches.around_external_table(&location, store)),
             location,
-            seen: RwLock::new(Arc::new(Seen { schema, version: AtomicU64::new(version.0) })),
+            seen: RwLock::new(Arc::new(VersionedSchema { schema, version: AtomicU64::new(version.0) })),
             passing: tokio::sync::Mutex::default(),
             standing: Mutex::default(),
             stop,
@@ -132,7 +132,7 @@ impl ExternalTable {
     }
 
     /// What a statement that begins now sees.
-    pub fn seen(&self) -> Arc<Seen> {
+    pub fn seen(&self) -> Arc<VersionedSchema> {
         Arc::clone(&self.seen.read())
     }
 
@@ -142,7 +142,7 @@ impl ExternalTable {
     }
 
     /// Its store, through the caches.
-    pub fn near(&self) -> Result<Near> {
+    pub fn near(&self) -> Result<CachingStore> {
         self.near.clone()
     }
 
@@ -160,7 +160,7 @@ impl ExternalTable {
     }
 
     /// How its passes went so far; a copy.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> PassStatus {
         self.standing.lock().clone()
     }
 

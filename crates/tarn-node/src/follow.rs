@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tarn_feed::{Change, ChangeLog};
 use tarn_replica::LogReader;
-use tarn_rows::Changes;
+use tarn_rows::TableChanges;
 use tarn_types::Cursor;
 
 use crate::auth::{Principal, Privilege};
@@ -29,7 +29,7 @@ impl TableService {
     ) -> Result<Vec<Change>> {
         self.may(who, table.schema(), Privilege::Select)?;
         let reader = LogReader::new(Arc::clone(&self.parts.log), Arc::clone(&table.table));
-        let (log, after) = (Changes::new(Arc::clone(&table.table), Arc::new(reader)), after.clone());
+        let (log, after) = (TableChanges::new(Arc::clone(&table.table), Arc::new(reader)), after.clone());
         blocking(move || log.read(&after, max_bytes).map_err(told)).await
     }
 }

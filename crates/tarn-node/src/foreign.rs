@@ -2,8 +2,8 @@
 //!
 //! A row needs its parent if it has an entry without NULL in the index that serves its foreign key, and a key of a
 //! parent is gone if it was deleted among the parent's rows or the entries of its unique constraint. So what a commit
-//! owes to foreign keys is told by the keys that it writes, whoever wrote them and wherever the rows lie (`Owed`):
-//! "this key is there" and "no entry of these values is there".
+//! owes to foreign keys is told by the keys that it writes, whoever wrote them and wherever the rows lie
+//! (`ForeignKeyChecks`): "this key is there" and "no entry of these values is there".
 //!
 //! ```text
 //! commit ─> gates of its tables ─> latches of the keys that it owes something ─> what is owed is looked at ─> one write of the log ─> all is let go
@@ -28,10 +28,10 @@ use tarn_types::{Direction, TableId, TableSchema, Value, children, decode_key, p
 use crate::catalog::{Catalog, TableHandle, altered};
 use crate::edges::{Edge, Edges};
 use crate::entries::{Index, are_there};
-use crate::error::{Error, ErrorKind, Result, Violated, Violation};
-use crate::latches::{Held, Latches};
+use crate::error::{Error, ErrorKind, ForeignKeyFault, Result, Violation};
+use crate::latches::{LatchGuard, Latches};
 use crate::own::OwnWrites;
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::snapshot::TableSnapshot;
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
@@ -44,7 +44,7 @@ const FIRST_ENTRIES: usize = 64;
 
 /// What somebody wrote that is not committed.
 #[derive(Clone, Default)]
-pub struct Wrote {
+pub struct UncommittedWrites {
     /// By table and by index.
     pub own: HashMap<TableId, Arc<OwnWrites>>,
     /// The keys to look at; `None`: all of them.
@@ -53,7 +53,7 @@ pub struct Wrote {
 
 /// What somebody owes to foreign keys. Places of [`Edges::all`].
 #[derive(Default)]
-struct Owed {
+struct ForeignKeyChecks {
     /// Parents that have to be there: the key, and the values of the child.
     there: Vec<(usize, Vec<u8>, Vec<Value>)>,
     /// Keys of parents that are gone, and their values.
@@ -63,22 +63,22 @@ struct Owed {
 }
 
 /// A parent that has to be there: its key, and the values of the child.
-type Asked<'a> = (&'a [u8], &'a [Value]);
+type RequiredParent<'a> = (&'a [u8], &'a [Value]);
 
 /// Children of a parent that is gone.
 pub struct Orphans {
     /// The foreign key that has them.
     pub edge: Edge,
-    /// The key of the parent, among those of [`tarn_types::Referenced::keys`].
+    /// The key of the parent, among those of [`tarn_types::ReferencedKey::keys`].
     pub parent: Vec<u8>,
     /// The engine keys of the children.
     pub rows: Vec<Vec<u8>>,
 }
 
-impl Owed {
+impl ForeignKeyChecks {
     /// Errors: `Corrupt` for a table whose other side is not here.
-    fn of(catalog: &Catalog, edges: &Edges, wrote: &Wrote) -> Result<Owed> {
-        let mut owed = Owed::default();
+    fn of(catalog: &Catalog, edges: &Edges, wrote: &UncommittedWrites) -> Result<ForeignKeyChecks> {
+        let mut owed = ForeignKeyChecks::default();
         if let Some(lost) = wrote.own.keys().find_map(|table| edges.broken.get(table)) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{lost}: what it needs is not here"))
                 .with_hint("ALTER TABLE … DROP CONSTRAINT it"));
@@ -95,7 +95,7 @@ impl Owed {
                     if values.contains(&Value::Null) {
                         let is_mixed = edge.key.match_full && values.iter().any(|value| *value != Value::Null);
                         if is_mixed && owed.broken.is_none() {
-                            owed.broken = Some(edge.violated(values, Violated::Mixed));
+                            owed.broken = Some(edge.violated(values, ForeignKeyFault::Mixed));
                         }
                         continue;
                     }
@@ -106,7 +106,7 @@ impl Owed {
                             owed.there.push((at, key, values));
                         }
                         None => {
-                            let missing = edge.violated(values, Violated::Missing);
+                            let missing = edge.violated(values, ForeignKeyFault::Missing);
                             owed.broken.get_or_insert(missing);
                         }
                     }
@@ -127,29 +127,29 @@ impl Owed {
 
     /// Cost: one read of the row engine for each foreign key whose parents are needed, a short scan for each key that
     /// is gone.
-    fn violation(&self, catalog: &Catalog, edges: &Edges, wrote: &Wrote) -> Result<Option<Violation>> {
+    fn violation(&self, catalog: &Catalog, edges: &Edges, wrote: &UncommittedWrites) -> Result<Option<Violation>> {
         if self.broken.is_some() {
             return Ok(self.broken.clone());
         }
         for (at, _, values) in &self.gone {
             let edge = &edges.all[*at];
             if !orphans_of(catalog, edge, values, wrote, 1)?.is_empty() {
-                return Ok(Some(edge.violated(values.clone(), Violated::Referenced)));
+                return Ok(Some(edge.violated(values.clone(), ForeignKeyFault::Referenced)));
             }
         }
-        let mut by_edge: BTreeMap<usize, Vec<Asked<'_>>> = BTreeMap::new();
+        let mut by_edge: BTreeMap<usize, Vec<RequiredParent<'_>>> = BTreeMap::new();
         for (at, key, values) in &self.there {
             by_edge.entry(*at).or_default().push((key, values));
         }
         for (at, asked) in by_edge {
             let edge = &edges.all[at];
             let own = wrote.own.get(&edge.referenced.keys);
-            let mut committed: Vec<Asked<'_>> = vec![];
+            let mut committed: Vec<RequiredParent<'_>> = vec![];
             for (key, values) in asked {
                 match own.and_then(|own| own.get(key)) {
                     Some(Some(_)) => {}
                     Some(None) => {
-                        return Ok(Some(edge.violated(values.to_vec(), Violated::Missing)));
+                        return Ok(Some(edge.violated(values.to_vec(), ForeignKeyFault::Missing)));
                     }
                     None => committed.push((key, values)),
                 }
@@ -158,14 +158,14 @@ impl Owed {
             let found = if keys.is_empty() { vec![] } else { keys_of(catalog, edge)?.table.multi_get(&keys)? };
             let missing = committed.iter().zip(found).find(|(_, found)| *found == Lookup::Absent);
             if let Some(((_, values), _)) = missing {
-                return Ok(Some(edge.violated(values.to_vec(), Violated::Missing)));
+                return Ok(Some(edge.violated(values.to_vec(), ForeignKeyFault::Missing)));
             }
         }
         Ok(None)
     }
 }
 
-impl Wrote {
+impl UncommittedWrites {
     /// The keys of a table to look at, and whether they are there.
     fn of<'a>(&'a self, table: TableId, own: &'a OwnWrites) -> impl Iterator<Item = (&'a [u8], bool)> {
         let some = self.keys.as_ref().map(|keys| keys.get(&table).into_iter().flatten().map(Vec::as_slice));
@@ -176,7 +176,13 @@ impl Wrote {
 }
 
 /// Children of a parent with these values: engine keys of at least so many rows, or of all.
-fn orphans_of(catalog: &Catalog, edge: &Edge, values: &[Value], wrote: &Wrote, wanted: usize) -> Result<Vec<Vec<u8>>> {
+fn orphans_of(
+    catalog: &Catalog,
+    edge: &Edge,
+    values: &[Value],
+    wrote: &UncommittedWrites,
+    wanted: usize,
+) -> Result<Vec<Vec<u8>>> {
     let entries = catalog.index(edge.serving.index).ok_or_else(|| altered(&edge.child.name))?;
     let schema = entries.schema();
     let Some(Range { start, end }) = children(schema, &edge.serving, values, &edge.parent_types())? else {
@@ -219,7 +225,7 @@ fn keys_of(catalog: &Catalog, edge: &Edge) -> Result<Arc<TableHandle>> {
     found.ok_or_else(|| altered(&edge.parent.name))
 }
 
-impl Owed {
+impl ForeignKeyChecks {
     /// The latches that it takes, and whether each is held alone.
     fn latches(&self, edges: &Edges) -> BTreeMap<usize, bool> {
         let place = |at: &usize, key: &[u8]| Latches::place(edges.all[*at].referenced.keys, key);
@@ -234,7 +240,7 @@ impl Owed {
 /// latches may have put another index in the place of the one that was looked into: then all of it begins anew.
 ///
 /// Errors: as of [`settle`]; `Conflict` while tables are defined otherwise again and again.
-pub(crate) fn settle_now<'a>(parts: &'a Parts, wrote: &Wrote) -> Result<Vec<Held<'a>>> {
+pub(crate) fn settle_now<'a>(parts: &'a NodeParts, wrote: &UncommittedWrites) -> Result<Vec<LatchGuard<'a>>> {
     for _ in 0..MAX_LOOKS {
         let generation = parts.catalog.generation();
         let edges = parts.edges.now(&parts.catalog);
@@ -250,12 +256,16 @@ pub(crate) fn settle_now<'a>(parts: &'a Parts, wrote: &Wrote) -> Result<Vec<Held
 /// answers goes.
 ///
 /// Errors: `ForeignKey`; `Conflict` for children that came while their parent's others were taken along.
-pub(crate) fn settle<'a>(parts: &'a Parts, edges: &Edges, wrote: &Wrote) -> Result<Vec<Held<'a>>> {
+pub(crate) fn settle<'a>(
+    parts: &'a NodeParts,
+    edges: &Edges,
+    wrote: &UncommittedWrites,
+) -> Result<Vec<LatchGuard<'a>>> {
     if edges.is_empty() {
         return Ok(vec![]);
     }
     let catalog = &parts.catalog;
-    let owed = Owed::of(catalog, edges, wrote)?;
+    let owed = ForeignKeyChecks::of(catalog, edges, wrote)?;
     if owed.is_nothing() {
         return Ok(vec![]);
     }
@@ -270,7 +280,9 @@ pub(crate) fn settle<'a>(parts: &'a Parts, edges: &Edges, wrote: &Wrote) -> Resu
     match owed.violation(catalog, edges, wrote)? {
         None => Ok(held),
         // What was there when the transaction took the others along is gone; these came since.
-        Some(late) if late.what == Violated::Referenced && (late.key.on_delete.acts() || late.key.on_update.acts()) => {
+        Some(late)
+            if late.what == ForeignKeyFault::Referenced && (late.key.on_delete.acts() || late.key.on_update.acts()) =>
+        {
             let message = format!(
                 "could not serialize access to table \"{}\": a row that refers to it came meanwhile",
                 late.parent.name
@@ -325,11 +337,11 @@ impl TableService {
         &self,
         edges: Arc<Edges>,
         which: Vec<(bool, bool)>,
-        wrote: Wrote,
+        wrote: UncommittedWrites,
     ) -> Result<Option<Violation>> {
         let catalog = Arc::clone(&self.parts.catalog);
         blocking(move || {
-            let mut owed = Owed::of(&catalog, &edges, &wrote)?;
+            let mut owed = ForeignKeyChecks::of(&catalog, &edges, &wrote)?;
             let asked = |at: &usize| which.get(*at).copied().unwrap_or_default();
             owed.there.retain(|(at, ..)| asked(at).0);
             owed.gone.retain(|(at, ..)| asked(at).1);
@@ -344,13 +356,13 @@ impl TableService {
         &self,
         edges: Arc<Edges>,
         edge_idx: usize,
-        wrote: Wrote,
+        wrote: UncommittedWrites,
         max_rows: usize,
     ) -> Result<Vec<Orphans>> {
         let catalog = Arc::clone(&self.parts.catalog);
         blocking(move || {
             let (mut all, mut n_rows) = (vec![], 0);
-            for (at, key, values) in Owed::of(&catalog, &edges, &wrote)?.gone {
+            for (at, key, values) in ForeignKeyChecks::of(&catalog, &edges, &wrote)?.gone {
                 if at != edge_idx {
                     continue;
                 }

@@ -1,8 +1,8 @@
 //! How do functions that users wrote change? What is known of them is in `functions`.
 
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::error::Result;
-use crate::functions::{FunctionId, Known, UserFunction, Written, taken};
+use crate::functions::{FunctionDocument, FunctionId, FunctionSource, UserFunction, taken};
 use crate::node::Node;
 
 impl Node {
@@ -15,7 +15,7 @@ impl Node {
         &self,
         who: &Principal,
         name: &str,
-        written: Written,
+        written: FunctionSource,
         replaces: Option<FunctionId>,
     ) -> Result<FunctionId> {
         let _one = self.lock_catalog().await;
@@ -25,7 +25,7 @@ impl Node {
             self.may_change_function(who, &before)?;
         }
         self.schemas().check_there(name)?;
-        let create = |known: &mut Known| {
+        let create = |known: &mut FunctionDocument| {
             if let Some(id) = replaces {
                 known.by_id(id)?.written = written.clone();
                 return Ok(id);
@@ -54,7 +54,7 @@ impl Node {
     ) -> Result<()> {
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        let alter = |known: &mut Known| {
+        let alter = |known: &mut FunctionDocument| {
             let before = known.by_id(id)?.clone();
             self.may_change_function(who, &before)?;
             change(known.by_id(id)?)?;
@@ -72,14 +72,14 @@ impl Node {
     /// Errors: `Denied`.
     pub async fn drop_functions(&self, who: &Principal, ids: &[FunctionId]) -> Result<()> {
         self.check_open()?;
-        self.may(who, &Action::Session)?;
+        self.may(who, &AuthAction::Session)?;
         let mut there = ids.iter().filter_map(|id| self.functions().by_id(*id));
         there.try_for_each(|of| self.may_change_function(who, &of))?;
         self.forget_functions(ids).await
     }
 
     pub(crate) async fn forget_functions(&self, ids: &[FunctionId]) -> Result<()> {
-        let forget = |known: &mut Known| {
+        let forget = |known: &mut FunctionDocument| {
             known.functions.retain(|function| !ids.contains(&function.id));
             Ok(())
         };

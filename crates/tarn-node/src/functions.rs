@@ -14,7 +14,7 @@ use tarn_types::full_name;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kept::{Form, Kept};
+use crate::kept::{DocumentFormat, DocumentStore};
 
 /// Of the document.
 const FORMAT: u8 = 1;
@@ -39,13 +39,13 @@ pub struct UserFunction {
     /// By `COMMENT ON FUNCTION`.
     pub comment: Option<String>,
     /// What `CREATE FUNCTION` said.
-    pub written: Written,
+    pub written: FunctionSource,
 }
 
 /// What a `CREATE FUNCTION` says of it beside its name. Types are as SQL writes them, without what is said of lengths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Written {
+pub struct FunctionSource {
     /// In their order, those that it gives included.
     pub parameters: Vec<Parameter>,
     /// The type of what it gives: `record` for rows of several columns that have no type of their own.
@@ -151,7 +151,7 @@ pub enum Parallel {
     Unsafe,
 }
 
-impl Written {
+impl FunctionSource {
     /// What a call says, in order.
     pub fn taken(&self) -> impl Iterator<Item = &Parameter> {
         self.parameters.iter().filter(|parameter| parameter.mode.is_taken())
@@ -178,7 +178,7 @@ impl UserFunction {
 /// The document, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct FunctionDocument {
     format: u8,
     /// The next number.
     pub next: u32,
@@ -186,13 +186,13 @@ pub(crate) struct Known {
     pub functions: Vec<UserFunction>,
 }
 
-impl Default for Known {
+impl Default for FunctionDocument {
     fn default() -> Self {
-        Known { format: FORMAT, next: FIRST, functions: vec![] }
+        FunctionDocument { format: FORMAT, next: FIRST, functions: vec![] }
     }
 }
 
-impl Form for Known {
+impl DocumentFormat for FunctionDocument {
     const NAME: &'static str = "functions";
     const FORMAT: u8 = FORMAT;
     const SHORTER: &'static str = "DROP FUNCTION those that are not needed";
@@ -202,7 +202,7 @@ impl Form for Known {
     }
 }
 
-impl Known {
+impl FunctionDocument {
     /// `NoObject` when somebody dropped it meanwhile.
     pub fn by_id(&mut self, id: FunctionId) -> Result<&mut UserFunction> {
         let found = self.functions.iter_mut().find(|function| function.id == id);
@@ -213,7 +213,7 @@ impl Known {
 /// The functions of a node. Shared.
 pub struct Functions {
     catalog: Arc<Catalog>,
-    kept: Kept<Known, Vec<Arc<UserFunction>>>,
+    kept: DocumentStore<FunctionDocument, Vec<Arc<UserFunction>>>,
 }
 
 impl std::fmt::Debug for Functions {
@@ -227,7 +227,7 @@ impl Functions {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Functions> {
-        Ok(Functions { catalog, kept: Kept::open(metastore, shared).await? })
+        Ok(Functions { catalog, kept: DocumentStore::open(metastore, shared).await? })
     }
 
     /// All there are, by their numbers.
@@ -245,7 +245,7 @@ impl Functions {
         self.all().iter().find(|function| function.id == id).cloned()
     }
 
-    pub(crate) async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
+    pub(crate) async fn change<T>(&self, change: impl Fn(&mut FunctionDocument) -> Result<T>) -> Result<T> {
         let done = self.kept.change(change).await?;
         fail::fail_point!("functions::written");
         self.catalog.changed();
@@ -253,7 +253,7 @@ impl Functions {
     }
 }
 
-fn shared(known: Known) -> Vec<Arc<UserFunction>> {
+fn shared(known: FunctionDocument) -> Vec<Arc<UserFunction>> {
     known.functions.into_iter().map(Arc::new).collect()
 }
 
@@ -274,7 +274,7 @@ mod tests {
         let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::new(0))));
         let catalog = Arc::<Catalog>::default();
         let functions = Functions::open(Arc::clone(&metastore), Arc::clone(&catalog)).await.unwrap();
-        let written = Written {
+        let written = FunctionSource {
             parameters: vec![Parameter { mode: Mode::In, name: None, data_type: "integer".into(), default: None }],
             returns: "integer".into(),
             is_set: false,
@@ -295,7 +295,7 @@ mod tests {
             comment: None,
             written: written.clone(),
         };
-        let add = |known: &mut Known| {
+        let add = |known: &mut FunctionDocument| {
             known.next += 1;
             known.functions.push(made.clone());
             Ok(())
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(again.named("f").first().map(|function| function.shown()), Some("f(integer)".to_owned()));
         assert_eq!(again.all(), functions.all());
         for text in ["", "{}", "{\"format\":2,\"next\":1,\"functions\":[]}"] {
-            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<FunctionDocument>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! log.
 //!
 //! Every part tells its own faults; what it takes to be well again is tried by the node's maintenance, every second
-//! (`Parts::heal`). Reads go on meanwhile. A fault that only opening the data folder anew can end asks for that
+//! (`NodeParts::heal`). Reads go on meanwhile. A fault that only opening the data folder anew can end asks for that
 //! (`Health::reopen`) as soon as the disk works again; whoever runs the node does it (`server.rs`).
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::path::Path;
 use tarn_rows::Remedy;
 
 use crate::error::{Error, ErrorKind, Result, chain};
-use crate::health::Trouble;
-use crate::parts::Parts;
+use crate::health::HealthIssue;
+use crate::parts::NodeParts;
 
 const ENGINE: &str = "row engine";
 const LOG_WRITES: &str = "log";
@@ -25,11 +25,11 @@ const DISK: &str = "disk";
 /// Written and synced to see whether a disk works again.
 const PROBE: &str = "PROBE";
 
-impl Parts {
+impl NodeParts {
     /// What does not work now; in order and without repetition.
-    pub fn troubles(&self) -> Vec<Trouble> {
+    pub fn troubles(&self) -> Vec<HealthIssue> {
         let mut troubles = Vec::new();
-        let mut add = |part, reason| troubles.push(Trouble { part, reason });
+        let mut add = |part, reason| troubles.push(HealthIssue { part, reason });
         if let Some(fault) = self.engine.fault() {
             add(ENGINE, fault.reason);
         }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A part of the node that does not do its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct HealthIssue {
     /// As `/readyz` calls it: `row engine`, `log`, `metastore`.
     pub part: &'static str,
     /// For whoever operates the server.

@@ -21,16 +21,16 @@ pub enum Work {
 }
 
 /// Work asked for, and where to report it.
-pub struct Job {
+pub struct TableJob {
     /// What is to be done.
     pub work: Work,
     /// Told once; whoever asked may have gone away.
-    pub done: oneshot::Sender<Result<Report>>,
+    pub done: oneshot::Sender<Result<JobReport>>,
 }
 
 /// What a job did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct JobReport {
     /// Rows delivered, rewritten or evicted.
     pub rows: u64,
     /// Files written.

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const TRIES: usize = 5;
 
 /// What a document says.
-pub(crate) trait Form: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send {
+pub(crate) trait DocumentFormat: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send {
     /// The name of the document: what it is of.
     const NAME: &'static str;
     /// The only format that this build reads.
@@ -30,7 +30,7 @@ pub(crate) trait Form: Clone + Default + PartialEq + Serialize + DeserializeOwne
 }
 
 /// Errors: `Corrupt` for a text that is no such document, or is of another format.
-pub(crate) fn of_text<F: Form>(text: &str) -> Result<F> {
+pub(crate) fn of_text<F: DocumentFormat>(text: &str) -> Result<F> {
     let corrupt = |why: String| {
         Error::new(ErrorKind::Corrupt, format!("the metastore's document of {}: {why}", F::NAME))
             .with_hint("restore the metastore, or use a newer build")
@@ -45,7 +45,7 @@ pub(crate) fn of_text<F: Form>(text: &str) -> Result<F> {
 /// The document, and its version; before the first change what is there by default.
 ///
 /// Errors: the metastore's; as of [`of_text`].
-pub(crate) async fn read<F: Form>(metastore: &dyn Metastore) -> Result<(F, u64)> {
+pub(crate) async fn read<F: DocumentFormat>(metastore: &dyn Metastore) -> Result<(F, u64)> {
     Ok(match document(metastore, F::NAME).await? {
         None => (F::default(), 0),
         Some(document) => (of_text(&document.text)?, document.version),
@@ -55,7 +55,7 @@ pub(crate) async fn read<F: Form>(metastore: &dyn Metastore) -> Result<(F, u64)>
 /// Writes the document behind a version. False: others changed it meanwhile, and it is to be read again.
 ///
 /// Errors: `ProgramLimit` when it is longer than a document may be; the metastore's.
-pub(crate) async fn write<F: Form>(metastore: &dyn Metastore, version: u64, form: &F) -> Result<bool> {
+pub(crate) async fn write<F: DocumentFormat>(metastore: &dyn Metastore, version: u64, form: &F) -> Result<bool> {
     let text = serde_json::to_string(form).expect("documents have a JSON form");
     match put_document(metastore, F::NAME, version, &text).await {
         Ok(_) => Ok(true),
@@ -68,12 +68,12 @@ pub(crate) async fn write<F: Form>(metastore: &dyn Metastore, version: u64, form
 }
 
 /// After [`TRIES`].
-pub(crate) fn changed_by_others<F: Form>() -> Error {
+pub(crate) fn changed_by_others<F: DocumentFormat>() -> Error {
     Error::new(ErrorKind::Conflict, format!("others changed {} again and again", F::NAME)).with_hint("try again")
 }
 
 /// What is known of a document: `S`, which is shared with whoever asks.
-pub(crate) struct Kept<F, S = F> {
+pub(crate) struct DocumentStore<F, S = F> {
     metastore: Arc<dyn Metastore>,
     shared: fn(F) -> S,
     /// Held for moments only.
@@ -82,14 +82,14 @@ pub(crate) struct Kept<F, S = F> {
     changing: tokio::sync::Mutex<()>,
 }
 
-impl<F: Form, S> Kept<F, S> {
+impl<F: DocumentFormat, S> DocumentStore<F, S> {
     /// Reads it; `shared` makes of it what is shared.
     ///
     /// Errors: as of [`read`].
-    pub async fn open(metastore: Arc<dyn Metastore>, shared: fn(F) -> S) -> Result<Kept<F, S>> {
+    pub async fn open(metastore: Arc<dyn Metastore>, shared: fn(F) -> S) -> Result<DocumentStore<F, S>> {
         let (form, _) = read(&*metastore).await?;
         let known = RwLock::new(Arc::new(shared(form)));
-        Ok(Kept { metastore, shared, known, changing: tokio::sync::Mutex::default() })
+        Ok(DocumentStore { metastore, shared, known, changing: tokio::sync::Mutex::default() })
     }
 
     /// As it is now.

@@ -14,7 +14,7 @@ use tarn_lake::LocalStore;
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result, chain};
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::small_file::replace;
 use crate::stores::{StoreLocation, same_place};
 use crate::threads::blocking;
@@ -35,7 +35,7 @@ const OWN_FOLDER: &str = "data folder";
 /// Errors: `Unavailable` when it cannot be reached or written, `InUse` when it is another data folder's, `WrongState`
 /// when there are tables whose files are elsewhere.
 pub async fn open(
-    settings: &Settings,
+    settings: &NodeSettings,
     has_tables: bool,
     folder: Uuid,
 ) -> Result<(StoreLocation, Arc<dyn ObjectStore>)> {

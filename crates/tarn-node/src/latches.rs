@@ -23,7 +23,7 @@ pub(crate) struct Latches {
 }
 
 /// Held until it goes.
-pub(crate) enum Held<'a> {
+pub(crate) enum LatchGuard<'a> {
     Shared { _held: RwLockReadGuard<'a, ()> },
     Alone { _held: RwLockWriteGuard<'a, ()> },
 }
@@ -43,10 +43,10 @@ impl Latches {
     }
 
     /// Waits for latches, and whether each is wanted alone.
-    pub(crate) fn hold(&self, wanted: BTreeMap<usize, bool>) -> Vec<Held<'_>> {
+    pub(crate) fn hold(&self, wanted: BTreeMap<usize, bool>) -> Vec<LatchGuard<'_>> {
         let held = wanted.into_iter().map(|(place, is_alone)| match is_alone {
-            true => Held::Alone { _held: self.all[place].write() },
-            false => Held::Shared { _held: self.all[place].read() },
+            true => LatchGuard::Alone { _held: self.all[place].write() },
+            false => LatchGuard::Shared { _held: self.all[place].read() },
         });
         held.collect()
     }

@@ -34,7 +34,7 @@ const FORMAT: u8 = 1;
 
 /// A table that has, or had, its rows in the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Never another table's.
     pub id: TableId,
     /// The one that it was made with: its folder in the lake is called after it.
@@ -45,11 +45,11 @@ pub struct Entry {
     pub tablets: u32,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// As the table was made: later names change nothing of its folder.
-    pub fn of(schema: &TableSchema) -> Entry {
+    pub fn of(schema: &TableSchema) -> LedgerEntry {
         let ids = schema.tablet_ids();
-        Entry {
+        LedgerEntry {
             id: schema.id,
             name: schema.made_as().to_owned(),
             first_tablet: ids.start,
@@ -71,35 +71,35 @@ impl Entry {
 /// What the ledger says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct LedgerContent {
     /// The data folder. Tables in the metastore name it as their home, the row engine as its owner.
     pub folder: Uuid,
     /// Without archives, which have no rows.
-    pub tables: Vec<Entry>,
+    pub tables: Vec<LedgerEntry>,
     /// Names of tables that the metastore was asked to make, and that may be there or not.
     pub creating: Vec<String>,
     /// Of `tables`, those that the metastore was asked to drop, and that may be gone there or not.
     pub dropping: Vec<TableId>,
     /// Tables that the metastore has dropped, of which rows, log or files may be left.
-    pub dropped: Vec<Entry>,
+    pub dropped: Vec<LedgerEntry>,
 }
 
-impl Kept {
+impl LedgerContent {
     /// A table was made or found.
     ///
     /// A metastore that is a copy of another gives out again what the other gave to tables that were dropped: from then
     /// on these ids mean the new table, and nothing more is removed under them.
-    pub fn add(&mut self, entry: Entry) {
+    pub fn add(&mut self, entry: LedgerEntry) {
         self.creating.retain(|name| *name != entry.name);
         self.tables.retain(|known| known.id != entry.id);
         let is_reused =
-            |gone: &Entry| gone.id == entry.id || entry.has(gone.first_tablet) || gone.has(entry.first_tablet);
+            |gone: &LedgerEntry| gone.id == entry.id || entry.has(gone.first_tablet) || gone.has(entry.first_tablet);
         self.dropped.retain(|gone| !is_reused(gone));
         self.tables.push(entry);
     }
 
     /// A table is to be dropped; it may be one that a CREATE left half-made.
-    pub fn begin_drop(&mut self, entry: &Entry) {
+    pub fn begin_drop(&mut self, entry: &LedgerEntry) {
         self.add(entry.clone());
         self.end_drop(entry.id);
         self.dropping.push(entry.id);
@@ -115,7 +115,7 @@ impl Kept {
         self.end_drop(id);
         let (gone, left) = std::mem::take(&mut self.tables).into_iter().partition(|known| known.id == id);
         self.tables = left;
-        self.dropped.extend::<Vec<Entry>>(gone);
+        self.dropped.extend::<Vec<LedgerEntry>>(gone);
     }
 }
 
@@ -123,14 +123,14 @@ impl Kept {
 pub struct Ledger {
     path: PathBuf,
     /// Held while it is written: changes come one after another.
-    kept: Mutex<Kept>,
+    kept: Mutex<LedgerContent>,
 }
 
 impl Ledger {
     /// What the folder's ledger says; None: there is none, as in a new folder or one of an older build.
     ///
     /// Errors: `Corrupt`, when it is damaged.
-    pub fn read(dir: &Path) -> Result<Option<Kept>> {
+    pub fn read(dir: &Path) -> Result<Option<LedgerContent>> {
         let path = dir.join(NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -146,7 +146,7 @@ impl Ledger {
     }
 
     /// Begins with `kept`, which is durable when this returns.
-    pub fn begin(dir: &Path, kept: Kept) -> Result<Ledger> {
+    pub fn begin(dir: &Path, kept: LedgerContent) -> Result<Ledger> {
         let ledger = Ledger { path: dir.join(NAME), kept: Mutex::default() };
         if Ledger::read(dir)?.as_ref() == Some(&kept) {
             *ledger.kept.lock() = kept;
@@ -157,12 +157,12 @@ impl Ledger {
     }
 
     /// A copy of what the file says now.
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> LedgerContent {
         self.kept.lock().clone()
     }
 
     /// Changes it; durable when this returns, and not changed when it fails. Cost: the file is written anew, two syncs.
-    pub fn change(&self, change: impl FnOnce(&mut Kept)) -> Result<()> {
+    pub fn change(&self, change: impl FnOnce(&mut LedgerContent)) -> Result<()> {
         let mut kept = self.kept.lock();
         let mut next = kept.clone();
         change(&mut next);
@@ -172,14 +172,14 @@ impl Ledger {
     }
 }
 
-fn encode(kept: &Kept) -> Vec<u8> {
+fn encode(kept: &LedgerContent) -> Vec<u8> {
     sealed(FORMAT, |bytes| {
         serde_json::to_writer(&mut *bytes, kept).expect("names and numbers are JSON, and a buffer takes them");
         bytes.push(b'\n');
     })
 }
 
-fn decode(bytes: &[u8]) -> std::result::Result<Kept, String> {
+fn decode(bytes: &[u8]) -> std::result::Result<LedgerContent, String> {
     serde_json::from_slice(unsealed(FORMAT, bytes)?).map_err(|error| error.to_string())
 }
 
@@ -187,13 +187,14 @@ fn decode(bytes: &[u8]) -> std::result::Result<Kept, String> {
 mod tests {
     use super::*;
 
-    fn entry(id: u32, name: &str) -> Entry {
-        Entry { id: TableId(id), name: name.to_owned(), first_tablet: TabletId(10 * id), tablets: 2 }
+    fn entry(id: u32, name: &str) -> LedgerEntry {
+        LedgerEntry { id: TableId(id), name: name.to_owned(), first_tablet: TabletId(10 * id), tablets: 2 }
     }
 
     #[test]
     fn the_documented_bytes() {
-        let kept = Kept { folder: Uuid::from_u128(7), tables: vec![entry(1, "t")], ..Kept::default() };
+        let kept =
+            LedgerContent { folder: Uuid::from_u128(7), tables: vec![entry(1, "t")], ..LedgerContent::default() };
         let bytes = encode(&kept);
         assert_eq!(bytes[0], 1);
         assert_eq!(
@@ -206,8 +207,11 @@ mod tests {
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_noticed() {
-        let kept =
-            Kept { tables: vec![entry(1, "t"), entry(2, "é")], dropped: vec![entry(3, "u")], ..Kept::default() };
+        let kept = LedgerContent {
+            tables: vec![entry(1, "t"), entry(2, "é")],
+            dropped: vec![entry(3, "u")],
+            ..LedgerContent::default()
+        };
         let bytes = encode(&kept);
         assert!((0..bytes.len()).all(|len| decode(&bytes[..len]).is_err()));
         for bit in 0..bytes.len() * 8 {
@@ -221,7 +225,7 @@ mod tests {
     fn a_change_is_on_disk_or_was_not_made() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Ledger::read(dir.path()).unwrap(), None);
-        let ledger = Ledger::begin(dir.path(), Kept::default()).unwrap();
+        let ledger = Ledger::begin(dir.path(), LedgerContent::default()).unwrap();
         ledger.change(|kept| kept.creating.push("t".to_owned())).unwrap();
         ledger.change(|kept| kept.add(entry(1, "t"))).unwrap();
         ledger.change(|kept| kept.begin_drop(&entry(1, "t"))).unwrap();
@@ -229,10 +233,10 @@ mod tests {
         assert_eq!((asked.creating.len(), asked.tables.len(), &asked.dropping[..]), (0, 1, &[TableId(1)][..]));
         ledger.change(|kept| kept.finish_drop(TableId(1))).unwrap();
         let kept = Ledger::read(dir.path()).unwrap().unwrap();
-        assert_eq!(kept, Kept { dropped: vec![entry(1, "t")], ..Kept::default() });
+        assert_eq!(kept, LedgerContent { dropped: vec![entry(1, "t")], ..LedgerContent::default() });
         assert_eq!(kept, ledger.kept());
 
-        let reused = Entry { name: "u".to_owned(), ..entry(1, "t") };
+        let reused = LedgerEntry { name: "u".to_owned(), ..entry(1, "t") };
         let mut kept_on = kept.clone();
         kept_on.add(reused.clone());
         assert_eq!((kept_on.tables, kept_on.dropped), (vec![reused], vec![]), "the id is another table's now");

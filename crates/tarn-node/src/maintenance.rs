@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tarn_rows::Engine as _;
 
 use crate::error::Result;
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::threads::blocking;
 
 /// What the metastore may write of its packs and checkpoints in one turn.
@@ -18,7 +18,7 @@ const GARBAGE_BUDGET_BYTES: u64 = 16 << 20;
 /// The row engine is flushed at least this often while there are writes.
 const FLUSH_INTERVAL_MS: i64 = 60_000;
 
-impl Parts {
+impl NodeParts {
     /// Flushes the row engine; all tables take note.
     pub fn flush(&self) -> Result<()> {
         let _one = self.flushing.lock();

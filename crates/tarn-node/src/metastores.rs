@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::folder::io_error;
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::small_file::replace;
 
 /// The value of the setting that stands for the folder `meta` of the data folder.
@@ -45,7 +45,7 @@ impl MetastoreLocation {
     /// As the setting has it.
     ///
     /// Errors: neither `embedded` nor a URL.
-    pub fn of(settings: &Settings) -> Result<MetastoreLocation, tarn_metastore::Error> {
+    pub fn of(settings: &NodeSettings) -> Result<MetastoreLocation, tarn_metastore::Error> {
         match settings.metastore.as_str() {
             EMBEDDED => Ok(MetastoreLocation::Folder(settings.data_dir.join("meta"))),
             url if url.contains("://") => Ok(MetastoreLocation::server(url, settings)),
@@ -54,14 +54,14 @@ impl MetastoreLocation {
     }
 
     /// As one types it: a URL, or else a folder.
-    pub fn typed(text: &str, settings: &Settings) -> MetastoreLocation {
+    pub fn typed(text: &str, settings: &NodeSettings) -> MetastoreLocation {
         match text.contains("://") {
             true => MetastoreLocation::server(text, settings),
             false => MetastoreLocation::Folder(PathBuf::from(text)),
         }
     }
 
-    fn server(url: &str, settings: &Settings) -> MetastoreLocation {
+    fn server(url: &str, settings: &NodeSettings) -> MetastoreLocation {
         MetastoreLocation::Server(Remote {
             url: url.to_owned(),
             timeout_ms: settings.metastore_timeout_ms,
@@ -166,7 +166,7 @@ fn no_backend(remote: &Remote) -> tarn_metastore::Error {
 /// folder.
 ///
 /// Errors: `WrongState` when the folder was served with one, and has a log or rows.
-pub fn begins(settings: &Settings) -> Result<bool> {
+pub fn begins(settings: &NodeSettings) -> Result<bool> {
     let dir = &settings.data_dir;
     if settings.metastore != EMBEDDED || holds_metastore(&dir.join("meta"))? {
         return Ok(false);
@@ -180,7 +180,7 @@ pub fn begins(settings: &Settings) -> Result<bool> {
 }
 
 /// What a start without the metastore that the data folder's rows belong to is told.
-pub fn refuse_loss(settings: &Settings) -> Error {
+pub fn refuse_loss(settings: &NodeSettings) -> Error {
     let dir = &settings.data_dir;
     let message = format!(
         "the data folder {} has a log and rows, and there is no metastore in {}: without it they belong to no table",
@@ -225,7 +225,7 @@ fn marked(dir: &Path) -> Result<Option<String>> {
 /// Whether the data folder was last served with its metastore elsewhere, and where that was.
 ///
 /// Errors: the folder cannot be read.
-pub fn moved_from(settings: &Settings) -> Result<Option<String>> {
+pub fn moved_from(settings: &NodeSettings) -> Result<Option<String>> {
     let dir = &settings.data_dir;
     // Folders of older builds had no other.
     let before = marked(dir)?.or_else(|| dir.join("meta").is_dir().then(|| EMBEDDED.to_owned()));
@@ -235,7 +235,7 @@ pub fn moved_from(settings: &Settings) -> Result<Option<String>> {
 /// Remembers where the metastore is: all that is in the data folder is known there.
 ///
 /// Errors: the folder cannot be written.
-pub fn remember(settings: &Settings) -> Result<()> {
+pub fn remember(settings: &NodeSettings) -> Result<()> {
     let path = settings.data_dir.join(MARK);
     let text = format!("{}\n", shown(&settings.metastore));
     if std::fs::read_to_string(&path).is_ok_and(|before| before == text) {
@@ -245,7 +245,7 @@ pub fn remember(settings: &Settings) -> Result<()> {
 }
 
 /// What a start with another metastore, that does not know `n_tablets` of the folder's tablets, is told.
-pub fn refuse_move(before: &str, settings: &Settings, n_tablets: usize) -> Error {
+pub fn refuse_move(before: &str, settings: &NodeSettings, n_tablets: usize) -> Error {
     let from = match before {
         EMBEDDED => settings.data_dir.join("meta").display().to_string(),
         url => url.to_owned(),
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_folder_or_a_server_and_hides_its_password() {
-        let mut settings = Settings { data_dir: "/data".into(), ..Settings::default() };
+        let mut settings = NodeSettings { data_dir: "/data".into(), ..NodeSettings::default() };
         assert_eq!(MetastoreLocation::of(&settings).unwrap(), MetastoreLocation::Folder("/data/meta".into()));
         settings.metastore = "postgres://me:secret@h/db".into();
         settings.metastore_timeout_ms = 7;
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_folder_remembers_its_metastore() {
         let dir = tempfile::tempdir().unwrap();
-        let mut settings = Settings { data_dir: dir.path().into(), ..Settings::default() };
+        let mut settings = NodeSettings { data_dir: dir.path().into(), ..NodeSettings::default() };
         assert_eq!(moved_from(&settings).unwrap(), None, "a new folder");
         std::fs::create_dir(dir.path().join("meta")).unwrap();
         assert_eq!(moved_from(&settings).unwrap(), None);

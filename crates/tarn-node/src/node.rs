@@ -36,15 +36,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::external_table::{ExternalTable, archive_of};
 use crate::folder::lock_folder;
 use crate::functions::Functions;
-use crate::jobs::{Job, MAX_JOBS};
+use crate::jobs::{MAX_JOBS, TableJob};
 use crate::metastores;
 use crate::metrics::Metrics;
-use crate::parts::Parts;
-use crate::replay::Replayed;
+use crate::parts::NodeParts;
+use crate::replay::ReplayedTable;
 use crate::schemas::Schemas;
 use crate::scrub;
 use crate::sequences;
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::stores;
 use crate::tables::TableService;
 use crate::threads::{Threads, blocking};
@@ -69,7 +69,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 /// A running node. Shared by all connections; [`Node::close`] it before dropping it, or accept a replay at the next
 /// start.
 pub struct Node {
-    parts: Arc<Parts>,
+    parts: Arc<NodeParts>,
     tables: TableService,
     /// Serializes CREATE and DROP (`drops.rs`).
     ddl: Arc<tokio::sync::Mutex<()>>,
@@ -85,18 +85,18 @@ impl Node {
     /// Opens or makes the node in `settings.data_dir`.
     ///
     /// Errors: another process has the folder; anything below is damaged. Nothing is served then.
-    pub fn open(settings: Settings) -> BoxFuture<'static, Result<Arc<Node>>> {
+    pub fn open(settings: NodeSettings) -> BoxFuture<'static, Result<Arc<Node>>> {
         Node::open_with(settings, Arc::new(SystemClock::default()))
     }
 
     /// As [`Node::open`], with a clock of the caller's.
-    pub fn open_with(settings: Settings, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<Node>>> {
+    pub fn open_with(settings: NodeSettings, clock: Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<Node>>> {
         Node::open_within(settings, clock).boxed()
     }
 
-    async fn open_within(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
+    async fn open_within(settings: NodeSettings, clock: Arc<dyn Clock>) -> Result<Arc<Node>> {
         let lock = lock_folder(&settings.data_dir)?;
-        let parts = Parts::open(settings, clock).await?;
+        let parts = NodeParts::open(settings, clock).await?;
         let background = Threads::start("tarn-background", BACKGROUND_THREADS, BACKGROUND_STACK_BYTES)?;
         let node = Arc::new(Node {
             tables: TableService::new(Arc::clone(&parts)),
@@ -176,7 +176,7 @@ impl Node {
     pub(crate) async fn open_table(&self, schema: Arc<TableSchema>) -> Result<Option<Arc<TableHandle>>> {
         let (parts, opened) = (Arc::clone(&self.parts), Arc::clone(&schema));
         let replayed = blocking(move || parts.replay(opened)).await?;
-        let Replayed { table, replicas, damage } = match replayed {
+        let ReplayedTable { table, replicas, damage } = match replayed {
             Ok(replayed) => replayed,
             Err(lost) => {
                 tracing::error!(table = %schema.name, "table is not served: {lost}");
@@ -242,7 +242,7 @@ impl Node {
     fn served(
         &self,
         replicas: Arc<Replicas>,
-        handle: impl FnOnce(mpsc::Sender<Job>, CancellationToken) -> TableHandle,
+        handle: impl FnOnce(mpsc::Sender<TableJob>, CancellationToken) -> TableHandle,
     ) -> Arc<TableHandle> {
         let (jobs, queue) = mpsc::channel(MAX_JOBS);
         let handle = Arc::new(handle(jobs, self.parts.stop.child_token()));
@@ -411,7 +411,7 @@ impl Node {
     }
 
     /// As the node was opened with them.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &NodeSettings {
         &self.parts.settings
     }
 
@@ -495,7 +495,7 @@ impl Node {
         metastores::shown(&self.parts.settings.metastore)
     }
 
-    pub(crate) fn parts(&self) -> &Arc<Parts> {
+    pub(crate) fn parts(&self) -> &Arc<NodeParts> {
         &self.parts
     }
 

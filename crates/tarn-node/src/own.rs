@@ -30,7 +30,7 @@ pub struct OwnWrites {
 
 #[derive(Debug, Clone)]
 struct OwnRow {
-    expects: Expects,
+    expects: ExpectedRow,
     /// `None`: the row is gone.
     cells: Option<Bytes>,
     /// The number of the batch that changed it last; 0: it is only locked.
@@ -39,7 +39,7 @@ struct OwnRow {
 
 /// What has to be there when the transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expects {
+enum ExpectedRow {
     Anything,
     Nothing,
     /// The row that this change wrote.
@@ -96,9 +96,9 @@ impl OwnWrites {
     fn take(&mut self, batch: &MutationBatch, number: Option<u64>) -> Result<()> {
         for mutation in batch.iter() {
             let expects = match (mutation.op, mutation.guard) {
-                (Op::Put | Op::Delete, Some(seqno)) => Expects::Row(seqno),
-                (Op::Put | Op::Delete, None) => Expects::Anything,
-                (Op::Create, _) => Expects::Nothing,
+                (Op::Put | Op::Delete, Some(seqno)) => ExpectedRow::Row(seqno),
+                (Op::Put | Op::Delete, None) => ExpectedRow::Anything,
+                (Op::Create, _) => ExpectedRow::Nothing,
                 (Op::Insert | Op::Patch, _) => {
                     let message = format!("{:?} of a transaction was not made a whole row", mutation.op);
                     return Err(Error::new(ErrorKind::Internal, message));
@@ -164,14 +164,14 @@ impl OwnWrites {
         let mut batch = BatchBuilder::new(&self.schema);
         for (key, row) in &self.rows {
             let guard = match row.expects {
-                Expects::Row(seqno) => Some(seqno),
-                Expects::Anything | Expects::Nothing => None,
+                ExpectedRow::Row(seqno) => Some(seqno),
+                ExpectedRow::Anything | ExpectedRow::Nothing => None,
             };
             match (&row.cells, row.expects) {
-                (Some(cells), Expects::Nothing) => batch.create(key, cells),
+                (Some(cells), ExpectedRow::Nothing) => batch.create(key, cells),
                 (Some(cells), _) => batch.put(key, cells, guard),
                 // It came and went.
-                (None, Expects::Nothing) => {}
+                (None, ExpectedRow::Nothing) => {}
                 (None, _) => batch.delete(key, guard),
             }
         }

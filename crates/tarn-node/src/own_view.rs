@@ -36,14 +36,14 @@ pub(crate) struct OwnView {
     /// The table as the transaction sees it.
     schema: Arc<TableSchema>,
     /// The columns of that, read from `rows`. `None`: both have the same.
-    shape: Option<Arc<Shape>>,
+    shape: Option<Arc<ColumnMapping>>,
     n_recent: OnceLock<u64>,
 }
 
 impl OwnView {
     pub(crate) fn new(rows: Arc<HotSnapshot>, own: Arc<OwnWrites>, schema: Arc<TableSchema>) -> OwnView {
         let is_same = schema.has_columns_of(rows.schema());
-        let shape = (!is_same).then(|| Arc::new(Shape::new(rows.schema(), &schema)));
+        let shape = (!is_same).then(|| Arc::new(ColumnMapping::new(rows.schema(), &schema)));
         OwnView { rows, own, schema, shape, n_recent: OnceLock::new() }
     }
 
@@ -181,11 +181,11 @@ impl OwnView {
         let mut steps = VecDeque::new();
         let mut from = start.clone();
         for (key, cells) in self.own.range(&start, &end) {
-            steps.push_back(Step::Others(from..key.to_vec()));
-            steps.extend(cells.map(|cells| Step::Own(key.clone(), cells.clone())));
+            steps.push_back(RangeStep::Others(from..key.to_vec()));
+            steps.extend(cells.map(|cells| RangeStep::Own(key.clone(), cells.clone())));
             from = [key, &[0][..]].concat();
         }
-        steps.push_back(Step::Others(from..end));
+        steps.push_back(RangeStep::Others(from..end));
         OwnScan {
             rows: Arc::clone(&self.rows),
             schema: Arc::clone(self.schema()),
@@ -203,16 +203,16 @@ impl OwnView {
 }
 
 /// Where the columns of one definition are among those of another, by their ids.
-struct Shape {
+struct ColumnMapping {
     to: Arc<TableSchema>,
     /// Of each column of `to`, its place; `None`: rows that are there do not have it.
     places: Vec<Option<usize>>,
 }
 
-impl Shape {
-    fn new(from: &TableSchema, to: &Arc<TableSchema>) -> Shape {
+impl ColumnMapping {
+    fn new(from: &TableSchema, to: &Arc<TableSchema>) -> ColumnMapping {
         let place = |id| from.columns.iter().position(|column| column.id == id);
-        Shape { to: Arc::clone(to), places: to.columns.iter().map(|column| place(column.id)).collect() }
+        ColumnMapping { to: Arc::clone(to), places: to.columns.iter().map(|column| place(column.id)).collect() }
     }
 
     /// What is read for columns of `to`.
@@ -242,7 +242,7 @@ impl Shape {
 }
 
 /// A part of a range of keys.
-enum Step {
+enum RangeStep {
     /// Keys that the transaction did not write.
     Others(std::ops::Range<Vec<u8>>),
     /// A row of its own.
@@ -253,16 +253,16 @@ enum Step {
 pub(crate) struct OwnScan {
     rows: Arc<HotSnapshot>,
     schema: Arc<TableSchema>,
-    shape: Option<Arc<Shape>>,
+    shape: Option<Arc<ColumnMapping>>,
     wanted: RangeOfRows,
     /// Not begun yet, ascending.
-    steps: VecDeque<Step>,
+    steps: VecDeque<RangeStep>,
     reading: Option<RowScan>,
     is_done: bool,
 }
 
 impl OwnScan {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self) -> Option<RangeStep> {
         match self.wanted.direction {
             Direction::Ascending => self.steps.pop_front(),
             Direction::Descending => self.steps.pop_back(),
@@ -297,9 +297,9 @@ impl OwnScan {
                 return Ok(Some(scanned(own.finish()?)));
             }
             match self.next_step() {
-                Some(Step::Own(key, cells)) => own.push(&key, &cells, OWN_SEQNO)?,
-                Some(Step::Others(range)) if range.start >= range.end => {}
-                Some(Step::Others(range)) => {
+                Some(RangeStep::Own(key, cells)) => own.push(&key, &cells, OWN_SEQNO)?,
+                Some(RangeStep::Others(range)) if range.start >= range.end => {}
+                Some(RangeStep::Others(range)) => {
                     let mut wanted = RangeOfRows { range: KeyRange::Range(range.clone()), ..self.wanted.clone() };
                     if let Some(shape) = &self.shape {
                         wanted.projection = Some(shape.read(&self.projection()));

@@ -9,25 +9,25 @@ use std::sync::Arc;
 
 use tarn_types::{TableId, TableSchema, referenced};
 
-use crate::alter::{Altering, keep_writers_out};
-use crate::auth::{Action, Principal};
-use crate::catalog::{Entry, TableHandle, altered};
+use crate::alter::{TableAlteration, keep_writers_out};
+use crate::auth::{AuthAction, Principal};
+use crate::catalog::{CatalogEntry, TableHandle, altered};
 use crate::edges::Edges;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::view_readers::Rewrites;
 
 /// Parents that nobody writes. When this goes they are as they were, by other handles.
-pub(crate) struct Kept<'a> {
+pub(crate) struct LockedParents<'a> {
     node: &'a Node,
     parents: Vec<Arc<TableHandle>>,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for LockedParents<'_> {
     fn drop(&mut self) {
         let opened = self.parents.iter().filter_map(|handle| {
             let (schema, replicas) = (Arc::clone(handle.schema()), handle.replicas().ok()?);
-            Some(Entry::Table(self.node.served_anew(handle, replicas, schema, Arc::default())))
+            Some(CatalogEntry::Table(self.node.served_anew(handle, replicas, schema, Arc::default())))
         });
         let opened = opened.collect();
         self.node.catalog().replace(&[], opened);
@@ -38,8 +38,8 @@ impl Node {
     /// Keeps writers out of the tables that a new one refers to. The caller holds the catalog.
     ///
     /// Errors: `Conflict` for a parent that was dropped or altered since the statement was planned.
-    pub(crate) async fn keep_parents(&self, child: &TableSchema) -> Result<Kept<'_>> {
-        let mut kept = Kept { node: self, parents: vec![] };
+    pub(crate) async fn keep_parents(&self, child: &TableSchema) -> Result<LockedParents<'_>> {
+        let mut kept = LockedParents { node: self, parents: vec![] };
         // In the order of ids, as all who keep several.
         let keys = child.options.rules.foreign_keys.iter();
         let parents: BTreeSet<TableId> = keys.map(|key| key.parent).filter(|id| *id != TableId(0)).collect();
@@ -74,7 +74,7 @@ impl Node {
         going: &BTreeSet<TableId>,
         rewrites: Rewrites,
     ) -> Result<()> {
-        self.may(who, &Action::Session)?;
+        self.may(who, &AuthAction::Session)?;
         let schemas = self.catalog().schemas();
         schemas.iter().filter(|of| going.contains(&of.id)).try_for_each(|of| self.may_own(who, of))?;
         self.end_references_to(going, rewrites).await
@@ -92,7 +92,7 @@ impl Node {
             ended.entry(&edge.child.name).or_default().push(&edge.key.name);
         }
         for (child, keys) in ended {
-            let altering: Altering = self.begin_alter(&Principal::Node, child).await?;
+            let altering: TableAlteration = self.begin_alter(&Principal::Node, child).await?;
             let mut to = (**altering.schema()).clone();
             to.options.rules.foreign_keys.retain(|key| !keys.contains(&key.name.as_str()));
             to.options.rules.forget_unneeded();

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Directory;
 use crate::cache_metrics::CacheMetrics;
-use crate::caches::{Caches, Near};
+use crate::caches::{Caches, CachingStore};
 use crate::catalog::Catalog;
 use crate::clock::monotonic_ns;
 use crate::comments::Comments;
@@ -35,16 +35,16 @@ use crate::metrics::Metrics;
 use crate::reserve::Reserve;
 use crate::schemas::Schemas;
 use crate::sequences;
-use crate::settings::{LogRecovery, Settings};
+use crate::settings::{LogRecovery, NodeSettings};
 use crate::stores;
 use crate::table_metrics::TableMetrics;
 use crate::temporary_room::TemporaryRoom;
-use crate::together::{self, Before, Found, quarantine_hint};
+use crate::together::{self, PriorState, StartupPlan, quarantine_hint};
 use crate::types::Types;
 
 /// What statements and workers share.
-pub struct Parts {
-    pub settings: Settings,
+pub struct NodeParts {
+    pub settings: NodeSettings,
     pub clock: Arc<dyn Clock>,
     pub log: Arc<RaftLog>,
     pub engine: Arc<RocksEngine>,
@@ -52,7 +52,7 @@ pub struct Parts {
     pub lake: Lake,
     /// Where lake files are.
     pub lake_location: stores::StoreLocation,
-    pub(crate) lake_near: Near,
+    pub(crate) lake_near: CachingStore,
     /// How rows are read by their address.
     pub(crate) lake_files: FileReaders,
     pub caches: Arc<Caches>,
@@ -82,16 +82,16 @@ pub struct Parts {
     pub(crate) flushing: Mutex<()>,
 }
 
-impl Parts {
+impl NodeParts {
     /// Opens the folder's parts; the caller holds its lock.
     ///
     /// Errors: anything in it is damaged, or does not fit the rest.
-    pub(crate) async fn open(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Parts>> {
+    pub(crate) async fn open(settings: NodeSettings, clock: Arc<dyn Clock>) -> Result<Arc<NodeParts>> {
         let dir = settings.data_dir.clone();
         // First: everything below may need the room.
         let reserve =
             Reserve::open(&dir, settings.reserve_bytes).map_err(|e| io_error("look for room in", &dir, &e))?;
-        let before = Before::look(&settings)?;
+        let before = PriorState::look(&settings)?;
         let begins = metastores::begins(&settings)?;
         let log_options = tarn_raftlog::Options {
             segment_bytes: settings.log_segment_bytes,
@@ -113,7 +113,8 @@ impl Parts {
         let metastore =
             metastores::open(&MetastoreLocation::of(&settings)?, Arc::clone(&clock), &Handle::current()).await?;
 
-        let Found { kept, abandoned, homeless } = before.check(&settings, &log, &engine, metastore.as_ref()).await?;
+        let StartupPlan { kept, abandoned, homeless } =
+            before.check(&settings, &log, &engine, metastore.as_ref()).await?;
         let folder = kept.folder;
         let ledger = Ledger::begin(&dir, kept)?;
         together::mark_rows(&engine, folder)?;
@@ -149,7 +150,7 @@ impl Parts {
             Box::new(of_tables),
         ]);
         let lake_files = FileReaders::of_lake(lake_near.read.clone(), Arc::clone(&caches.footers));
-        let parts = Parts {
+        let parts = NodeParts {
             settings,
             clock,
             log,

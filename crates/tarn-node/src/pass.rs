@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result, chain};
-use crate::external_table::{ExternalTable, Seen, Standing, archive_of};
-use crate::parts::Parts;
+use crate::external_table::{ExternalTable, PassStatus, VersionedSchema, archive_of};
+use crate::parts::NodeParts;
 use crate::stores::StoreLocation;
 
 /// Files read at once, unless `concurrency` says otherwise.
@@ -36,9 +36,9 @@ impl ExternalTable {
     /// is committed stays.
     ///
     /// Errors: what was in the way, with what to do; what is committed stays.
-    pub async fn pass(&self, parts: &Parts) -> Result<Progress> {
+    pub async fn pass(&self, parts: &NodeParts) -> Result<Progress> {
         let _one = self.passing.lock().await;
-        let running = Running::begin(self, parts.clock.now_ms());
+        let running = RunningPass::begin(self, parts.clock.now_ms());
         let done = tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(stopped(&self.name)),
@@ -60,7 +60,7 @@ impl ExternalTable {
         done
     }
 
-    async fn take_in(&self, parts: &Parts) -> Result<Progress> {
+    async fn take_in(&self, parts: &NodeParts) -> Result<Progress> {
         self.location.check().await?;
         let store = self.near()?.store;
         self.check_not_away(&*store, parts).await?;
@@ -91,8 +91,8 @@ impl ExternalTable {
 
     /// A folder that is not mounted looks like an empty one: then all would be taken for gone, and read again when it
     /// is back.
-    async fn check_not_away(&self, store: &dyn ObjectStore, parts: &Parts) -> Result<()> {
-        let n_files = parts.metastore.snapshot(self.id, tarn_metastore::At::Latest).await?.files.len();
+    async fn check_not_away(&self, store: &dyn ObjectStore, parts: &NodeParts) -> Result<()> {
+        let n_files = parts.metastore.snapshot(self.id, tarn_metastore::VersionSelector::Latest).await?.files.len();
         if n_files == 0 || store.list(None).next().await.is_some() {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl ExternalTable {
     }
 
     /// Shows queries what is committed.
-    async fn publish(&self, parts: &Parts) -> Result<()> {
+    async fn publish(&self, parts: &NodeParts) -> Result<()> {
         // In this order: the definition may be newer than the version, which is harmless, and not the other way.
         let version = parts.metastore.version(self.id).await?;
         let schema = definition(&*parts.metastore, self.id, &self.name).await?;
@@ -113,13 +113,13 @@ impl ExternalTable {
             seen.version.fetch_max(version.0, Ordering::AcqRel);
             return Ok(());
         }
-        *self.seen.write() = Arc::new(Seen { schema, version: AtomicU64::new(version.0) });
+        *self.seen.write() = Arc::new(VersionedSchema { schema, version: AtomicU64::new(version.0) });
         parts.catalog.changed();
         Ok(())
     }
 
     /// Remembers that a pass came to its end.
-    async fn mark_attached(&self, parts: &Parts) -> Result<()> {
+    async fn mark_attached(&self, parts: &NodeParts) -> Result<()> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -140,7 +140,7 @@ impl ExternalTable {
 
     /// Everything that happens by itself: a first pass that was cut short (`goes_on`), one each `follow`, and old
     /// versions forgotten.
-    pub(crate) async fn live(self: Arc<Self>, parts: Arc<Parts>, goes_on: bool) {
+    pub(crate) async fn live(self: Arc<Self>, parts: Arc<NodeParts>, goes_on: bool) {
         let kept_ms = parts.settings.versions_kept_ms;
         let tidy_every = Duration::from_millis((kept_ms / 4).max(10_000));
         let mut next_pass = if goes_on { Some(Instant::now()) } else { self.wait(false).map(from_now) };
@@ -180,20 +180,20 @@ fn from_now(wait: Duration) -> Instant {
 }
 
 /// A pass that runs. Dropped before its end, it was cancelled.
-struct Running<'a>(&'a ExternalTable);
+struct RunningPass<'a>(&'a ExternalTable);
 
-impl Running<'_> {
-    fn begin(of: &ExternalTable, now_ms: i64) -> Running<'_> {
+impl RunningPass<'_> {
+    fn begin(of: &ExternalTable, now_ms: i64) -> RunningPass<'_> {
         let mut standing = of.standing.lock();
-        *standing = Standing {
+        *standing = PassStatus {
             is_running: true,
             started_ms: Some(now_ms),
             progress: Some(Progress::default()),
             earlier: standing.done(),
-            ..Standing::default()
+            ..PassStatus::default()
         };
         drop(standing);
-        Running(of)
+        RunningPass(of)
     }
 
     fn end(self, done: &Result<Progress>, now_ms: i64) {
@@ -209,13 +209,13 @@ impl Running<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningPass<'_> {
     fn drop(&mut self) {
         self.0.standing.lock().is_running = false;
     }
 }
 
-pub(crate) fn reader(store: Arc<dyn ObjectStore>, parts: &Parts, archive: &Archive) -> Attach {
+pub(crate) fn reader(store: Arc<dyn ObjectStore>, parts: &NodeParts, archive: &Archive) -> Attach {
     Attach {
         store,
         metastore: Arc::clone(&parts.metastore),

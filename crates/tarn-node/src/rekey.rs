@@ -14,14 +14,14 @@ use std::sync::Arc;
 use tarn_metastore::Alteration;
 use tarn_types::{ColumnId, TableId, TableSchema};
 
-use crate::alter::Altering;
+use crate::alter::TableAlteration;
 use crate::beside::{beside, is_beside};
-use crate::catalog::{Entry, TableHandle};
+use crate::catalog::{CatalogEntry, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::renames::end_worker;
 
-impl Altering {
+impl TableAlteration {
     /// Makes an empty table beside this one, with the same rights. Answers its name. Dropped with what it is beside of,
     /// unless it takes its place.
     ///
@@ -42,7 +42,7 @@ impl Altering {
     /// The table beside takes the place, with the rules of `to`, after which it was made; the old one is dropped. What
     /// is said of columns of the old one is said of those that have their ids in `to`.
     ///
-    /// Errors: as of [`Altering::finish`]; the metastore's; the old table is as it was then.
+    /// Errors: as of [`TableAlteration::finish`]; the metastore's; the old table is as it was then.
     pub async fn take_place(mut self, to: &TableSchema) -> Result<()> {
         let node = Arc::clone(self.node());
         let old = Arc::clone(self.schema());
@@ -82,9 +82,10 @@ impl Altering {
             return Err(error);
         }
         fail::fail_point!("rekey::defined");
-        let mut there: Vec<Entry> = readers.into_iter().map(|change| Entry::View(Arc::new(*change.to))).collect();
+        let mut there: Vec<CatalogEntry> =
+            readers.into_iter().map(|change| CatalogEntry::View(Arc::new(*change.to))).collect();
         for (handle, schema) in [(&handle, to), (self.handle(), gone)] {
-            there.push(Entry::Table(served(&node, handle, schema)?));
+            there.push(CatalogEntry::Table(served(&node, handle, schema)?));
         }
         self.end_beside();
         self.end_indexes();

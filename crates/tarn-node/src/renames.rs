@@ -17,7 +17,7 @@ use tarn_types::{Kind, TableId, TableSchema};
 
 use crate::auth::Principal;
 use crate::beside::check_name;
-use crate::catalog::{Entry, TableHandle};
+use crate::catalog::{CatalogEntry, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 
@@ -69,16 +69,16 @@ impl Node {
         let there = changes.iter().map(|Alteration { from, to }| {
             let schema = if defined.is_ok() { Arc::new((**to).clone()) } else { Arc::clone(from) };
             match handles.iter().find(|handle| handle.schema().id == schema.id) {
-                None => Ok(Entry::View(schema)),
+                None => Ok(CatalogEntry::View(schema)),
                 Some(handle) => {
                     handle.table.alter(Arc::clone(&schema))?;
                     // What was planned with the other name may go on: it is the same table.
                     let gate = Arc::clone(&handle.gate);
-                    Ok(Entry::Table(self.served_anew(handle, handle.replicas()?, schema, gate)))
+                    Ok(CatalogEntry::Table(self.served_anew(handle, handle.replicas()?, schema, gate)))
                 }
             }
         });
-        let there = there.collect::<Result<Vec<Entry>>>()?;
+        let there = there.collect::<Result<Vec<CatalogEntry>>>()?;
         let gone: Vec<String> = changes.iter().map(|change| change.from.name.clone()).collect();
         self.catalog().replace(&gone, there);
         gone.iter().for_each(|name| self.metrics().set_delivery_failing(name, false));

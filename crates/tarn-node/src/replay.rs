@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tarn_replica::{Replayed as Log, Replicas};
+use tarn_replica::{Replicas, TabletReplay as Log};
 use tarn_rows::{Table, Tuning};
 use tarn_types::{Kind, TableSchema};
 
 use crate::error::{Error, Result};
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::settings::LogRecovery;
 use crate::together::quarantine_hint;
 
 /// A table's store after its log was replayed.
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedTable {
     /// As far as its log goes.
     pub table: Arc<Table>,
     /// One a tablet, at the end of their logs.
@@ -21,10 +21,10 @@ pub(crate) struct Replayed {
     pub damage: Option<String>,
 }
 
-impl Parts {
+impl NodeParts {
     /// Opens a table's store and replays its log. `Ok(Err(lost))`: the log does not go with the rows, and the operator
     /// chose to start all the same.
-    pub(crate) fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<Replayed, String>> {
+    pub(crate) fn replay(&self, schema: Arc<TableSchema>) -> Result<Result<ReplayedTable, String>> {
         let engine: Arc<dyn tarn_rows::Engine> = self.engine.clone();
         let table = Arc::new(Table::open_tuned(
             engine,
@@ -47,7 +47,7 @@ impl Parts {
             };
             damage = damage.or(lost);
         }
-        Ok(Ok(Replayed { table, replicas, damage }))
+        Ok(Ok(ReplayedTable { table, replicas, damage }))
     }
 
     /// A log that lost something: an error that names the remedy or, if the operator chose it, what is lost.

@@ -10,7 +10,7 @@ use tarn_types::{ForeignKey, TableSchema, full_name};
 
 use crate::auth::access::{Access, Objects, Privilege};
 use crate::auth::authorize::is_superuser;
-use crate::auth::{Action, Object, Principal, authorize, roots};
+use crate::auth::{AuthAction, Object, Principal, authorize, roots};
 use crate::error::Result;
 use crate::functions::UserFunction;
 use crate::node::Node;
@@ -20,7 +20,7 @@ use crate::sequences::{Owner, Sequence};
 use crate::types::UserType;
 
 impl Node {
-    pub(crate) fn may(&self, who: &Principal, action: &Action<'_>) -> Result<()> {
+    pub(crate) fn may(&self, who: &Principal, action: &AuthAction<'_>) -> Result<()> {
         authorize(&self.users().users(), who, action)
     }
 
@@ -30,17 +30,17 @@ impl Node {
     /// Errors: as all of this file, those of [`authorize()`].
     pub fn may_make(&self, who: &Principal, full: &str) -> Result<()> {
         match full_name::schema_of(full) {
-            full_name::PUBLIC => self.may(who, &Action::Create),
+            full_name::PUBLIC => self.may(who, &AuthAction::Create),
             schema => match self.schemas().get(schema) {
                 Some(of) => self.may_change_schema(who, &of),
-                None => self.may(who, &Action::Session),
+                None => self.may(who, &AuthAction::Session),
             },
         }
     }
 
     /// Whether somebody may change a table or view, or ask for its background work: its owner.
     pub fn may_own(&self, who: &Principal, of: &TableSchema) -> Result<()> {
-        self.may(who, &Action::Own { of })
+        self.may(who, &AuthAction::Own { of })
     }
 
     /// The same, of what is called so now. Of a name that no open table has, superusers alone may know more: it may be
@@ -51,7 +51,7 @@ impl Node {
         match self.catalog().schema(name) {
             Ok(of) => self.may_own(who, &of),
             Err(_) if is_superuser(&self.users().users(), who) => Ok(()),
-            Err(absent) => self.may(who, &Action::Session).and(Err(absent)),
+            Err(absent) => self.may(who, &AuthAction::Session).and(Err(absent)),
         }
     }
 
@@ -96,22 +96,22 @@ impl Node {
 
     /// Whether somebody may make a schema: superusers.
     pub fn may_make_schemas(&self, who: &Principal) -> Result<()> {
-        self.may(who, &Action::Server { what: "create schemas" })
+        self.may(who, &AuthAction::Server { what: "create schemas" })
     }
 
     /// Whether somebody may change a schema, and make something in it: its owner.
     pub fn may_change_schema(&self, who: &Principal, of: &Schema) -> Result<()> {
-        self.may(who, &Action::Change { of: Object::Schema(&of.name), maker: of.owner.as_deref() })
+        self.may(who, &AuthAction::Change { of: Object::Schema(&of.name), maker: of.owner.as_deref() })
     }
 
     /// Whether somebody may change a type: its maker.
     pub fn may_change_type(&self, who: &Principal, of: &UserType) -> Result<()> {
-        self.may(who, &Action::Change { of: Object::Type(&of.name), maker: of.maker.as_deref() })
+        self.may(who, &AuthAction::Change { of: Object::Type(&of.name), maker: of.maker.as_deref() })
     }
 
     /// Whether somebody may change a function: its maker.
     pub fn may_change_function(&self, who: &Principal, of: &UserFunction) -> Result<()> {
-        self.may(who, &Action::Change { of: Object::Function(&of.name), maker: of.maker.as_deref() })
+        self.may(who, &AuthAction::Change { of: Object::Function(&of.name), maker: of.maker.as_deref() })
     }
 
     /// Whether somebody may change a sequence: the owner of its table, or who made it.
@@ -134,13 +134,13 @@ impl Node {
         privilege: Privilege,
     ) -> Result<()> {
         match owner.and_then(|owner| self.catalog().schema(&owner.table).ok()) {
-            Some(table) => self.may(who, &Action::Rows { of: &table, privilege }),
+            Some(table) => self.may(who, &AuthAction::Rows { of: &table, privilege }),
             None => self.may_use_unowned(who, name, maker),
         }
     }
 
     fn may_use_unowned(&self, who: &Principal, name: &str, maker: Option<&str>) -> Result<()> {
-        self.may(who, &Action::Change { of: Object::Sequence(name), maker })
+        self.may(who, &AuthAction::Change { of: Object::Sequence(name), maker })
     }
 
     /// Whether somebody may change users or rights so.
@@ -149,16 +149,16 @@ impl Node {
     pub fn may_change_access(&self, who: &Principal, access: &Access) -> Result<()> {
         match access {
             Access::AlterUser { name, attributes } if attributes.login.is_none() && attributes.superuser.is_none() => {
-                self.may(who, &Action::Password { of: name })
+                self.may(who, &AuthAction::Password { of: name })
             }
             Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => {
-                self.may(who, &Action::Server { what: "create, alter or drop roles" })
+                self.may(who, &AuthAction::Server { what: "create, alter or drop roles" })
             }
-            Access::Owner { .. } => self.may(who, &Action::Server { what: "give tables to others" }),
+            Access::Owner { .. } => self.may(who, &AuthAction::Server { what: "give tables to others" }),
             Access::Grant(grant) | Access::Revoke(grant) => match &grant.on {
                 Objects::Tables(names) => names.iter().try_for_each(|name| self.may_own_named(who, name)),
                 Objects::AllTables(_) | Objects::Schema => {
-                    self.may(who, &Action::Server { what: "grant or revoke on all tables or schema public" })
+                    self.may(who, &AuthAction::Server { what: "grant or revoke on all tables or schema public" })
                 }
             },
         }
@@ -166,7 +166,7 @@ impl Node {
 
     /// Whether somebody may make tables of archives: superusers.
     pub fn may_attach(&self, who: &Principal) -> Result<()> {
-        self.may(who, &Action::Server { what: "ATTACH" })
+        self.may(who, &AuthAction::Server { what: "ATTACH" })
     }
 
     /// The same, and whether this place may be attached (`auth/roots.rs`). Looks at the file system.
@@ -177,11 +177,11 @@ impl Node {
 
     /// Whether somebody may let the server forget archives: superusers.
     pub fn may_detach(&self, who: &Principal) -> Result<()> {
-        self.may(who, &Action::Server { what: "DETACH" })
+        self.may(who, &AuthAction::Server { what: "DETACH" })
     }
 
     /// Whether somebody may empty caches: superusers.
     pub fn may_drop_caches(&self, who: &Principal) -> Result<()> {
-        self.may(who, &Action::Server { what: "drop caches" })
+        self.may(who, &AuthAction::Server { what: "drop caches" })
     }
 }

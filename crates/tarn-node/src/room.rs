@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::catalog::{Recent, Stuck, TableHandle};
+use crate::catalog::{DeliveryFailure, TableHandle, UndeliveredBytes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 
-impl Parts {
+impl NodeParts {
     /// Waits until recent rows of all tables take less than the limit, and those of tables whose delivery fails less
     /// than half of it. Before each write.
     ///
@@ -19,7 +19,7 @@ impl Parts {
         self.check_writable()?;
         let limit = self.settings.recent_limit_bytes;
         let is_stuck = || handle.stuck.lock().is_some();
-        let has_room = |recent: Recent| recent.has_room(limit, is_stuck());
+        let has_room = |recent: UndeliveredBytes| recent.has_room(limit, is_stuck());
         let recent = self.catalog.recent();
         if recent.is_pressed(limit, is_stuck()) {
             handle.kick.notify_one();
@@ -54,7 +54,7 @@ impl Parts {
         let recent = self.catalog.recent();
         let (table, used) = (&handle.schema().name, recent.bytes + recent.stuck_bytes);
         if let Some(stuck) = handle.stuck() {
-            let Stuck { reason, .. } = &stuck;
+            let DeliveryFailure { reason, .. } = &stuck;
             let message = format!(
                 "undelivered rows of table \"{table}\" cannot be delivered since {}: {reason}; tables of which that is so take {} bytes, \
                  and may take half of the limit of {limit}; waited {waited_ms} ms",

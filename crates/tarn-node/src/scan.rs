@@ -69,7 +69,7 @@ impl TableService {
     pub async fn scan(&self, who: &Principal, table: &TableHandle, request: &ScanRequest) -> Result<ScanResponse> {
         let schema = table.schema();
         self.may(who, schema, Privilege::Select)?;
-        let wanted = Wanted::of(schema, request)?;
+        let wanted = ResolvedScan::of(schema, request)?;
         let snapshot = table.table.snapshot()?;
         let (rows, asked) = (Arc::clone(&snapshot), wanted.asked(request));
         let batch = blocking(move || Ok(rows.scan(&asked)?.next().transpose()?)).await?;
@@ -91,7 +91,7 @@ impl TableService {
 }
 
 /// What a request comes to for its table.
-struct Wanted<'a> {
+struct ResolvedScan<'a> {
     table: &'a TableSchema,
     /// Positions of columns that are given.
     given: Vec<usize>,
@@ -101,8 +101,8 @@ struct Wanted<'a> {
     read: Vec<usize>,
 }
 
-impl<'a> Wanted<'a> {
-    fn of(table: &'a TableSchema, request: &'a ScanRequest) -> Result<Wanted<'a>> {
+impl<'a> ResolvedScan<'a> {
+    fn of(table: &'a TableSchema, request: &'a ScanRequest) -> Result<ResolvedScan<'a>> {
         let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
         if request.limit == 0 {
             return invalid(format!("a scan of table \"{}\" asks for 0 rows at a time", table.name));
@@ -132,7 +132,7 @@ impl<'a> Wanted<'a> {
         // Where a response ends behind a row that the filter let through, the next one begins at its key.
         let keys = table.key.iter().map(|part| part.column_idx).filter(|_| !filter.is_empty());
         let read: BTreeSet<usize> = given.iter().copied().chain(filter.iter().map(|(at, _)| *at)).chain(keys).collect();
-        Ok(Wanted { table, given, filter, read: read.into_iter().collect() })
+        Ok(ResolvedScan { table, given, filter, read: read.into_iter().collect() })
     }
 
     fn asked(&self, request: &ScanRequest) -> RangeOfRows {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tarn_types::{TableId, TableSchema, full_name};
 
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::functions::{FunctionId, UserFunction};
 use crate::node::Node;
@@ -136,7 +136,7 @@ impl Node {
         }
         let _one = self.lock_catalog().await;
         self.check_open()?;
-        let Some(of) = self.schemas().by_id(id) else { return self.may(who, &Action::Session).map(|()| false) };
+        let Some(of) = self.schemas().by_id(id) else { return self.may(who, &AuthAction::Session).map(|()| false) };
         self.may_change_schema(who, &of)?;
         let Schema { name, .. } = of;
         let contents = self.contents_of(&name).await?;

@@ -15,7 +15,7 @@ use tarn_types::full_name;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kept::{Form, Kept};
+use crate::kept::{DocumentFormat, DocumentStore};
 
 /// Of the document.
 const FORMAT: u8 = 1;
@@ -47,7 +47,7 @@ pub struct Schema {
 /// The document, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct SchemaDocument {
     format: u8,
     /// The next number.
     next: u32,
@@ -55,13 +55,13 @@ struct Known {
     schemas: BTreeMap<String, Schema>,
 }
 
-impl Default for Known {
+impl Default for SchemaDocument {
     fn default() -> Self {
-        Known { format: FORMAT, next: 1, schemas: BTreeMap::new() }
+        SchemaDocument { format: FORMAT, next: 1, schemas: BTreeMap::new() }
     }
 }
 
-impl Form for Known {
+impl DocumentFormat for SchemaDocument {
     const NAME: &'static str = "schemas";
     const FORMAT: u8 = FORMAT;
     const SHORTER: &'static str = "DROP SCHEMA those that are not needed";
@@ -74,7 +74,7 @@ impl Form for Known {
 /// The schemas of a node. Shared.
 pub struct Schemas {
     catalog: Arc<Catalog>,
-    kept: Kept<Known>,
+    kept: DocumentStore<SchemaDocument>,
 }
 
 impl fmt::Debug for Schemas {
@@ -88,7 +88,7 @@ impl Schemas {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Schemas> {
-        Ok(Schemas { catalog, kept: Kept::open(metastore, |known| known).await? })
+        Ok(Schemas { catalog, kept: DocumentStore::open(metastore, |known| known).await? })
     }
 
     /// All that somebody made, by name.
@@ -126,7 +126,7 @@ impl Schemas {
 
     /// Makes one. Its number.
     pub(crate) async fn create(&self, name: &str, owner: Option<String>) -> Result<SchemaId> {
-        let create = |known: &mut Known| {
+        let create = |known: &mut SchemaDocument| {
             check_free(known, name)?;
             let id = SchemaId(known.next);
             known.next += 1;
@@ -139,7 +139,7 @@ impl Schemas {
 
     /// Changes the schema of this name.
     pub(crate) async fn alter(&self, name: &str, change: &(dyn Fn(&mut Schema) + Sync)) -> Result<()> {
-        let alter = |known: &mut Known| {
+        let alter = |known: &mut SchemaDocument| {
             let mut of = known.schemas.get(name).cloned().ok_or_else(|| missing(name))?;
             change(&mut of);
             if of.name != name {
@@ -172,7 +172,7 @@ impl Schemas {
         .await
     }
 
-    async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
+    async fn change<T>(&self, change: impl Fn(&mut SchemaDocument) -> Result<T>) -> Result<T> {
         let done = self.kept.change(change).await?;
         self.catalog.changed();
         Ok(done)
@@ -180,7 +180,7 @@ impl Schemas {
 }
 
 /// Errors: `SchemaExists`, `ReservedName`.
-fn check_free(known: &Known, name: &str) -> Result<()> {
+fn check_free(known: &SchemaDocument, name: &str) -> Result<()> {
     if BUILT_IN.contains(&name) || known.schemas.contains_key(name) {
         return Err(Error::new(ErrorKind::SchemaExists, format!("schema \"{name}\" already exists")));
     }
@@ -236,8 +236,11 @@ mod tests {
     #[test]
     fn a_document_that_is_not_understood_is_not_written_over() {
         for text in ["", "{}", "{\"format\":2,\"next\":1,\"schemas\":{}}", "{\"format\":1,\"next\":1,\"x\":1}"] {
-            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<SchemaDocument>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(of_text::<Known>("{\"format\":1,\"next\":1,\"schemas\":{}}").unwrap(), Known::default());
+        assert_eq!(
+            of_text::<SchemaDocument>("{\"format\":1,\"next\":1,\"schemas\":{}}").unwrap(),
+            SchemaDocument::default()
+        );
     }
 }

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use tarn_lake::{Flaw, Round, Scrubbed};
+use tarn_lake::{Flaw, ScrubPosition, ScrubStats};
 
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 
 /// How often it is looked whether there is something to do: the pace is kept within this.
 const STEP: Duration = Duration::from_secs(1);
@@ -17,11 +17,11 @@ const STEP: Duration = Duration::from_secs(1);
 const FIRST_MS: u64 = 600_000;
 
 /// Reads the lake for ever, at the pace of the settings; at once, if that is none.
-pub(crate) async fn run(parts: &Parts) {
+pub(crate) async fn run(parts: &NodeParts) {
     if !parts.settings.background || parts.settings.scrub_bytes_per_s == 0 {
         return;
     }
-    let (mut round, mut step) = (Round::default(), tokio::time::interval(STEP));
+    let (mut round, mut step) = (ScrubPosition::default(), tokio::time::interval(STEP));
     step.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let interval_ms = parts.settings.scrub_interval_ms;
     let mut begins_ms = parts.clock.now_ms().saturating_add_unsigned(FIRST_MS.min(interval_ms));
@@ -49,8 +49,8 @@ pub(crate) async fn run(parts: &Parts) {
     }
 }
 
-fn tell(parts: &Parts, scrubbed: &Scrubbed) {
-    let Scrubbed { bytes, files, found, is_round } = scrubbed;
+fn tell(parts: &NodeParts, scrubbed: &ScrubStats) {
+    let ScrubStats { bytes, files, found, is_round } = scrubbed;
     parts.metrics.scrub_bytes.inc_by(*bytes);
     parts.metrics.scrub_files.inc_by(*files);
     parts.metrics.scrub_rounds.inc_by(u64::from(*is_round));

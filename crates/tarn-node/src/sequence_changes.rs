@@ -1,10 +1,10 @@
 //! How do sequences change, and who gets their numbers? What is known of them is in `sequences`.
 
 use crate::auth::access::Privilege;
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::error::Result;
 use crate::node::Node;
-use crate::sequences::{Numbers, Reset, Sequence};
+use crate::sequences::{Reset, Sequence, SequenceValues};
 
 impl Node {
     /// Makes a sequence, which is of who asks. False: it was there already, and `if_not_exists` was said. Durable when
@@ -67,7 +67,7 @@ impl Node {
         let there = self.sequences().all().await?.into_iter().find(|(other, _)| other == name);
         match there {
             Some((_, sequence)) => self.may_change_sequence(who, name, &sequence)?,
-            None => return self.may(who, &Action::Session).map(|()| false),
+            None => return self.may(who, &AuthAction::Session).map(|()| false),
         }
         self.sequences().remove(name).await
     }
@@ -75,7 +75,7 @@ impl Node {
     /// `n` numbers that are in memory. `None`: there are not so many, and [`Node::take_numbers`] gets them. No IO.
     ///
     /// Errors: `Denied`.
-    pub fn take_numbers_now(&self, who: &Principal, name: &str, n: u64) -> Result<Option<Numbers>> {
+    pub fn take_numbers_now(&self, who: &Principal, name: &str, n: u64) -> Result<Option<SequenceValues>> {
         let sequences = self.sequences();
         if !self.users().users().is_empty() {
             let Some((owner, maker)) = sequences.owner_now(name) else { return Ok(None) };
@@ -89,7 +89,7 @@ impl Node {
     ///
     /// Errors: `Denied`; `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers
     /// again and again. Numbers that were taken by then are a gap.
-    pub async fn take_numbers(&self, who: &Principal, name: &str, n: u64) -> Result<Numbers> {
+    pub async fn take_numbers(&self, who: &Principal, name: &str, n: u64) -> Result<SequenceValues> {
         self.may_use_now(who, name, Privilege::Insert).await?;
         self.sequences().take(name, n).await
     }
@@ -123,7 +123,7 @@ impl Node {
     /// Errors: `NoTable`; `Denied`.
     pub async fn restart_sequences_of(&self, who: &Principal, table: &str) -> Result<()> {
         let of = self.catalog().schema(table)?;
-        self.may(who, &Action::Rows { of: &of, privilege: Privilege::Delete })?;
+        self.may(who, &AuthAction::Rows { of: &of, privilege: Privilege::Delete })?;
         self.sequences().restart_of_table(table).await
     }
 }

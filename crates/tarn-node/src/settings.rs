@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use tarn_types::settings::{
-    Parsed, bytes, duration_ms, optional, optional_path, path, positive, positive_ms, switch, text,
+    ParseResult, bytes, duration_ms, optional, optional_path, path, positive, positive_ms, switch, text,
 };
 
 /// What a node does with a log that lost something acknowledged.
@@ -20,7 +20,7 @@ pub enum LogRecovery {
 
 tarn_types::settings! {
     /// The settings of one node.
-    pub struct Settings {
+    pub struct NodeSettings {
         data_dir: PathBuf = "tarn-data", path, "folder of the log, the row engine, the metastore and, unless `lake` says otherwise, the lake";
         lake: Option<String> = "", optional, "where lake files live: a folder, s3://bucket/prefix, gs://… or az://… (credentials: docs/archives.md); empty = <data_dir>/lake";
         attach_roots: String = "", text, "folders and URLs below which ATTACH may look, with commas between them; empty = anywhere without users, nowhere with users";
@@ -68,7 +68,7 @@ tarn_types::settings! {
     }
 }
 
-impl Settings {
+impl NodeSettings {
     /// The folder or URL of the lake, the default filled in.
     pub fn lake_location(&self) -> String {
         self.lake.clone().unwrap_or_else(|| self.data_dir.join("lake").display().to_string())
@@ -80,17 +80,17 @@ impl Settings {
     }
 }
 
-fn metastore(value: &str) -> Parsed<String> {
+fn metastore(value: &str) -> ParseResult<String> {
     if value.is_empty() { Err("embedded, or the URL of a database") } else { text(value) }
 }
 
-fn page_size(value: &str) -> Parsed<u64> {
+fn page_size(value: &str) -> ParseResult<u64> {
     const WANT: &str = "a size from 4KiB to 64MiB";
     let size = bytes(value).map_err(|_| WANT)?;
     if (4 << 10..=64 << 20).contains(&size) { Ok(size) } else { Err(WANT) }
 }
 
-fn log_recovery(value: &str) -> Parsed<LogRecovery> {
+fn log_recovery(value: &str) -> ParseResult<LogRecovery> {
     match value {
         "refuse" => Ok(LogRecovery::Refuse),
         "quarantine" => Ok(LogRecovery::Quarantine),
@@ -98,7 +98,7 @@ fn log_recovery(value: &str) -> Parsed<LogRecovery> {
     }
 }
 
-fn tablets(value: &str) -> Parsed<String> {
+fn tablets(value: &str) -> ParseResult<String> {
     tablet_ranges(value).ok_or("numbers of tablets, such as 3,5-8").and_then(|_| text(value))
 }
 

@@ -10,42 +10,42 @@ pub use tarn_rows::{KeyRange, Lookup, RangeOfRows, ScannedRows};
 use tarn_types::{Cursor, FileId, TableId, TableSchema, Version};
 
 use crate::auth::{Principal, Privilege};
-use crate::catalog::{Entry, TableHandle, altered};
+use crate::catalog::{CatalogEntry, TableHandle, altered};
 use crate::error::{Error, Result};
-use crate::external_table::{ExternalTable, Seen};
+use crate::external_table::{ExternalTable, VersionedSchema};
 use crate::own::OwnWrites;
 use crate::own_view::OwnView;
 use crate::tables::TableService;
 
 /// A table as a statement is planned with it: what is read later is this one, whatever has its name by then.
 #[derive(Clone)]
-pub enum Opened {
+pub enum OpenTable {
     /// One that is written here.
     Table(Arc<TableHandle>),
     /// One that others write.
-    External(Arc<ExternalTable>, Arc<Seen>),
+    External(Arc<ExternalTable>, Arc<VersionedSchema>),
 }
 
-impl Opened {
+impl OpenTable {
     /// Its definition.
     pub fn schema(&self) -> &Arc<TableSchema> {
         match self {
-            Opened::Table(handle) => handle.schema(),
-            Opened::External(_, seen) => &seen.schema,
+            OpenTable::Table(handle) => handle.schema(),
+            OpenTable::External(_, seen) => &seen.schema,
         }
     }
 }
 
 impl TableService {
     /// The table that is called so; a view has no rows to open.
-    pub fn open(&self, name: &str) -> Option<Opened> {
+    pub fn open(&self, name: &str) -> Option<OpenTable> {
         match self.parts.catalog.entry(name)? {
-            Entry::Table(handle) => Some(Opened::Table(handle)),
-            Entry::External(external) => {
+            CatalogEntry::Table(handle) => Some(OpenTable::Table(handle)),
+            CatalogEntry::External(external) => {
                 let seen = external.seen();
-                Some(Opened::External(external, seen))
+                Some(OpenTable::External(external, seen))
             }
-            Entry::View(_) => None,
+            CatalogEntry::View(_) => None,
         }
     }
 
@@ -55,7 +55,7 @@ impl TableService {
     ///
     /// Cost: a few references a table; no IO. A snapshot holds back what it stands on (files, old rows) while it lives.
     /// Errors: `Denied`; `NoTable` for one that was dropped; `Unavailable` for an archive whose place cannot be opened.
-    pub fn snapshot(&self, who: &Principal, tables: &[(Opened, Option<TableId>)]) -> Result<Vec<TableSnapshot>> {
+    pub fn snapshot(&self, who: &Principal, tables: &[(OpenTable, Option<TableId>)]) -> Result<Vec<TableSnapshot>> {
         let (mut written, mut taken) = (Vec::new(), Vec::with_capacity(tables.len()));
         for (table, through) in tables {
             match through {
@@ -63,17 +63,17 @@ impl TableService {
                 Some(view) => self.may_through(who, *view, table.schema())?,
             }
             match table {
-                Opened::Table(handle) => written.push(handle.table.as_ref()),
-                Opened::External(external, _) => drop(external.near()?),
+                OpenTable::Table(handle) => written.push(handle.table.as_ref()),
+                OpenTable::External(external, _) => drop(external.near()?),
             }
         }
         let mut written = Table::snapshot_all(&written)?.into_iter();
         for (table, _) in tables {
             taken.push(match table {
-                Opened::Table(_) => {
+                OpenTable::Table(_) => {
                     TableSnapshot::of_rows(written.next().ok_or_else(|| Error::no_table(&table.schema().name))?)
                 }
-                Opened::External(_, seen) => TableSnapshot::of_files(seen.version()),
+                OpenTable::External(_, seen) => TableSnapshot::of_files(seen.version()),
             });
         }
         Ok(taken)
@@ -83,10 +83,10 @@ impl TableService {
 /// One position of one table: everything that it answers is true there, and it names the lake version that completes
 /// it. Cheap to clone.
 #[derive(Clone)]
-pub struct TableSnapshot(Of);
+pub struct TableSnapshot(SnapshotSource);
 
 #[derive(Clone)]
-enum Of {
+enum SnapshotSource {
     Rows(Arc<HotSnapshot>),
     /// The same, and what a transaction wrote.
     Own(Arc<OwnView>),
@@ -102,23 +102,23 @@ pub type RowBatches = Box<dyn Iterator<Item = Result<ScannedRows>> + Send>;
 
 impl TableSnapshot {
     pub(crate) fn of_rows(rows: Arc<HotSnapshot>) -> TableSnapshot {
-        TableSnapshot(Of::Rows(rows))
+        TableSnapshot(SnapshotSource::Rows(rows))
     }
 
     /// Of a table without rows but those of the files of a version.
     pub(crate) fn of_files(version: Version) -> TableSnapshot {
-        TableSnapshot(Of::Files { version, position: Cursor::default() })
+        TableSnapshot(SnapshotSource::Files { version, position: Cursor::default() })
     }
 
     /// The same position as a transaction sees it that wrote these rows: they are among the recent ones, instead of
     /// those of their keys. The table has the columns of `seen`, which the transaction may have altered.
     #[must_use]
     pub fn with_own(self, own: Arc<OwnWrites>, seen: &Arc<TableSchema>) -> TableSnapshot {
-        let view = |rows| TableSnapshot(Of::Own(Arc::new(OwnView::new(rows, own, Arc::clone(seen)))));
+        let view = |rows| TableSnapshot(SnapshotSource::Own(Arc::new(OwnView::new(rows, own, Arc::clone(seen)))));
         match self.0 {
-            Of::Rows(rows) => view(rows),
-            Of::Own(own) => view(Arc::clone(own.rows())),
-            files @ Of::Files { .. } => TableSnapshot(files),
+            SnapshotSource::Rows(rows) => view(rows),
+            SnapshotSource::Own(own) => view(Arc::clone(own.rows())),
+            files @ SnapshotSource::Files { .. } => TableSnapshot(files),
         }
     }
 
@@ -127,9 +127,9 @@ impl TableSnapshot {
     /// Errors: `Conflict` for a table that got other columns in between.
     pub fn check_for(&self, planned: &Arc<TableSchema>) -> Result<()> {
         let rows = match &self.0 {
-            Of::Rows(rows) => rows,
-            Of::Own(view) => view.rows(),
-            Of::Files { .. } => return Ok(()),
+            SnapshotSource::Rows(rows) => rows,
+            SnapshotSource::Own(view) => view.rows(),
+            SnapshotSource::Files { .. } => return Ok(()),
         };
         match Arc::ptr_eq(rows.schema(), planned) || rows.schema().has_columns_of(planned) {
             true => Ok(()),
@@ -141,9 +141,9 @@ impl TableSnapshot {
     /// then.
     pub fn has_index(&self, index: TableId) -> bool {
         let rows = match &self.0 {
-            Of::Rows(rows) => rows,
-            Of::Own(view) => view.rows(),
-            Of::Files { .. } => return false,
+            SnapshotSource::Rows(rows) => rows,
+            SnapshotSource::Own(view) => view.rows(),
+            SnapshotSource::Files { .. } => return false,
         };
         rows.schema().options.rules.uniques.iter().any(|unique| unique.index == index)
     }
@@ -151,18 +151,18 @@ impl TableSnapshot {
     /// The lake version that, with the recent rows, is the table.
     pub fn version(&self) -> Version {
         match &self.0 {
-            Of::Files { version, .. } => *version,
-            Of::Rows(rows) => rows.version(),
-            Of::Own(view) => view.rows().version(),
+            SnapshotSource::Files { version, .. } => *version,
+            SnapshotSource::Rows(rows) => rows.version(),
+            SnapshotSource::Own(view) => view.rows().version(),
         }
     }
 
     /// Per tablet, the last change that it shows.
     pub fn position(&self) -> &Cursor {
         match &self.0 {
-            Of::Rows(rows) => rows.position(),
-            Of::Own(view) => view.rows().position(),
-            Of::Files { position, .. } => position,
+            SnapshotSource::Rows(rows) => rows.position(),
+            SnapshotSource::Own(view) => view.rows().position(),
+            SnapshotSource::Files { position, .. } => position,
         }
     }
 
@@ -170,9 +170,9 @@ impl TableSnapshot {
     /// when it is first asked.
     pub fn recent_rows(&self) -> Result<u64> {
         match &self.0 {
-            Of::Rows(rows) => Ok(rows.recent_rows()),
-            Of::Own(view) => view.recent_rows(),
-            Of::Files { .. } => Ok(0),
+            SnapshotSource::Rows(rows) => Ok(rows.recent_rows()),
+            SnapshotSource::Own(view) => view.recent_rows(),
+            SnapshotSource::Files { .. } => Ok(0),
         }
     }
 
@@ -180,27 +180,27 @@ impl TableSnapshot {
     /// order.
     pub fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
         match &self.0 {
-            Of::Rows(rows) => Ok(rows.recent(projection, with_seqno)?),
-            Of::Own(view) => view.recent(projection, with_seqno),
-            Of::Files { .. } => Ok(Vec::new()),
+            SnapshotSource::Rows(rows) => Ok(rows.recent(projection, with_seqno)?),
+            SnapshotSource::Own(view) => view.recent(projection, with_seqno),
+            SnapshotSource::Files { .. } => Ok(Vec::new()),
         }
     }
 
     /// Rows of the version's files that recent changes supersede, by file.
     pub fn hidden(&self) -> Result<Arc<BTreeMap<FileId, RoaringBitmap>>> {
         match &self.0 {
-            Of::Rows(rows) => Ok(rows.hidden()?),
-            Of::Own(view) => view.hidden(),
-            Of::Files { .. } => Ok(Arc::default()),
+            SnapshotSource::Rows(rows) => Ok(rows.hidden()?),
+            SnapshotSource::Own(view) => view.hidden(),
+            SnapshotSource::Files { .. } => Ok(Arc::default()),
         }
     }
 
     /// What is known of an engine key. Not for append-only tables, whose keys are not unique.
     pub fn get(&self, key: &[u8]) -> Result<Lookup> {
         match &self.0 {
-            Of::Rows(rows) => Ok(rows.get(key)?),
-            Of::Own(view) => view.get(key),
-            Of::Files { .. } => Ok(Lookup::Absent),
+            SnapshotSource::Rows(rows) => Ok(rows.get(key)?),
+            SnapshotSource::Own(view) => view.get(key),
+            SnapshotSource::Files { .. } => Ok(Lookup::Absent),
         }
     }
 
@@ -208,21 +208,21 @@ impl TableSnapshot {
     /// append-only tables.
     pub fn scan(&self, wanted: &RangeOfRows) -> RowBatches {
         match &self.0 {
-            Of::Rows(rows) => match rows.scan(wanted) {
+            SnapshotSource::Rows(rows) => match rows.scan(wanted) {
                 Ok(scan) => Box::new(scan.map(|batch| Ok(batch?))),
                 Err(error) => Box::new(std::iter::once(Err(error.into()))),
             },
-            Of::Own(view) => Box::new(view.scan(wanted)),
-            Of::Files { .. } => Box::new(std::iter::empty()),
+            SnapshotSource::Own(view) => Box::new(view.scan(wanted)),
+            SnapshotSource::Files { .. } => Box::new(std::iter::empty()),
         }
     }
 
     /// Whether the row engine has every row: nothing was evicted, and the table is not append-only.
     pub fn rows_complete(&self) -> bool {
         match &self.0 {
-            Of::Rows(rows) => rows.rows_complete(),
-            Of::Own(view) => view.rows_complete(),
-            Of::Files { .. } => false,
+            SnapshotSource::Rows(rows) => rows.rows_complete(),
+            SnapshotSource::Own(view) => view.rows_complete(),
+            SnapshotSource::Files { .. } => false,
         }
     }
 }

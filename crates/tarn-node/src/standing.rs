@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use tarn_feed::Pending;
-use tarn_metastore::{At, CommitInfo, MetastoreExt, Stats, TableVersion};
+use tarn_feed::DeliveryBacklog;
+use tarn_metastore::{CommitInfo, MetastoreExt, Stats, TableVersion, VersionSelector};
 use tarn_raftlog::SegmentInfo;
 use tarn_replica::group_of;
 use tarn_types::{SeqNo, TableSchema, TabletId, Version};
 
 use crate::auth::Principal;
-use crate::caches::{Dropped, FilesOf, Layer};
-use crate::catalog::{Entry, TableHandle};
+use crate::caches::{DropStats, FilesOf, Layer};
+use crate::catalog::{CatalogEntry, TableHandle};
 use crate::error::{Error, Result};
 use crate::node::Node;
-use crate::snapshot::Opened;
+use crate::snapshot::OpenTable;
 use crate::threads::blocking;
 
 /// How far one tablet is.
@@ -52,7 +52,7 @@ pub struct LogBlocker {
 
 impl TableHandle {
     /// What is not delivered yet.
-    pub fn pending(&self) -> Pending {
+    pub fn pending(&self) -> DeliveryBacklog {
         self.table.pending()
     }
 
@@ -115,17 +115,17 @@ impl Node {
     }
 
     /// The files of a table that queries read now.
-    pub async fn lake_of(&self, table: &Opened) -> Result<Arc<TableVersion>> {
+    pub async fn lake_of(&self, table: &OpenTable) -> Result<Arc<TableVersion>> {
         let version = match table {
-            Opened::Table(handle) => handle.installed(),
-            Opened::External(_, seen) => seen.version(),
+            OpenTable::Table(handle) => handle.installed(),
+            OpenTable::External(_, seen) => seen.version(),
         };
-        Ok(self.metastore().snapshot(table.schema().id, At::Version(version)).await?)
+        Ok(self.metastore().snapshot(table.schema().id, VersionSelector::Version(version)).await?)
     }
 
     /// The commits of a table that are still kept, oldest first.
     pub async fn commits(&self, schema: &TableSchema) -> Result<Vec<Arc<CommitInfo>>> {
-        let oldest = self.metastore().snapshot(schema.id, At::Oldest).await?;
+        let oldest = self.metastore().snapshot(schema.id, VersionSelector::Oldest).await?;
         Ok(self.metastore().commits(schema.id, oldest.version).await?)
     }
 
@@ -143,7 +143,7 @@ impl Node {
         who: &Principal,
         layer: Option<Layer>,
         table: Option<&str>,
-    ) -> Result<Vec<Dropped>> {
+    ) -> Result<Vec<DropStats>> {
         self.may_drop_caches(who)?;
         let of = table.map(|table| self.files_of(table)).transpose()?;
         let caches = Arc::clone(self.caches());
@@ -152,7 +152,7 @@ impl Node {
 
     /// Where the files of a table are, as caches know them.
     fn files_of(&self, table: &str) -> Result<FilesOf> {
-        if let Some(Entry::External(external)) = self.catalog().entry(table) {
+        if let Some(CatalogEntry::External(external)) = self.catalog().entry(table) {
             let (table, store) = (external.schema().id, external.location().to_string());
             return Ok(FilesOf { table, store_id: external.store_id(), store, prefix: None });
         }

@@ -9,26 +9,26 @@ use tarn_rows::Engine;
 use tarn_types::TabletId;
 
 use crate::caches::FilesOf;
-use crate::dropped::Left;
+use crate::dropped::DroppedTable;
 use crate::error::{Result, chain};
-use crate::ledger::{Entry, Kept};
-use crate::parts::Parts;
+use crate::ledger::{LedgerContent, LedgerEntry};
+use crate::parts::NodeParts;
 use crate::threads::blocking;
-use crate::together::Abandoned;
+use crate::together::OrphanedData;
 
 /// Files that could not be deleted are tried again after so long.
 const RETRY_MS: i64 = 60_000;
 
-impl Parts {
+impl NodeParts {
     /// Changes the ledger, off the executor.
-    pub(crate) async fn note(&self, change: impl FnOnce(&mut Kept) + Send + 'static) -> Result<()> {
+    pub(crate) async fn note(&self, change: impl FnOnce(&mut LedgerContent) + Send + 'static) -> Result<()> {
         let ledger = Arc::clone(&self.ledger);
         blocking(move || ledger.change(change)).await
     }
 
     /// At start: removes rows and log of what the ledger has as dropped, and of tablets that the operator gave up.
-    /// Files are left to [`Parts::sweep_dropped`]: the lake may be far away.
-    pub(crate) fn finish_drops(&self, abandoned: &Abandoned) -> Result<()> {
+    /// Files are left to [`NodeParts::sweep_dropped`]: the lake may be far away.
+    pub(crate) fn finish_drops(&self, abandoned: &OrphanedData) -> Result<()> {
         if !abandoned.tablets.is_empty() {
             tarn_rows::remove_tables(&*self.engine, &abandoned.tables)?;
             self.destroy_logs(|tablet| abandoned.tablets.contains(&tablet))?;
@@ -38,15 +38,19 @@ impl Parts {
             tracing::info!(table = %entry.name, id = %entry.id, "a drop that was cut short is finished");
         }
         self.purge(&dropped)?;
-        let left =
-            dropped.into_iter().map(|entry| Left { entry, table: None, is_purged: true, not_before_ms: i64::MIN });
+        let left = dropped.into_iter().map(|entry| DroppedTable {
+            entry,
+            table: None,
+            is_purged: true,
+            not_before_ms: i64::MIN,
+        });
         self.drops.left.lock().extend(left);
         Ok(())
     }
 
     /// Removes rows and logs of dropped tables, durably. To do it twice is no error. Cost: one flush of the row engine,
     /// however many.
-    fn purge(&self, entries: &[Entry]) -> Result<()> {
+    fn purge(&self, entries: &[LedgerEntry]) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -76,9 +80,10 @@ impl Parts {
     pub async fn sweep_dropped(self: &Arc<Self>) {
         let _one = self.drops.sweeping.lock().await;
         let now_ms = self.clock.now_ms();
-        let is_due = |left: &Left| left.not_before_ms <= now_ms;
-        let mut due: Vec<Left> = self.drops.left.lock().iter().filter(|left| is_due(left)).cloned().collect();
-        let entries: Vec<Entry> = due.iter().filter(|left| !left.is_purged).map(|left| left.entry.clone()).collect();
+        let is_due = |left: &DroppedTable| left.not_before_ms <= now_ms;
+        let mut due: Vec<DroppedTable> = self.drops.left.lock().iter().filter(|left| is_due(left)).cloned().collect();
+        let entries: Vec<LedgerEntry> =
+            due.iter().filter(|left| !left.is_purged).map(|left| left.entry.clone()).collect();
         let parts = Arc::clone(self);
         if let Err(error) = blocking(move || parts.purge(&entries)).await {
             tracing::warn!("rows of dropped tables stay: {error}");
@@ -108,19 +113,19 @@ impl Parts {
         }
     }
 
-    fn keep_left(&self, mut left: Left, now_ms: i64) {
+    fn keep_left(&self, mut left: DroppedTable, now_ms: i64) {
         left.not_before_ms = now_ms.saturating_add(RETRY_MS);
         self.put_left(left);
     }
 
-    fn put_left(&self, left: Left) {
+    fn put_left(&self, left: DroppedTable) {
         if let Some(known) = self.drops.left.lock().iter_mut().find(|known| known.entry.id == left.entry.id) {
             *known = left;
         }
     }
 
     /// Removes the lake files of a dropped table, and what is kept near of them. False: some could not be deleted.
-    async fn remove_files(&self, entry: &Entry) -> bool {
+    async fn remove_files(&self, entry: &LedgerEntry) -> bool {
         let prefix = tarn_lake::table_folder(&entry.name, entry.id);
         let removed = self.lake.remove_folder(&prefix).await;
         if let Err(error) = &removed {

@@ -29,9 +29,9 @@ impl fmt::Debug for TableMetrics {
     }
 }
 
-type Of = fn(&EngineStats) -> u64;
+type EngineMetric = fn(&EngineStats) -> u64;
 
-const ENGINE: [(&str, &str, Of); 6] = [
+const ENGINE: [(&str, &str, EngineMetric); 6] = [
     ("engine_disk_bytes", "Files of the row engine", |at| at.disk_bytes),
     ("engine_memtable_bytes", "Memory of the row engine that a flush would write", |at| at.memtable_bytes),
     ("engine_cache_bytes", "Memory of the row engine's blocks that are kept near", |at| at.cache_bytes),
@@ -48,7 +48,7 @@ const ENGINE: [(&str, &str, Of); 6] = [
     ),
 ];
 
-const ENGINE_STALLS: [(&str, &str, Of); 3] = [
+const ENGINE_STALLS: [(&str, &str, EngineMetric); 3] = [
     (
         "engine_memtable_waits",
         "Writes that waited because the row engine's memtables were not flushed as fast as they were filled",

@@ -3,7 +3,7 @@
 use crate::auth::Principal;
 use crate::catalog::TableHandle;
 use crate::error::Result;
-use crate::jobs::{Report, Work};
+use crate::jobs::{JobReport, Work};
 use crate::node::Node;
 use crate::worker::ask;
 
@@ -12,7 +12,7 @@ impl Node {
     ///
     /// Errors: `Denied`; `Corrupt` for a table that lost rows; `WrongState` when its worker has ended; those of the
     /// work.
-    pub async fn work(&self, who: &Principal, handle: &TableHandle, work: Work) -> Result<Report> {
+    pub async fn work(&self, who: &Principal, handle: &TableHandle, work: Work) -> Result<JobReport> {
         self.may_own(who, handle.schema())?;
         ask(handle, work).await
     }

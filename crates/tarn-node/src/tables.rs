@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tarn_metastore::{At, TableVersion};
+use tarn_metastore::{TableVersion, VersionSelector};
 use tarn_rows::Lookup;
 use tarn_types::{Address, Column, FileId, SeqNo, TableId, TableSchema, Value, Version, decode_row};
 
 use crate::auth::access::Privilege;
-use crate::auth::{Action, Principal, authorize};
+use crate::auth::{AuthAction, Principal, authorize};
 use crate::being_made::BeingMade;
 use crate::catalog::{TableHandle, altered};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 
 /// How often a row that moves while it is read or written is looked up again.
 pub(crate) const MAX_TRIES: usize = 32;
@@ -32,12 +32,12 @@ pub struct Row {
 
 /// The rows of all tables of a node. Shared.
 pub struct TableService {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) parts: Arc<NodeParts>,
     pub(crate) being_made: BeingMade,
 }
 
 impl TableService {
-    pub(crate) fn new(parts: Arc<Parts>) -> TableService {
+    pub(crate) fn new(parts: Arc<NodeParts>) -> TableService {
         TableService { parts, being_made: BeingMade::default() }
     }
 
@@ -65,12 +65,12 @@ impl TableService {
         if table.options.is_index {
             return Ok(());
         }
-        authorize(&self.parts.users.users(), who, &Action::Rows { of: table, privilege })
+        authorize(&self.parts.users.users(), who, &AuthAction::Rows { of: table, privilege })
     }
 
     /// `Denied` unless the owner of the view was granted it, or owns the table.
     pub(crate) fn may_through(&self, who: &Principal, view: TableId, table: &TableSchema) -> Result<()> {
-        authorize(&self.parts.users.users(), who, &Action::Through { view, of: table })
+        authorize(&self.parts.users.users(), who, &AuthAction::Through { view, of: table })
     }
 }
 
@@ -88,7 +88,7 @@ fn check_columns(table: &TableHandle) -> Result<()> {
     }
 }
 
-impl Parts {
+impl NodeParts {
     pub(crate) async fn row(&self, table: &TableHandle, key: &[u8]) -> Result<Option<Row>> {
         let row = match table.table.get(key)? {
             Lookup::Row { cells, seqno } => Some(Row { values: decode_row(table.schema(), key, &cells)?, seqno }),
@@ -145,7 +145,7 @@ impl Parts {
     }
 
     pub(crate) async fn lake_version(&self, table: &TableSchema, version: Version) -> Result<Arc<TableVersion>> {
-        Ok(self.metastore.snapshot(table.id, At::Version(version)).await?)
+        Ok(self.metastore.snapshot(table.id, VersionSelector::Version(version)).await?)
     }
 
     /// The rows at addresses in files of a version of the lake, in the order of `addresses`.

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::catalog::{TableHandle, WayIn};
 use crate::error::Result;
 use crate::node::Node;
-use crate::unlogged::Unlogged;
+use crate::unlogged::UnloggedWriter;
 
 impl Node {
     /// Makes a temporary table, empty. It is there as long as somebody holds the handle. Its id is given here; options
@@ -74,7 +74,7 @@ impl Node {
         let (jobs, _) = mpsc::channel(1);
         Ok(Arc::new(TableHandle {
             schema,
-            way_in: WayIn::Unlogged(Unlogged::new(Arc::clone(&table))),
+            way_in: WayIn::Unlogged(UnloggedWriter::new(Arc::clone(&table))),
             table,
             jobs,
             kick: Notify::new(),

@@ -20,16 +20,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use tarn_metastore::{At, Metastore, TableVersion};
+use tarn_metastore::{Metastore, TableVersion, VersionSelector};
 use tarn_raftlog::{Index, RaftLog};
 use tarn_replica::group_of;
-use tarn_rows::{Engine, Standing, owner, standing, tables_beside, tablets_of};
+use tarn_rows::{Engine, TableProgress, owner, standing, tables_beside, tablets_of};
 use tarn_types::{SeqNo, TableId, TableSchema, TabletId};
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::{Entry, Kept, Ledger};
-use crate::settings::{LogRecovery, Settings, tablet_ranges};
+use crate::ledger::{Ledger, LedgerContent, LedgerEntry};
+use crate::settings::{LogRecovery, NodeSettings, tablet_ranges};
 use crate::{lake_store, metastores};
 
 /// Tables whose versions are asked for at once.
@@ -41,37 +41,37 @@ const NAMED: usize = 5;
 const PUT_BACK: &str = "nothing was changed: put back the metastore, log and rows of one and the same time";
 
 /// What was in the folder before anything was opened.
-pub struct Before {
-    kept: Option<Kept>,
+pub struct PriorState {
+    kept: Option<LedgerContent>,
     had_log: bool,
     had_rows: bool,
 }
 
 /// What is to be done before tables are opened.
 #[derive(Debug)]
-pub struct Found {
+pub struct StartupPlan {
     /// The ledger as it is to be.
-    pub kept: Kept,
+    pub kept: LedgerContent,
     /// Rows that the operator gave up: in no table.
-    pub abandoned: Abandoned,
+    pub abandoned: OrphanedData,
     /// Tables that do not name their home yet.
     pub homeless: Vec<Arc<TableSchema>>,
 }
 
 /// Rows and logs of which nothing is known, or no more than that they were here.
 #[derive(Debug, Default)]
-pub struct Abandoned {
+pub struct OrphanedData {
     /// All of these.
     pub tables: BTreeSet<TableId>,
     /// These, whoever they belong to.
     pub tablets: BTreeSet<TabletId>,
 }
 
-impl Before {
+impl PriorState {
     /// Looks, and opens nothing.
     ///
     /// Errors: `Corrupt` for a damaged ledger, `WrongState` when it names tables and their log or rows are not there.
-    pub fn look(settings: &Settings) -> Result<Before> {
+    pub fn look(settings: &NodeSettings) -> Result<PriorState> {
         let dir = &settings.data_dir;
         let kept = Ledger::read(dir)?;
         // An engine without this file takes all others for rubbish.
@@ -83,7 +83,7 @@ impl Before {
         let missing = match (had_log, had_rows) {
             (false, true) if has_tables && !may_lack_log => "log",
             (true, false) if has_tables => "rows",
-            _ => return Ok(Before { kept, had_log, had_rows }),
+            _ => return Ok(PriorState { kept, had_log, had_rows }),
         };
         let names = kept.iter().flat_map(|kept| &kept.tables).map(|entry| entry.name.as_str());
         let message = format!(
@@ -107,11 +107,11 @@ impl Before {
     /// Errors: `WrongState` and `Corrupt`, naming what does not fit and what to do.
     pub async fn check(
         self,
-        settings: &Settings,
+        settings: &NodeSettings,
         log: &RaftLog,
         engine: &dyn Engine,
         metastore: &dyn Metastore,
-    ) -> Result<Found> {
+    ) -> Result<StartupPlan> {
         let listed: Vec<Arc<TableSchema>> = metastore.tables().await?;
         let listed: Vec<Arc<TableSchema>> = listed.into_iter().filter(|table| table.has_rows()).collect();
         let folder = Folder { settings, listed };
@@ -126,18 +126,19 @@ impl Before {
         };
         folder.check_homes(kept.folder)?;
         let (kept, abandoned) = folder.check_tables(kept, log, engine)?;
-        let latest: Vec<_> = folder.listed.iter().map(|table| metastore.snapshot(table.id, At::Latest)).collect();
+        let latest: Vec<_> =
+            folder.listed.iter().map(|table| metastore.snapshot(table.id, VersionSelector::Latest)).collect();
         let latest: Vec<_> = stream::iter(latest).buffered(ASKED_AT_ONCE).try_collect().await?;
         for (table, latest) in folder.listed.iter().zip(latest) {
             folder.check_positions(table, &latest, &standing(engine, table)?, log)?;
         }
         let homeless = folder.listed.iter().filter(|table| table.options.home.is_none()).cloned().collect();
-        Ok(Found { kept, abandoned, homeless })
+        Ok(StartupPlan { kept, abandoned, homeless })
     }
 }
 
 struct Folder<'a> {
-    settings: &'a Settings,
+    settings: &'a NodeSettings,
     /// Tables of the metastore that have rows.
     listed: Vec<Arc<TableSchema>>,
 }
@@ -172,13 +173,13 @@ impl Folder<'_> {
     }
 
     /// Of a folder that an older build served, or whose ledger was removed.
-    fn without_a_ledger(&self, owner: Option<Uuid>) -> Result<Kept> {
+    fn without_a_ledger(&self, owner: Option<Uuid>) -> Result<LedgerContent> {
         let known = match owner {
             Some(owner) => Some(owner),
             None => lake_store::known_id(&self.settings.data_dir)?,
         };
-        let tables = self.listed.iter().map(|table| Entry::of(table)).collect();
-        Ok(Kept { folder: known.unwrap_or_else(Uuid::new_v4), tables, ..Kept::default() })
+        let tables = self.listed.iter().map(|table| LedgerEntry::of(table)).collect();
+        Ok(LedgerContent { folder: known.unwrap_or_else(Uuid::new_v4), tables, ..LedgerContent::default() })
     }
 
     fn check_owner(&self, owner: Option<Uuid>, folder: Uuid) -> Result<()> {
@@ -206,16 +207,21 @@ impl Folder<'_> {
     }
 
     /// What the ledger will say, and which tablets are to be removed.
-    fn check_tables(&self, mut kept: Kept, log: &RaftLog, engine: &dyn Engine) -> Result<(Kept, Abandoned)> {
+    fn check_tables(
+        &self,
+        mut kept: LedgerContent,
+        log: &RaftLog,
+        engine: &dyn Engine,
+    ) -> Result<(LedgerContent, OrphanedData)> {
         for table in &self.listed {
             let is_known = kept.tables.iter().any(|entry| entry.id == table.id && entry.has(table.first_tablet));
             if !is_known && kept.creating.contains(&table.name) {
-                kept.add(Entry::of(table));
+                kept.add(LedgerEntry::of(table));
             } else if !is_known {
                 return Err(self.refuse_unknown(table));
             }
         }
-        let is_listed = |entry: &Entry| self.listed.iter().any(|table| table.id == entry.id);
+        let is_listed = |entry: &LedgerEntry| self.listed.iter().any(|table| table.id == entry.id);
         for id in kept.dropping.clone() {
             // What was asked for has happened, or it has not.
             match kept.tables.iter().any(|entry| entry.id == id && is_listed(entry)) {
@@ -225,7 +231,7 @@ impl Folder<'_> {
         }
         kept.creating.clear();
 
-        let missing: Vec<Entry> = kept.tables.iter().filter(|entry| !is_listed(entry)).cloned().collect();
+        let missing: Vec<LedgerEntry> = kept.tables.iter().filter(|entry| !is_listed(entry)).cloned().collect();
         let known = || kept.tables.iter().chain(&kept.dropped);
         let beside = tables_beside(engine, &|table| known().any(|entry| entry.id == table))?;
         let groups: Vec<TabletId> = log.groups().into_iter().map(|group| TabletId(group.0 as u32)).collect();
@@ -239,13 +245,13 @@ impl Folder<'_> {
         }
         let tables = beside.keys().copied().chain(missing.iter().map(|entry| entry.id)).collect();
         if lost.is_empty() {
-            return Ok((kept, Abandoned::default()));
+            return Ok((kept, OrphanedData::default()));
         }
         let given_up = tablet_ranges(&self.settings.abandon_tablets).unwrap_or_default();
         if lost.iter().all(|tablet| given_up.iter().any(|range| range.contains(&tablet.0))) {
             tracing::warn!(tablets = %ranges_text(&lost), "rows and log of tablets that no table has are given up");
             kept.tables.retain(is_listed);
-            return Ok((kept, Abandoned { tables, tablets: lost }));
+            return Ok((kept, OrphanedData { tables, tablets: lost }));
         }
         if let Some(before) = metastores::moved_from(self.settings)? {
             return Err(metastores::refuse_move(&before, self.settings, lost.len()));
@@ -269,7 +275,7 @@ impl Folder<'_> {
         self.refuse(message, hint)
     }
 
-    fn refuse_lost(&self, missing: &[Entry], orphans: &BTreeSet<TabletId>, lost: &BTreeSet<TabletId>) -> Error {
+    fn refuse_lost(&self, missing: &[LedgerEntry], orphans: &BTreeSet<TabletId>, lost: &BTreeSet<TabletId>) -> Error {
         let mut what = String::new();
         if !missing.is_empty() {
             let _ = write!(what, "tables {}", named(missing.iter().map(|entry| entry.name.as_str())));
@@ -295,7 +301,7 @@ impl Folder<'_> {
         &self,
         table: &TableSchema,
         latest: &TableVersion,
-        rows: &Standing,
+        rows: &TableProgress,
         log: &RaftLog,
     ) -> Result<()> {
         let is_damaged = |tablet| log.check_group(group_of(tablet)).is_err();

@@ -1,28 +1,28 @@
 //! What do several statements write together, and what do they see meanwhile?
 //!
 //! What they wrote waits with whoever runs them ([`OwnWrites`]). [`TableService::commit_together`] takes the writes of
-//! all tables in, all or none: one write of the log, and visible at one moment. A [`Moment`] is what a transaction
-//! keeps that wants to see the same rows in all its statements.
+//! all tables in, all or none: one write of the log, and visible at one moment. A [`NodeSnapshot`] is what a
+//! transaction keeps that wants to see the same rows in all its statements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use tarn_replica::{Decided, commit_named, commit_together};
+use tarn_replica::{PartDecision, commit_named, commit_together};
 use tarn_rows::{Lookup, Outcome, Table};
 use tarn_types::{BatchBuilder, MutationBatch, TableId, TableSchema, decode_row};
 
 use crate::auth::{Principal, Privilege};
-use crate::catalog::{Entry, TableHandle, WayIn};
+use crate::catalog::{CatalogEntry, TableHandle, WayIn};
 use crate::entries::are_there;
 use crate::error::{Error, ErrorKind, Result};
-use crate::foreign::{Wrote, settle_now};
+use crate::foreign::{UncommittedWrites, settle_now};
 use crate::own::OwnWrites;
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::requests::NamedRequest;
-use crate::snapshot::{Opened, TableSnapshot};
+use crate::snapshot::{OpenTable, TableSnapshot};
 use crate::tables::{Row, TableService};
 use crate::threads::blocking;
-use crate::write::{Submitted, Waiter, conflict};
+use crate::write::{SubmittedWrite, Waiter, conflict};
 
 /// How often a moment is looked for anew because a table was dropped meanwhile.
 const MAX_TRIES: usize = 8;
@@ -39,7 +39,7 @@ pub struct TableWrites {
 }
 
 /// All tables of the node at one moment. Holds back what it stands on (files, old rows) while it lives.
-pub struct Moment(HashMap<TableId, TableSnapshot>);
+pub struct NodeSnapshot(HashMap<TableId, TableSnapshot>);
 
 impl TableService {
     /// Commits writes of different tables, all or none: durable together, and seen together by everybody. Answers how
@@ -76,7 +76,7 @@ impl TableService {
         waiter: &dyn Waiter,
     ) -> Result<u64> {
         let mut asked: BTreeMap<TableId, (Arc<TableHandle>, MutationBatch)> = BTreeMap::new();
-        let mut wrote = Wrote::default();
+        let mut wrote = UncommittedWrites::default();
         for TableWrites { table, privileges, own } in writes {
             for privilege in privileges {
                 self.may(who, table.schema(), privilege)?;
@@ -93,7 +93,7 @@ impl TableService {
             asked.entry(home.schema().id).or_insert_with(nothing);
         }
         self.parts.check_writable()?;
-        let Some(submitted) = Submitted::by(waiter) else {
+        let Some(submitted) = SubmittedWrite::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
         };
         let span = tracing::debug_span!("commit", tables = asked.len());
@@ -105,7 +105,7 @@ impl TableService {
         };
         self.parts.metrics.commit_seconds.observe_us(self.parts.clock.monotonic_us().saturating_sub(began_us));
         let (mut rows, mut exists) = (0, None);
-        for Decided { of, outcome, .. } in decided {
+        for PartDecision { of, outcome, .. } in decided {
             let table = asked[of].0.schema();
             match outcome {
                 Outcome::Applied { .. } if table.options.is_index => {}
@@ -170,20 +170,20 @@ impl TableService {
     ///
     /// Cost: a few references a table; no IO.
     /// Errors: `Unavailable` while tables are dropped again and again.
-    pub fn moment(&self) -> Result<Moment> {
+    pub fn moment(&self) -> Result<NodeSnapshot> {
         let mut last = None;
         for _ in 0..MAX_TRIES {
             let entries = self.parts.catalog.entries();
             let (mut handles, mut seen) = (Vec::new(), HashMap::new());
             for entry in &entries {
                 match entry {
-                    Entry::Table(handle) => handles.push(handle),
-                    Entry::External(external) => {
+                    CatalogEntry::Table(handle) => handles.push(handle),
+                    CatalogEntry::External(external) => {
                         let now = external.seen();
                         seen.insert(now.schema.id, TableSnapshot::of_files(now.version()));
                     }
                     // It has no rows of its own.
-                    Entry::View(_) => {}
+                    CatalogEntry::View(_) => {}
                 }
             }
             let tables: Vec<&Table> = handles.iter().map(|handle| handle.table.as_ref()).collect();
@@ -191,7 +191,7 @@ impl TableService {
                 Ok(snapshots) => {
                     let ids = handles.iter().map(|handle| handle.schema().id);
                     seen.extend(ids.zip(snapshots.into_iter().map(TableSnapshot::of_rows)));
-                    return Ok(Moment(seen));
+                    return Ok(NodeSnapshot(seen));
                 }
                 // One of them was dropped just now.
                 Err(error) => last = Some(error),
@@ -201,7 +201,7 @@ impl TableService {
     }
 }
 
-impl Parts {
+impl NodeParts {
     /// `KeyExists` of an entry as one of the table that it is an entry of.
     pub(crate) fn of_constraint(&self, error: Error) -> Error {
         let Some(existing) = error.existing().filter(|existing| existing.table.options.is_index) else { return error };
@@ -213,10 +213,10 @@ impl Parts {
     }
 }
 
-impl Moment {
+impl NodeSnapshot {
     /// A table at that moment. `None`: it was made later.
     #[must_use]
-    pub fn of(&self, table: &Opened) -> Option<TableSnapshot> {
+    pub fn of(&self, table: &OpenTable) -> Option<TableSnapshot> {
         self.0.get(&table.schema().id).cloned()
     }
 }
@@ -226,11 +226,11 @@ impl Moment {
 ///
 /// Errors: `ForeignKey`, before anything is written.
 fn propose(
-    parts: &Parts,
+    parts: &NodeParts,
     asked: &[(Arc<TableHandle>, MutationBatch)],
-    wrote: &Wrote,
+    wrote: &UncommittedWrites,
     named: Option<&NamedRequest>,
-) -> Result<Vec<Decided>> {
+) -> Result<Vec<PartDecision>> {
     let mut in_use = Vec::with_capacity(asked.len());
     for (table, _) in asked {
         in_use.push(table.enter()?);
@@ -253,12 +253,13 @@ fn propose(
         None => commit_together(&logged),
     };
     let decided = parts.latches.note(decided.map_err(Error::from))?;
-    let mut decided: Vec<Decided> = decided.into_iter().map(|part| Decided { of: places[part.of], ..part }).collect();
+    let mut decided: Vec<PartDecision> =
+        decided.into_iter().map(|part| PartDecision { of: places[part.of], ..part }).collect();
     for (of, table, batch) in unlogged {
-        if decided.iter().any(Decided::is_refused) {
+        if decided.iter().any(PartDecision::is_refused) {
             break;
         }
-        decided.extend(table.propose(&[batch])?.into_iter().map(|part| Decided { of, ..part }));
+        decided.extend(table.propose(&[batch])?.into_iter().map(|part| PartDecision { of, ..part }));
     }
     tracing::debug!(parts = decided.len(), "committed");
     Ok(decided)

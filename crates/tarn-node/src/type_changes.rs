@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarn_metastore::Alteration;
 use tarn_types::TypeId;
 
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
 use crate::types::{TypeKind, UserType, missing, taken};
@@ -64,7 +64,7 @@ impl Node {
         self.check_open()?;
         match self.types().by_id(id) {
             Some(of) => self.may_change_type(who, &of)?,
-            None => return self.may(who, &Action::Session).map(|()| false),
+            None => return self.may(who, &AuthAction::Session).map(|()| false),
         }
         let columns = self.types().columns_of(id);
         if !columns.is_empty() {

@@ -22,7 +22,7 @@ use tarn_types::{Enumerated, TableSchema, TypeId};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kept::{Form, Kept};
+use crate::kept::{DocumentFormat, DocumentStore};
 
 /// Of the document.
 const FORMAT: u8 = 1;
@@ -70,7 +70,7 @@ pub struct Attribute {
 /// The document, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct TypeDocument {
     format: u8,
     /// The next number.
     next: u32,
@@ -78,13 +78,13 @@ struct Known {
     types: BTreeMap<String, UserType>,
 }
 
-impl Default for Known {
+impl Default for TypeDocument {
     fn default() -> Self {
-        Known { format: FORMAT, next: FIRST, types: BTreeMap::new() }
+        TypeDocument { format: FORMAT, next: FIRST, types: BTreeMap::new() }
     }
 }
 
-impl Form for Known {
+impl DocumentFormat for TypeDocument {
     const NAME: &'static str = "types";
     const FORMAT: u8 = FORMAT;
     const SHORTER: &'static str = "DROP TYPE those that are not needed";
@@ -109,7 +109,7 @@ impl UserType {
 /// The types of a node. Shared.
 pub struct Types {
     catalog: Arc<Catalog>,
-    kept: Kept<Known>,
+    kept: DocumentStore<TypeDocument>,
 }
 
 impl std::fmt::Debug for Types {
@@ -123,7 +123,7 @@ impl Types {
     ///
     /// Errors: the metastore's; `Corrupt` when the document cannot be understood.
     pub(crate) async fn open(metastore: Arc<dyn Metastore>, catalog: Arc<Catalog>) -> Result<Types> {
-        Ok(Types { catalog, kept: Kept::open(metastore, |known| known).await? })
+        Ok(Types { catalog, kept: DocumentStore::open(metastore, |known| known).await? })
     }
 
     /// All there are, by name.
@@ -153,7 +153,7 @@ impl Types {
 
     /// Makes one. Its number.
     pub(crate) async fn create(&self, name: &str, maker: Option<String>, kind: TypeKind) -> Result<TypeId> {
-        let create = |known: &mut Known| {
+        let create = |known: &mut TypeDocument| {
             if known.types.contains_key(name) {
                 return Err(taken(name));
             }
@@ -169,7 +169,7 @@ impl Types {
 
     /// Changes the type of this name.
     pub(crate) async fn alter(&self, name: &str, change: &(dyn Fn(&mut UserType) -> Result<()> + Sync)) -> Result<()> {
-        let alter = |known: &mut Known| {
+        let alter = |known: &mut TypeDocument| {
             let mut of = known.types.get(name).cloned().ok_or_else(|| missing(name))?;
             change(&mut of)?;
             if of.name != name && known.types.contains_key(&of.name) {
@@ -192,7 +192,7 @@ impl Types {
         .await
     }
 
-    async fn change<T>(&self, change: impl Fn(&mut Known) -> Result<T>) -> Result<T> {
+    async fn change<T>(&self, change: impl Fn(&mut TypeDocument) -> Result<T>) -> Result<T> {
         let done = self.kept.change(change).await?;
         self.catalog.changed();
         Ok(done)
@@ -272,8 +272,11 @@ mod tests {
         for text in
             ["", "{}", "{\"format\":2,\"next\":1,\"types\":{}}", "{\"format\":1,\"next\":1,\"types\":{},\"x\":1}"]
         {
-            assert_eq!(of_text::<Known>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(of_text::<TypeDocument>(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
-        assert_eq!(of_text::<Known>("{\"format\":1,\"next\":16384,\"types\":{}}").unwrap(), Known::default());
+        assert_eq!(
+            of_text::<TypeDocument>("{\"format\":1,\"next\":16384,\"types\":{}}").unwrap(),
+            TypeDocument::default()
+        );
     }
 }

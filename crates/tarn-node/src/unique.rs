@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tarn_types::{TableId, TableSchema, Unique, full_name, index_table};
 
-use crate::auth::{Action, Principal};
+use crate::auth::{AuthAction, Principal};
 use crate::beside::{check_name, of_index};
 use crate::entries::Index;
 use crate::error::{Error, ErrorKind, Result};
@@ -89,7 +89,7 @@ impl Node {
     ///
     /// Errors: `Denied`.
     pub async fn drop_unnamed_index(&self, who: &Principal, index: TableId) -> Result<()> {
-        self.may(who, &Action::Server { what: "drop indexes that no table names" })?;
+        self.may(who, &AuthAction::Server { what: "drop indexes that no table names" })?;
         self.drop_if_unnamed(index).await;
         Ok(())
     }

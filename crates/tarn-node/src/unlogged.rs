@@ -7,29 +7,29 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tarn_replica::Decided;
+use tarn_replica::PartDecision;
 use tarn_rows::{Table, UnderWay};
 use tarn_types::{Entry, MutationBatch};
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// The way in.
-pub(crate) struct Unlogged {
+pub(crate) struct UnloggedWriter {
     table: Arc<Table>,
     /// Held from the decision of a batch until it is applied.
     deciding: Mutex<()>,
 }
 
-impl Unlogged {
-    pub(crate) fn new(table: Arc<Table>) -> Unlogged {
-        Unlogged { table, deciding: Mutex::new(()) }
+impl UnloggedWriter {
+    pub(crate) fn new(table: Arc<Table>) -> UnloggedWriter {
+        UnloggedWriter { table, deciding: Mutex::new(()) }
     }
 
     /// Decides batches and applies them, each whole; visible when it returns.
     ///
     /// Errors: the memory engine's, which has none that a caller could cause. Batches before the one that failed are in
     /// effect.
-    pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
+    pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<PartDecision>> {
         let map = self.table.tablet_map();
         let Some(tablet) = map.ids().next().filter(|_| map.len() == 1) else {
             return Err(Error::new(ErrorKind::Internal, "a table without a log has several tablets"));
@@ -43,7 +43,7 @@ impl Unlogged {
             if let Some(effects) = effects {
                 self.table.apply(tablet, applied.next(), &Entry::Effects(effects))?;
             }
-            decided.push(Decided { of, part: batch.clone(), outcome });
+            decided.push(PartDecision { of, part: batch.clone(), outcome });
         }
         Ok(decided)
     }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use tarn_metastore::{Definition, MetastoreExt};
 use tarn_types::{DataType, Kind, TableId, TableSchema};
 
-use crate::auth::{Action, Principal, Privilege};
+use crate::auth::{AuthAction, Principal, Privilege};
 use crate::beside::check_name;
-use crate::catalog::Entry;
+use crate::catalog::CatalogEntry;
 use crate::drops::half_made;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::Node;
@@ -51,14 +51,14 @@ impl Node {
         }
         let made = match self.catalog().entry(&name) {
             None => parts.metastore.create_table(schema).await.map_err(|error| half_made(error.into()))?,
-            Some(Entry::View(before)) if or_replace => {
+            Some(CatalogEntry::View(before)) if or_replace => {
                 let to = replaced(&before, schema)?;
                 if to == *before {
                     return Ok(false);
                 }
                 parts.metastore.define(Definition::Alter { from: Arc::clone(&before), to: Box::new(to) }).await?
             }
-            Some(Entry::Table(_) | Entry::External(_)) if or_replace => return Err(no_view(&name)),
+            Some(CatalogEntry::Table(_) | CatalogEntry::External(_)) if or_replace => return Err(no_view(&name)),
             Some(_) => {
                 return Err(Error::new(ErrorKind::TableExists, format!("relation \"{name}\" already exists"))
                     .with_hint("CREATE OR REPLACE VIEW gives a view another query; or choose another name"));
@@ -78,7 +78,7 @@ impl Node {
             if of.id != *id {
                 return Err(Error::no_table(name).with_detail("it was dropped and made again meanwhile"));
             }
-            self.may(who, &Action::Rows { of: &of, privilege: Privilege::Select })?;
+            self.may(who, &AuthAction::Rows { of: &of, privilege: Privilege::Select })?;
         }
         Ok(())
     }

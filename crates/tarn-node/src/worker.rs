@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tarn_feed::HotTable;
-use tarn_lake::Compacted;
+use tarn_lake::CompactionStats;
 use tarn_replica::Replicas;
 use tarn_types::{Cursor, SeqNo};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Stuck, TableHandle};
+use crate::catalog::{DeliveryFailure, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grown;
-use crate::jobs::{Job, Report, Work};
-use crate::parts::Parts;
+use crate::jobs::{JobReport, TableJob, Work};
+use crate::parts::NodeParts;
 use crate::threads::blocking;
 
 /// How long background work may go on when the node closes.
@@ -40,12 +40,12 @@ const ORPHAN_GRACE_MS: u64 = 3_600_000;
 const ORPHAN_ROUNDS: u64 = 16;
 
 /// Asks the table's worker and waits for it.
-pub(crate) async fn ask(handle: &TableHandle, work: Work) -> Result<Report> {
+pub(crate) async fn ask(handle: &TableHandle, work: Work) -> Result<JobReport> {
     let gone =
         || Error::new(ErrorKind::WrongState, format!("the worker of table \"{}\" has stopped", handle.schema().name));
     handle.check_whole()?;
     let (done, answer) = oneshot::channel();
-    handle.jobs.send(Job { work, done }).await.map_err(|_| gone())?;
+    handle.jobs.send(TableJob { work, done }).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
@@ -62,7 +62,7 @@ async fn until<T>(closing: &CancellationToken, work: impl Future<Output = T>) ->
 
 /// The task of one table.
 pub struct Worker {
-    parts: Arc<Parts>,
+    parts: Arc<NodeParts>,
     handle: Arc<TableHandle>,
     /// One a tablet.
     replicas: Arc<Replicas>,
@@ -77,7 +77,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(parts: Arc<Parts>, handle: Arc<TableHandle>, replicas: Arc<Replicas>) -> Worker {
+    pub(crate) fn new(parts: Arc<NodeParts>, handle: Arc<TableHandle>, replicas: Arc<Replicas>) -> Worker {
         let hot: Arc<dyn HotTable> = replicas.clone();
         Worker {
             parts,
@@ -92,7 +92,7 @@ impl Worker {
     }
 
     /// Runs until the table is dropped or the node closes.
-    pub async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+    pub async fn run(mut self, mut jobs: mpsc::Receiver<TableJob>) {
         let handle = Arc::clone(&self.handle);
         let closing = self.parts.stop.clone();
         let background = self.parts.settings.background;
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, work: Work) -> Result<Report> {
+    async fn work(&mut self, work: Work) -> Result<JobReport> {
         let mut report = match work {
             Work::Deliver => self.deliver_all().await?,
             Work::Compact => self.compact_all().await?,
@@ -125,7 +125,7 @@ impl Worker {
             Work::Flush => {
                 let parts = Arc::clone(&self.parts);
                 blocking(move || parts.flush()).await?;
-                Report::default()
+                JobReport::default()
             }
         };
         report.version = self.handle.table.installed().0.0;
@@ -174,7 +174,7 @@ impl Worker {
         pending.bytes >= options.delivery_bytes || age_ms >= options.delivery_interval_ms as i64 || pressed
     }
 
-    async fn deliver(&mut self) -> Result<Option<Report>> {
+    async fn deliver(&mut self) -> Result<Option<JobReport>> {
         let delivered = self.parts.lake.deliver(&self.hot).await.map_err(Error::from);
         self.note_delivery(delivered.as_ref().err());
         self.parts.room.notify_waiters();
@@ -184,7 +184,7 @@ impl Worker {
             self.parts.metrics.delivery_seconds.observe_us(delivered.ms * 1000);
             self.parts.metrics.delivered_rows.inc_by(delivered.rows);
             tracing::info!(table = %self.handle.schema().name, version = %delivered.version, rows = delivered.rows, files = delivered.files, "delivered");
-            Report { rows: delivered.rows, files: delivered.files, version: delivered.version.0 }
+            JobReport { rows: delivered.rows, files: delivered.files, version: delivered.version.0 }
         }))
     }
 
@@ -193,15 +193,15 @@ impl Worker {
         let name = &self.handle.schema().name;
         let failed = failed.filter(|_| !self.handle.stop.is_cancelled());
         let since_ms = self.handle.stuck().map_or_else(|| self.parts.clock.now_ms(), |stuck| stuck.since_ms);
-        let stuck = failed.map(|error| Stuck { since_ms, reason: error.to_string() });
+        let stuck = failed.map(|error| DeliveryFailure { since_ms, reason: error.to_string() });
         self.parts.catalog.note_delivery(&self.handle, stuck);
         self.parts.metrics.set_delivery_failing(name, failed.is_some());
     }
 
     /// Everything written before the call: also what came while an earlier delivery was frozen.
-    async fn deliver_all(&mut self) -> Result<Report> {
+    async fn deliver_all(&mut self) -> Result<JobReport> {
         let wanted = self.handle.table.applied_cursor();
-        let mut total = Report::default();
+        let mut total = JobReport::default();
         for _ in 0..MAX_DELIVERIES {
             let Some(report) = self.deliver().await? else { break };
             total.rows += report.rows;
@@ -221,8 +221,8 @@ impl Worker {
 
     /// All small files and all dead rows. Damaged files stay as they are; the others are done, and then the damage is
     /// the answer.
-    async fn compact_all(&mut self) -> Result<Report> {
-        let mut total = Report::default();
+    async fn compact_all(&mut self) -> Result<JobReport> {
+        let mut total = JobReport::default();
         let lake = &self.parts.lake;
         lake.look_again(self.handle.schema().id).await?;
         let n_damaged = || lake.flaws().of_table(self.handle.schema().id).len();
@@ -246,8 +246,8 @@ impl Worker {
         }
     }
 
-    fn compacted(&self, compacted: &Compacted) {
-        let Compacted { version, rows, files_before, files_after, ms, .. } = compacted;
+    fn compacted(&self, compacted: &CompactionStats) {
+        let CompactionStats { version, rows, files_before, files_after, ms, .. } = compacted;
         self.parts.metrics.compactions.inc();
         self.parts.metrics.compaction_seconds.observe_us(ms * 1000);
         tracing::info!(table = %self.handle.schema().name, %version, rows, files_before, files_after, "compacted");
@@ -287,9 +287,9 @@ impl Worker {
         Ok(report)
     }
 
-    async fn evict_all(&mut self) -> Result<Report> {
+    async fn evict_all(&mut self) -> Result<JobReport> {
         if self.handle.schema().options.append_only {
-            return Ok(Report::default());
+            return Ok(JobReport::default());
         }
         let mut rows = 0;
         // To the end of what a running pass has left, then once over everything.
@@ -302,7 +302,7 @@ impl Worker {
                 }
             }
         }
-        Ok(Report { rows, ..Report::default() })
+        Ok(JobReport { rows, ..JobReport::default() })
     }
 
     /// Forgets log entries that are durable in the row engine, delivered, and past the feed's retention.

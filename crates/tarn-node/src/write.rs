@@ -8,16 +8,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use tarn_replica::{Decided, commit_together};
+use tarn_replica::{PartDecision, commit_together};
 use tarn_rows::Outcome;
 use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableId, batch_from_columns, encode_cells, patch_cells};
 
 use crate::auth::Principal;
 use crate::auth::access::Privilege;
 use crate::catalog::{TableHandle, WayIn, altered};
-use crate::entries::{Committed, Known, WithEntries, touches};
+use crate::entries::{BatchLookup, CommittedRows, WithEntries, touches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parts::Parts;
+use crate::parts::NodeParts;
 use crate::tables::{MAX_TRIES, TableService};
 use crate::threads::blocking;
 
@@ -31,7 +31,7 @@ pub trait Waiter: Send + Sync {
 
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// So many rows were put, or were there to be changed or deleted.
     Rows(u64),
     /// A row was not as a guard says: nothing of the batch happened.
@@ -51,8 +51,8 @@ pub enum Written {
 }
 
 /// What became of a batch with its entries.
-enum Settled {
-    Written(Written),
+enum SettledWrite {
+    Written(WriteOutcome),
     /// What was read of its rows is not so any more.
     Again,
 }
@@ -71,7 +71,7 @@ impl TableService {
         privilege: Privilege,
         batches: Vec<MutationBatch>,
         waiter: &dyn Waiter,
-    ) -> Result<Vec<Written>> {
+    ) -> Result<Vec<WriteOutcome>> {
         self.may(who, table.schema(), privilege)?;
         self.check_alone(table)?;
         self.parts.wait_for_room(table).await?;
@@ -105,16 +105,16 @@ impl TableService {
         table: &Arc<TableHandle>,
         batches: Vec<MutationBatch>,
         waiter: &dyn Waiter,
-    ) -> Result<Vec<Written>> {
-        let mut written = vec![Written::Rows(0); batches.len()];
-        for Decided { of, part, outcome } in self.commit(table, waiter, batches).await? {
+    ) -> Result<Vec<WriteOutcome>> {
+        let mut written = vec![WriteOutcome::Rows(0); batches.len()];
+        for PartDecision { of, part, outcome } in self.commit(table, waiter, batches).await? {
             let of_part = match outcome {
-                Outcome::Applied { affected } => Written::Rows(affected),
-                Outcome::Conflict { .. } => Written::Conflict,
-                Outcome::Exists { key } => Written::Exists { key },
+                Outcome::Applied { affected } => WriteOutcome::Rows(affected),
+                Outcome::Conflict { .. } => WriteOutcome::Conflict,
+                Outcome::Exists { key } => WriteOutcome::Exists { key },
                 Outcome::NeedsBase { .. } => self.write_with_bases(table, &part, waiter).await?,
             };
-            written[of] = std::mem::replace(&mut written[of], Written::Rows(0)).and(of_part);
+            written[of] = std::mem::replace(&mut written[of], WriteOutcome::Rows(0)).and(of_part);
         }
         Ok(written)
     }
@@ -160,19 +160,19 @@ impl TableService {
         privilege: Privilege,
         batch: MutationBatch,
         waiter: &dyn Waiter,
-    ) -> Result<Written> {
+    ) -> Result<WriteOutcome> {
         self.may(who, table.schema(), privilege)?;
         self.check_alone(table)?;
         self.parts.wait_for_room(table).await?;
         if table.schema().has_indexes() && touches(table.schema(), &batch)? {
             return self.write_with_entries(table, batch, waiter).await;
         }
-        let mut written = Written::Rows(0);
-        for Decided { outcome, .. } in self.commit_whole(table, waiter, batch).await? {
+        let mut written = WriteOutcome::Rows(0);
+        for PartDecision { outcome, .. } in self.commit_whole(table, waiter, batch).await? {
             written = written.and(match outcome {
-                Outcome::Applied { affected } => Written::Rows(affected),
-                Outcome::Conflict { .. } => Written::Conflict,
-                Outcome::Exists { key } => Written::Exists { key },
+                Outcome::Applied { affected } => WriteOutcome::Rows(affected),
+                Outcome::Conflict { .. } => WriteOutcome::Conflict,
+                Outcome::Exists { key } => WriteOutcome::Exists { key },
                 Outcome::NeedsBase { .. } => {
                     let message = "a change of cells was to be written whole";
                     return Err(Error::new(ErrorKind::Internal, message));
@@ -189,18 +189,18 @@ impl TableService {
         table: &Arc<TableHandle>,
         batch: MutationBatch,
         waiter: &dyn Waiter,
-    ) -> Result<Written> {
+    ) -> Result<WriteOutcome> {
         let indexes = self.indexes(table.schema())?;
         for _ in 0..MAX_TRIES {
-            let committed = Committed { parts: &self.parts, table };
-            let known = Known::read(table.schema(), indexes.clone(), batch.clone(), &committed).await?;
+            let committed = CommittedRows { parts: &self.parts, table };
+            let known = BatchLookup::read(table.schema(), indexes.clone(), batch.clone(), &committed).await?;
             let settled = self.committed(table, waiter, move |table| table.propose_with_entries(known));
             match settled.await? {
-                Settled::Written(written) => return Ok(written),
-                Settled::Again => {}
+                SettledWrite::Written(written) => return Ok(written),
+                SettledWrite::Again => {}
             }
         }
-        Ok(Written::Conflict)
+        Ok(WriteOutcome::Conflict)
     }
 
     async fn commit(
@@ -208,7 +208,7 @@ impl TableService {
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
         batches: Vec<MutationBatch>,
-    ) -> Result<Vec<Decided>> {
+    ) -> Result<Vec<PartDecision>> {
         self.committed(table, waiter, move |table| table.propose(&batches).map(counted)).await
     }
 
@@ -217,7 +217,7 @@ impl TableService {
         table: &Arc<TableHandle>,
         waiter: &dyn Waiter,
         batch: MutationBatch,
-    ) -> Result<Vec<Decided>> {
+    ) -> Result<Vec<PartDecision>> {
         self.committed(table, waiter, move |table| table.propose_whole(batch).map(counted)).await
     }
 
@@ -229,7 +229,7 @@ impl TableService {
         propose: impl FnOnce(&TableHandle) -> Result<(T, u64)> + Send + 'static,
     ) -> Result<T> {
         self.parts.check_writable()?;
-        let Some(submitted) = Submitted::by(waiter) else {
+        let Some(submitted) = SubmittedWrite::by(waiter) else {
             return Err(Error::new(ErrorKind::Canceled, "whoever wanted the write went away"));
         };
         let span = tracing::debug_span!("commit", table = %table.schema().name, id = %table.schema().id);
@@ -248,20 +248,20 @@ impl TableService {
         table: &Arc<TableHandle>,
         batch: &MutationBatch,
         waiter: &dyn Waiter,
-    ) -> Result<Written> {
+    ) -> Result<WriteOutcome> {
         for _ in 0..MAX_TRIES {
             let (whole, read) = self.parts.with_bases(table, batch).await?;
             let asked = [whole, batch.clone()];
             for asked in asked {
                 let decided = self.commit(table, waiter, vec![asked]).await?;
                 match decided.into_iter().map(|decided| decided.outcome).reduce(join) {
-                    Some(Outcome::Applied { affected }) => return Ok(Written::Rows(affected)),
+                    Some(Outcome::Applied { affected }) => return Ok(WriteOutcome::Rows(affected)),
                     // The guard is not the caller's: the row changed after it was read here, so it is no longer in the
                     // lake alone, and what was asked can be decided as it is. Reading it again could go on as long as
                     // others write it.
                     Some(Outcome::Conflict { key }) if read.contains(&key) => {}
-                    Some(Outcome::Conflict { .. }) => return Ok(Written::Conflict),
-                    Some(Outcome::Exists { key }) => return Ok(Written::Exists { key }),
+                    Some(Outcome::Conflict { .. }) => return Ok(WriteOutcome::Conflict),
+                    Some(Outcome::Exists { key }) => return Ok(WriteOutcome::Exists { key }),
                     _ => break,
                 }
             }
@@ -271,15 +271,15 @@ impl TableService {
 }
 
 /// What somebody waits for and has submitted. Dropped before it is decided, it wrote nothing.
-pub struct Submitted<'a> {
+pub struct SubmittedWrite<'a> {
     waiter: &'a dyn Waiter,
     rows: u64,
 }
 
-impl<'a> Submitted<'a> {
+impl<'a> SubmittedWrite<'a> {
     /// `None`: it is not wanted any more.
-    pub fn by(waiter: &'a dyn Waiter) -> Option<Submitted<'a>> {
-        waiter.submits().then_some(Submitted { waiter, rows: 0 })
+    pub fn by(waiter: &'a dyn Waiter) -> Option<SubmittedWrite<'a>> {
+        waiter.submits().then_some(SubmittedWrite { waiter, rows: 0 })
     }
 
     /// So many rows were written.
@@ -288,13 +288,13 @@ impl<'a> Submitted<'a> {
     }
 }
 
-impl Drop for Submitted<'_> {
+impl Drop for SubmittedWrite<'_> {
     fn drop(&mut self) {
         self.waiter.decided(self.rows);
     }
 }
 
-impl Parts {
+impl NodeParts {
     /// The batch with whole rows for changes of cells, each guarded by the change it was read at; and the keys that got
     /// such a guard.
     async fn with_bases(
@@ -331,7 +331,7 @@ impl Parts {
 
 impl TableHandle {
     /// Commits on the calling thread, which waits for the disk.
-    pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
+    pub(crate) fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<PartDecision>> {
         match &self.way_in {
             WayIn::Logged(replicas) => self.proposed(|| Ok(replicas.propose(batches)?)),
             WayIn::Unlogged(unlogged) => self.proposed(|| unlogged.propose(batches)),
@@ -339,7 +339,7 @@ impl TableHandle {
     }
 
     /// As [`TableHandle::propose`], of one batch whole.
-    fn propose_whole(&self, batch: MutationBatch) -> Result<Vec<Decided>> {
+    fn propose_whole(&self, batch: MutationBatch) -> Result<Vec<PartDecision>> {
         match &self.way_in {
             WayIn::Logged(replicas) => self.proposed(|| Ok(commit_together(&[(&**replicas, batch)])?)),
             WayIn::Unlogged(unlogged) => self.proposed(|| unlogged.propose(&[batch])),
@@ -347,8 +347,8 @@ impl TableHandle {
     }
 
     /// Rows and their entries: all of them, or none.
-    fn propose_with_entries(&self, known: Known) -> Result<(Settled, u64)> {
-        let Some(asked) = known.with_entries()? else { return Ok((Settled::Written(Written::Conflict), 0)) };
+    fn propose_with_entries(&self, known: BatchLookup) -> Result<(SettledWrite, u64)> {
+        let Some(asked) = known.with_entries()? else { return Ok((SettledWrite::Written(WriteOutcome::Conflict), 0)) };
         let mut in_use: Vec<&TableHandle> = asked.entries.iter().map(|(index, _)| &*index.entries).collect();
         in_use.push(self);
         // In the order of ids, as all who hold several.
@@ -363,7 +363,7 @@ impl TableHandle {
         asked.settled(decided)
     }
 
-    fn proposed(&self, propose: impl FnOnce() -> Result<Vec<Decided>>) -> Result<Vec<Decided>> {
+    fn proposed(&self, propose: impl FnOnce() -> Result<Vec<PartDecision>>) -> Result<Vec<PartDecision>> {
         let _in_use = self.enter()?;
         let decided = propose()?;
         tracing::debug!(parts = decided.len(), rows = applied(&decided), "committed");
@@ -373,25 +373,25 @@ impl TableHandle {
 
 impl WithEntries {
     /// What became of it, and how many rows were written.
-    fn settled(&self, decided: Vec<Decided>) -> Result<(Settled, u64)> {
+    fn settled(&self, decided: Vec<PartDecision>) -> Result<(SettledWrite, u64)> {
         let (mut rows, mut refused) = (0, None);
-        for Decided { of, outcome, .. } in decided {
+        for PartDecision { of, outcome, .. } in decided {
             let index = of.checked_sub(1).and_then(|of| self.entries.get(of)).map(|(index, _)| index);
             let was_read = |key: &Vec<u8>| index.is_none() && self.read.contains(key);
             match (outcome, index) {
                 (Outcome::Applied { affected }, None) => rows += affected,
                 (Outcome::Applied { .. }, Some(_)) => {}
                 (Outcome::Conflict { key } | Outcome::Exists { key }, _) if was_read(&key) => {
-                    return Ok((Settled::Again, 0));
+                    return Ok((SettledWrite::Again, 0));
                 }
-                (Outcome::Exists { .. }, Some(_)) if self.gives_way => return Ok((Settled::Again, 0)),
-                (Outcome::Conflict { .. }, _) => refused = Some(Written::Conflict),
+                (Outcome::Exists { .. }, Some(_)) if self.gives_way => return Ok((SettledWrite::Again, 0)),
+                (Outcome::Conflict { .. }, _) => refused = Some(WriteOutcome::Conflict),
                 // A row that was changed meanwhile speaks first, then the primary key.
                 (Outcome::Exists { key }, None) => {
-                    refused = refused.filter(is_conflict).or(Some(Written::Exists { key }))
+                    refused = refused.filter(is_conflict).or(Some(WriteOutcome::Exists { key }))
                 }
                 (Outcome::Exists { key }, Some(index)) => {
-                    refused = refused.or(Some(Written::Taken { index: index.unique.index, key }));
+                    refused = refused.or(Some(WriteOutcome::Taken { index: index.unique.index, key }));
                 }
                 (Outcome::NeedsBase { .. }, _) => {
                     return Err(Error::new(
@@ -401,19 +401,19 @@ impl WithEntries {
                 }
             }
         }
-        Ok((Settled::Written(refused.unwrap_or(Written::Rows(rows))), rows))
+        Ok((SettledWrite::Written(refused.unwrap_or(WriteOutcome::Rows(rows))), rows))
     }
 }
 
-fn is_conflict(written: &Written) -> bool {
-    *written == Written::Conflict
+fn is_conflict(written: &WriteOutcome) -> bool {
+    *written == WriteOutcome::Conflict
 }
 
-impl Written {
-    fn and(self, other: Written) -> Written {
+impl WriteOutcome {
+    fn and(self, other: WriteOutcome) -> WriteOutcome {
         match (self, other) {
-            (Written::Rows(one), Written::Rows(other)) => Written::Rows(one + other),
-            (Written::Rows(_), refused) | (refused, _) => refused,
+            (WriteOutcome::Rows(one), WriteOutcome::Rows(other)) => WriteOutcome::Rows(one + other),
+            (WriteOutcome::Rows(_), refused) | (refused, _) => refused,
         }
     }
 }
@@ -429,24 +429,25 @@ fn join(one: Outcome, other: Outcome) -> Outcome {
 }
 
 /// What was decided, and how many rows were written.
-fn counted(decided: Vec<Decided>) -> (Vec<Decided>, u64) {
+fn counted(decided: Vec<PartDecision>) -> (Vec<PartDecision>, u64) {
     let rows = applied(&decided);
     (decided, rows)
 }
 
 /// Rows written in all, whatever became of the rest.
-fn applied(decided: &[Decided]) -> u64 {
-    let affected = |decided: &Decided| if let Outcome::Applied { affected } = decided.outcome { affected } else { 0 };
+fn applied(decided: &[PartDecision]) -> u64 {
+    let affected =
+        |decided: &PartDecision| if let Outcome::Applied { affected } = decided.outcome { affected } else { 0 };
     decided.iter().map(affected).sum()
 }
 
 /// Rows written in all; a conflict is `Conflict`, a key that is there `KeyExists`.
-pub fn all_written(table: &TableHandle, written: &[Written]) -> Result<u64> {
+pub fn all_written(table: &TableHandle, written: &[WriteOutcome]) -> Result<u64> {
     let rows = written.iter().map(|written| match written {
-        Written::Rows(rows) => Ok(*rows),
-        Written::Conflict => Err(conflict(&table.schema().name)),
-        Written::Exists { key } => Err(Error::key_exists(table.schema(), key.clone())),
-        Written::Taken { index, key } => Err(taken(table, *index, key.clone())),
+        WriteOutcome::Rows(rows) => Ok(*rows),
+        WriteOutcome::Conflict => Err(conflict(&table.schema().name)),
+        WriteOutcome::Exists { key } => Err(Error::key_exists(table.schema(), key.clone())),
+        WriteOutcome::Taken { index, key } => Err(taken(table, *index, key.clone())),
     });
     rows.sum()
 }

@@ -52,16 +52,16 @@ use tarn_sql::names::{SERVER_VERSION, fold};
 use tarn_sql::quiet;
 use tarn_sql::rows::{element_of, fields, pg_type};
 use tarn_sql::session::{
-    Answer, CopyFrom, Declared, Interrupt, Parameter, REPORTED, Session, Status, Tag, is_all, item_type,
+    Answer, CopyFrom, DeclaredType, Interrupt, Parameter, REPORTED, Session, Status, Tag, is_all, item_type,
 };
-use tarn_sql::statement::Parsed;
+use tarn_sql::statement::ParsedSql;
 use tarn_types::{DataType, arrow_type, data_type_of};
 
-pub use tarn_sql::session::Prepared;
+pub use tarn_sql::session::PreparedStatement;
 
 use super::errors::on_wire;
-use super::login::{Login, Next};
-use super::params::{Bound, natural};
+use super::login::{Login, LoginStep};
+use super::params::{BoundParameter, natural};
 use super::{ServerState, send, startup};
 
 /// One client.
@@ -74,14 +74,14 @@ pub struct Connection {
     login: Mutex<Login>,
     /// Waits until it has proved who it is, then sits.
     guest: Guest,
-    names: Mutex<Names>,
+    names: Mutex<ProtocolNames>,
     /// Whether Sync follows the message that is being answered.
     syncs_next: AtomicBool,
 }
 
 /// What the client has named in the protocol. The protocol library keeps it, but does not list or count it.
 #[derive(Default)]
-struct Names {
+struct ProtocolNames {
     statements: HashSet<String>,
     portals: HashSet<String>,
 }
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     /// The reported settings before a statement that may change them.
-    fn before(&self, parsed: &Parsed) -> Option<Vec<(String, String)>> {
+    fn before(&self, parsed: &ParsedSql) -> Option<Vec<(String, String)>> {
         parsed.changes_settings().then(|| self.reported())
     }
 
@@ -230,7 +230,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn parameters(&self, portal: &Portal<Arc<Prepared>>) -> Result<Vec<Parameter>> {
+    async fn parameters(&self, portal: &Portal<Arc<PreparedStatement>>) -> Result<Vec<Parameter>> {
         let prepared = &portal.statement.statement;
         let mut parameters = Vec::with_capacity(portal.parameters.len());
         for (idx, bytes) in portal.parameters.iter().enumerate() {
@@ -242,7 +242,7 @@ impl Connection {
             };
             let sent = declared.clone().unwrap_or(described);
             let want = wanted.and_then(|field| data_type_of(field).ok());
-            let bound = Bound {
+            let bound = BoundParameter {
                 number: idx + 1,
                 bytes: bytes.as_deref(),
                 binary: is_binary(&portal.parameter_format, idx)?,
@@ -267,7 +267,7 @@ impl Connection {
     }
 
     /// Runs the statement of a portal; rows are left in the portal.
-    async fn run_portal(&self, portal: &Portal<Arc<Prepared>>) -> Result<Answer> {
+    async fn run_portal(&self, portal: &Portal<Arc<PreparedStatement>>) -> Result<Answer> {
         self.session.begin_statement();
         let prepared = &portal.statement.statement;
         let parameters = self.parameters(portal).await?;
@@ -348,7 +348,7 @@ impl Connection {
     }
 
     /// `DEALLOCATE name` of a statement that the protocol has. False: it is the session's business.
-    fn deallocate(&self, store: &impl PortalStore, parsed: &Parsed) -> bool {
+    fn deallocate(&self, store: &impl PortalStore, parsed: &ParsedSql) -> bool {
         let Some(name) = deallocated(parsed) else { return false };
         if store.get_statement(&name).is_none() {
             return false;
@@ -397,7 +397,7 @@ impl Connection {
 }
 
 /// What a Bind says of formats must fit the statement.
-fn check_formats(message: &Bind, prepared: &Prepared) -> Result<()> {
+fn check_formats(message: &Bind, prepared: &PreparedStatement) -> Result<()> {
     let violation = |message| Err(SqlError::new(state::PROTOCOL_VIOLATION, message));
     let (n_formats, n_parameters) = (message.parameter_format_codes.len(), message.parameters.len());
     if n_formats > 1 && n_formats != n_parameters {
@@ -465,9 +465,9 @@ fn odd_parameter(
 }
 
 /// The name in DEALLOCATE name, which may be one of the protocol's.
-fn deallocated(parsed: &Parsed) -> Option<String> {
+fn deallocated(parsed: &ParsedSql) -> Option<String> {
     match parsed {
-        Parsed::Sql(statement) => match statement.as_ref() {
+        ParsedSql::Sql(statement) => match statement.as_ref() {
             Statement::Deallocate { name, .. } if !is_all(name) => Some(fold(name)),
             _ => None,
         },
@@ -504,12 +504,12 @@ impl StartupHandler for Connection {
             _ => return Err(on_wire(SqlError::new(state::PROTOCOL_VIOLATION, "log in first").fatal())),
         };
         match next {
-            Next::Ask(question) => {
+            LoginStep::Ask(question) => {
                 client.set_state(PgWireConnectionState::AuthenticationInProgress);
                 client.send(PgWireBackendMessage::Authentication(question)).await?;
                 Ok(())
             }
-            Next::Welcome(principal, last) => {
+            LoginStep::Welcome(principal, last) => {
                 if let Some(last) = last {
                     client.feed(PgWireBackendMessage::Authentication(last)).await?;
                 }
@@ -625,7 +625,7 @@ impl SimpleQueryHandler for Connection {
 /// The protocol library asks for a parser; statements are prepared by the session.
 #[async_trait]
 impl QueryParser for Connection {
-    type Statement = Arc<Prepared>;
+    type Statement = Arc<PreparedStatement>;
 
     async fn parse_sql<C>(
         &self,
@@ -646,7 +646,7 @@ impl QueryParser for Connection {
             )));
         }
         let Some(parsed) = statements.pop() else { return Ok(None) };
-        let declared: Vec<Option<Declared>> =
+        let declared: Vec<Option<DeclaredType>> =
             types.iter().map(|t| t.as_ref().filter(|t| **t != Type::UNKNOWN).and_then(declared)).collect();
         let preparing = self.session.prepare(parsed, &declared);
         Ok(Some(self.session.interrupt().run(preparing).await.map_err(in_text)?))
@@ -662,14 +662,14 @@ impl QueryParser for Connection {
 }
 
 /// What the planner is told of a type that the client gave a parameter.
-fn declared(pg_type: &Type) -> Option<Declared> {
+fn declared(pg_type: &Type) -> Option<DeclaredType> {
     match element_of(pg_type) {
-        Some(element) => natural(element).map(Declared::Array),
-        None => natural(pg_type).map(Declared::Value),
+        Some(element) => natural(element).map(DeclaredType::Array),
+        None => natural(pg_type).map(DeclaredType::Value),
     }
 }
 
-fn parameter_types(prepared: &Prepared, declared: &[Option<Type>]) -> Result<Vec<Type>> {
+fn parameter_types(prepared: &PreparedStatement, declared: &[Option<Type>]) -> Result<Vec<Type>> {
     let n = prepared.parameters.len().max(declared.len());
     (0..n)
         .map(|idx| match declared.get(idx).cloned().flatten().filter(|t| *t != Type::UNKNOWN) {
@@ -681,7 +681,7 @@ fn parameter_types(prepared: &Prepared, declared: &[Option<Type>]) -> Result<Vec
         .collect()
 }
 
-fn result_fields(prepared: &Prepared, format: Option<&Format>) -> Result<Vec<FieldInfo>> {
+fn result_fields(prepared: &PreparedStatement, format: Option<&Format>) -> Result<Vec<FieldInfo>> {
     match &prepared.columns {
         None => Ok(vec![]),
         Some(columns) => Ok(fields(columns, format.unwrap_or(&Format::UnifiedText))?.as_ref().clone()),
@@ -690,7 +690,7 @@ fn result_fields(prepared: &Prepared, format: Option<&Format>) -> Result<Vec<Fie
 
 #[async_trait]
 impl ExtendedQueryHandler for Connection {
-    type Statement = Arc<Prepared>;
+    type Statement = Arc<PreparedStatement>;
     type QueryParser = Connection;
 
     fn query_parser(&self) -> Arc<Self::QueryParser> {

@@ -42,7 +42,7 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 
 /// What a connection begins with.
 #[derive(Debug)]
-pub enum Opening {
+pub enum FirstPacket {
     /// It wants TLS first.
     Ssl,
     /// It wants GSSAPI's encryption, which is not there.
@@ -82,12 +82,12 @@ pub struct Frames {
     message_bytes: usize,
     reservation: Reservation,
     /// A message that is thrown away as it comes.
-    skipped: Option<Skipped>,
+    skipped: Option<SkippedFrame>,
     /// Bytes of a CopyData message that are still to come.
     copy_rest: usize,
 }
 
-struct Skipped {
+struct SkippedFrame {
     rest: usize,
     kind: u8,
     error: SqlError,
@@ -110,7 +110,7 @@ impl Frames {
     /// again.
     ///
     /// Errors: fatal ones.
-    pub async fn opening(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Result<Option<Opening>> {
+    pub async fn opening(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Result<Option<FirstPacket>> {
         loop {
             if let Some(opening) = self.take_opening()? {
                 return Ok(Some(opening));
@@ -172,7 +172,7 @@ impl Frames {
         matches!(io.read_buf(&mut self.buffer).await, Ok(length) if length > 0)
     }
 
-    fn take_opening(&mut self) -> Result<Option<Opening>> {
+    fn take_opening(&mut self) -> Result<Option<FirstPacket>> {
         let Some(length) = self.buffer.first_chunk().map(|length| i32::from_be_bytes(*length)) else { return Ok(None) };
         let length = usize::try_from(length).unwrap_or(0);
         if !(8..=SMALL_MESSAGE_BYTES).contains(&length) {
@@ -194,7 +194,7 @@ impl Frames {
                 if skipped.rest > 0 {
                     return Ok(None);
                 }
-                let Some(Skipped { kind, error, .. }) = self.skipped.take() else { continue };
+                let Some(SkippedFrame { kind, error, .. }) = self.skipped.take() else { continue };
                 return Ok(Some(Frame::Bad { error, is_extended: is_extended(kind) }));
             }
             if self.copy_rest > 0 {
@@ -235,7 +235,7 @@ impl Frames {
     /// Throws a message away as it comes, what has come of it too.
     fn skip(&mut self, kind: u8, length: usize, error: SqlError) {
         self.buffer.advance(5);
-        self.skipped = Some(Skipped { rest: length - 4, kind, error });
+        self.skipped = Some(SkippedFrame { rest: length - 4, kind, error });
         let _ = self.reservation.resize(0);
     }
 
@@ -376,19 +376,19 @@ impl<'a> Body<'a> {
 }
 
 /// The first packets: no type, a code instead. `packet` has at least 8 bytes.
-fn opening(packet: &[u8]) -> Result<Opening> {
+fn opening(packet: &[u8]) -> Result<FirstPacket> {
     let mut body = Body { rest: &packet[4..] };
     let code = body.length()?;
     match code {
-        SSL_REQUEST if body.rest.is_empty() => return Ok(Opening::Ssl),
-        GSS_REQUEST if body.rest.is_empty() => return Ok(Opening::Gss),
+        SSL_REQUEST if body.rest.is_empty() => return Ok(FirstPacket::Ssl),
+        GSS_REQUEST if body.rest.is_empty() => return Ok(FirstPacket::Gss),
         CANCEL_REQUEST => {
             let pid = body.length()?;
             if !(4..=256).contains(&body.rest.len()) {
                 return Err(violation("invalid length of cancel request packet"));
             }
             let key = SecretKey::Bytes(Bytes::copy_from_slice(body.rest));
-            return Ok(Opening::Cancel(CancelRequest::new(pid, key)));
+            return Ok(FirstPacket::Cancel(CancelRequest::new(pid, key)));
         }
         _ => {}
     }
@@ -407,7 +407,7 @@ fn opening(packet: &[u8]) -> Result<Opening> {
         let value = body.text()?;
         startup.parameters.insert(name.to_owned(), value.to_owned());
     }
-    if body.rest.is_empty() { Ok(Opening::Startup(startup)) } else { Err(layout()) }
+    if body.rest.is_empty() { Ok(FirstPacket::Startup(startup)) } else { Err(layout()) }
 }
 
 fn layout() -> SqlError {
@@ -602,9 +602,11 @@ mod tests {
             packet
         };
         let open = |bytes: &[u8]| frames(bytes).take_opening().map(|opening| opening.unwrap());
-        assert!(matches!(open(&packet(SSL_REQUEST, b"")).unwrap(), Opening::Ssl));
-        assert!(matches!(open(&packet(CANCEL_REQUEST, b"\0\0\0\x01abcd")).unwrap(), Opening::Cancel(_)));
-        let Opening::Startup(startup) = open(&packet(196_608, b"user\0me\0database\0\0\0")).unwrap() else { panic!() };
+        assert!(matches!(open(&packet(SSL_REQUEST, b"")).unwrap(), FirstPacket::Ssl));
+        assert!(matches!(open(&packet(CANCEL_REQUEST, b"\0\0\0\x01abcd")).unwrap(), FirstPacket::Cancel(_)));
+        let FirstPacket::Startup(startup) = open(&packet(196_608, b"user\0me\0database\0\0\0")).unwrap() else {
+            panic!()
+        };
         assert_eq!((startup.parameters["user"].as_str(), startup.parameters["database"].as_str()), ("me", ""));
         let wrong: [(Vec<u8>, &str); 7] = [
             (vec![0, 0, 0, 7], "08P01"),

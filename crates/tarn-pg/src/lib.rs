@@ -35,7 +35,7 @@ use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use pgwire::messages::startup::{SecretKey, Startup};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{PgWireMessageServerCodec, process_message};
-use tarn_net::places::{Guest, Places};
+use tarn_net::places::{ConnectionSlots, Guest};
 use tarn_net::stream::Stream;
 use tarn_net::tls::{Protocol, Tls};
 use tarn_sql::budget::Budget;
@@ -47,10 +47,10 @@ use tokio::net::TcpStream;
 use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{Connection, Prepared};
+use self::connection::{Connection, PreparedStatement};
 use self::errors::on_wire;
-use self::frames::{Frame, Frames, Opening, Phase};
-use crate::settings::Settings;
+use self::frames::{FirstPacket, Frame, Frames, Phase};
+use crate::settings::PgSettings;
 
 /// Answers are written to the socket in pieces of this size.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
@@ -63,7 +63,7 @@ pub struct Door {
     /// None: plain connections only.
     tls: Option<Arc<Tls>>,
     /// Where connections are counted.
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionSlots>,
     message_bytes: u64,
     /// How long a client may take to prove who it is.
     authentication_timeout: Duration,
@@ -73,7 +73,7 @@ pub struct Door {
 
 impl Door {
     /// What all connections to one address share, whatever is behind it.
-    pub fn new(settings: &Settings, tls: Option<Arc<Tls>>, places: Arc<Places>) -> Arc<Door> {
+    pub fn new(settings: &PgSettings, tls: Option<Arc<Tls>>, places: Arc<ConnectionSlots>) -> Arc<Door> {
         Arc::new(Door {
             tls,
             places,
@@ -120,12 +120,12 @@ impl ServerState {
 }
 
 /// A connection in the books; dropped with it.
-struct Entry<'a> {
+struct ConnectionEntry<'a> {
     shared: &'a ServerState,
     connection: Arc<Connection>,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for ConnectionEntry<'_> {
     fn drop(&mut self) {
         self.connection.guest().leave();
         self.shared.count_connections();
@@ -136,15 +136,15 @@ impl Drop for Entry<'_> {
 }
 
 /// Where answers go. What comes is read elsewhere, beside the statement that runs.
-struct Outgoing(WriteHalf<Stream>);
+struct OutputStream(WriteHalf<Stream>);
 
-impl AsyncRead for Outgoing {
+impl AsyncRead for OutputStream {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
-impl AsyncWrite for Outgoing {
+impl AsyncWrite for OutputStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
@@ -158,7 +158,7 @@ impl AsyncWrite for Outgoing {
     }
 }
 
-type Socket = Framed<Outgoing, PgWireMessageServerCodec<Arc<Prepared>>>;
+type Socket = Framed<OutputStream, PgWireMessageServerCodec<Arc<PreparedStatement>>>;
 
 /// Serves one connection to its end. `stop` ends it: at once when idle, else after the running statement. Without
 /// `shared` there is no node: the client is told so when it has introduced itself.
@@ -178,10 +178,10 @@ pub async fn serve_connection(
     tokio::pin!(deadline);
     let opening = async {
         match open(shared.as_deref(), &mut socket, &mut frames, door.tls.is_some()).await? {
-            Opened::Encrypt => {}
+            StartupOutcome::Encrypt => {}
             opened => return Ok((Stream::Plain(socket), opened)),
         }
-        let Some(tls) = &door.tls else { return Ok((Stream::Plain(socket), Opened::Done)) };
+        let Some(tls) = &door.tls else { return Ok((Stream::Plain(socket), StartupOutcome::Done)) };
         let mut stream = Stream::encrypt(socket, tls, Protocol::Postgres).await?;
         let opened = open(shared.as_deref(), &mut stream, &mut frames, false).await?;
         io::Result::Ok((stream, opened))
@@ -192,7 +192,7 @@ pub async fn serve_connection(
         () = &mut deadline => return Ok(()),
         opened = opening => opened?,
     };
-    let Opened::Startup(startup) = opened else { return Ok(()) };
+    let StartupOutcome::Startup(startup) = opened else { return Ok(()) };
     let is_secure = stream.is_encrypted();
     let is_refused = door.tls.as_ref().is_some_and(|tls| tls.is_required()) && !is_secure;
     let shared = match shared {
@@ -207,7 +207,7 @@ pub async fn serve_connection(
             };
         }
     };
-    Talk { peer, is_secure, guest, frames, startup }.serve(&shared, stream, stop, deadline).await
+    OpenConnection { peer, is_secure, guest, frames, startup }.serve(&shared, stream, stop, deadline).await
 }
 
 fn encrypted_only() -> SqlError {
@@ -226,7 +226,7 @@ async fn refuse(mut stream: Stream, error: &SqlError) -> io::Result<()> {
 }
 
 /// What the packets before the conversation came to.
-enum Opened {
+enum StartupOutcome {
     Startup(Startup),
     /// The client was told that encryption begins now.
     Encrypt,
@@ -240,41 +240,41 @@ async fn open<S>(
     socket: &mut S,
     frames: &mut Frames,
     can_encrypt: bool,
-) -> io::Result<Opened>
+) -> io::Result<StartupOutcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     // Each kind of encryption is asked for once at most.
     for _ in 0..3 {
         match frames.opening(socket).await {
-            Ok(None) => return Ok(Opened::Done),
-            Ok(Some(Opening::Ssl)) if can_encrypt => {
+            Ok(None) => return Ok(StartupOutcome::Done),
+            Ok(Some(FirstPacket::Ssl)) if can_encrypt => {
                 if frames.has_more() {
                     // It came in clear, behind the request for encryption: somebody on the way may have put it there.
-                    return Ok(Opened::Done);
+                    return Ok(StartupOutcome::Done);
                 }
                 socket.write_all(b"S").await?;
-                return Ok(Opened::Encrypt);
+                return Ok(StartupOutcome::Encrypt);
             }
-            Ok(Some(Opening::Ssl | Opening::Gss)) => socket.write_all(b"N").await?,
-            Ok(Some(Opening::Cancel(request))) => {
+            Ok(Some(FirstPacket::Ssl | FirstPacket::Gss)) => socket.write_all(b"N").await?,
+            Ok(Some(FirstPacket::Cancel(request))) => {
                 if let Some(shared) = shared {
                     shared.cancel(request.pid, &request.secret_key);
                 }
-                return Ok(Opened::Done);
+                return Ok(StartupOutcome::Done);
             }
-            Ok(Some(Opening::Startup(startup))) => return Ok(Opened::Startup(startup)),
+            Ok(Some(FirstPacket::Startup(startup))) => return Ok(StartupOutcome::Startup(startup)),
             Err(error) => {
                 socket.write_all(&errors::encoded(&error)).await?;
-                return Ok(Opened::Done);
+                return Ok(StartupOutcome::Done);
             }
         }
     }
-    Ok(Opened::Done)
+    Ok(StartupOutcome::Done)
 }
 
 /// A connection that has introduced itself, on a stream that is what it will be.
-struct Talk {
+struct OpenConnection {
     peer: SocketAddr,
     is_secure: bool,
     guest: Guest,
@@ -282,7 +282,7 @@ struct Talk {
     startup: Startup,
 }
 
-impl Talk {
+impl OpenConnection {
     async fn serve(
         self,
         shared: &Arc<ServerState>,
@@ -290,14 +290,14 @@ impl Talk {
         stop: CancellationToken,
         mut deadline: Pin<&mut tokio::time::Sleep>,
     ) -> io::Result<()> {
-        let Talk { peer, is_secure, guest, mut frames, startup } = self;
+        let OpenConnection { peer, is_secure, guest, mut frames, startup } = self;
         let (mut incoming, outgoing) = tokio::io::split(stream);
         let codec = PgWireMessageServerCodec::new(DefaultClient::new(peer, is_secure));
-        let mut socket: Socket = Framed::new(Outgoing(outgoing), codec);
+        let mut socket: Socket = Framed::new(OutputStream(outgoing), codec);
         socket.set_backpressure_boundary(WRITE_BUFFER_BYTES);
         socket.set_state(PgWireConnectionState::AwaitingStartup);
         let connection = Arc::new(Connection::new(Arc::clone(shared), guest));
-        let _entry = Entry { shared, connection: Arc::clone(&connection) };
+        let _entry = ConnectionEntry { shared, connection: Arc::clone(&connection) };
         // One for all messages: to begin and to end such a wait costs more than to read a message does.
         let ended = async {
             tokio::select! {

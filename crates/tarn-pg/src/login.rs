@@ -10,7 +10,7 @@
 
 use pgwire::messages::startup::{Authentication, PasswordMessageFamily};
 use tarn_net::Peer;
-use tarn_node::auth::scram::{Exchange, Failure, MECHANISM};
+use tarn_node::auth::scram::{Exchange, MECHANISM, ScramFailure};
 use tarn_node::auth::{Directory, Principal, audit, wrong_password};
 use tarn_sql::error::{Result, SqlError, state};
 
@@ -34,7 +34,7 @@ pub enum Login {
 }
 
 /// What is sent next.
-pub enum Next {
+pub enum LoginStep {
     /// A question; the client's answer comes next.
     Ask(Authentication),
     /// The client is in. The last message of the exchange, if there was one.
@@ -45,21 +45,21 @@ impl Login {
     /// After the startup message.
     ///
     /// Errors: `28000` when it names no user, and there are users.
-    pub fn begin(&mut self, users: &Directory, user: Option<&str>) -> Result<Next> {
+    pub fn begin(&mut self, users: &Directory, user: Option<&str>) -> Result<LoginStep> {
         if users.users().is_empty() {
             *self = Login::Over;
-            return Ok(Next::Welcome(Principal::Nobody, None));
+            return Ok(LoginStep::Welcome(Principal::Nobody, None));
         }
         let Some(user) = user.filter(|user| !user.is_empty()) else {
             *self = Login::Over;
             return Err(SqlError::new(state::INVALID_AUTHORIZATION, "no user name specified in startup packet").fatal());
         };
         *self = Login::Asked { user: user.to_owned() };
-        Ok(Next::Ask(Authentication::SASL(vec![MECHANISM.to_owned()])))
+        Ok(LoginStep::Ask(Authentication::SASL(vec![MECHANISM.to_owned()])))
     }
 
     /// After a message of the exchange. After an error the connection must be closed, [`FAILURE_DELAY`] later.
-    pub fn step(&mut self, users: &Directory, message: PasswordMessageFamily, peer: Peer) -> Result<Next> {
+    pub fn step(&mut self, users: &Directory, message: PasswordMessageFamily, peer: Peer) -> Result<LoginStep> {
         // Whatever fails, it is over.
         match std::mem::replace(self, Login::Over) {
             Login::Asked { user } => {
@@ -71,27 +71,27 @@ impl Login {
                 let begun = Exchange::begin(users.verifier(&user), first);
                 let (exchange, reply) = begun.map_err(|failure| refused(failure, &user, peer))?;
                 *self = Login::Proving { user, exchange: Box::new(exchange) };
-                Ok(Next::Ask(Authentication::SASLContinue(reply.into())))
+                Ok(LoginStep::Ask(Authentication::SASLContinue(reply.into())))
             }
             Login::Proving { user, exchange } => {
                 let last = message.into_sasl_response().map_err(|_| malformed("no SASL message"))?;
                 let reply = exchange.finish(&last.data).map_err(|failure| refused(failure, &user, peer))?;
                 let principal = users.admit(&user)?;
                 audit::login(&user, peer.address, "postgres", peer.is_encrypted);
-                Ok(Next::Welcome(principal, Some(Authentication::SASLFinal(reply.into()))))
+                Ok(LoginStep::Welcome(principal, Some(Authentication::SASLFinal(reply.into()))))
             }
             Login::Unasked | Login::Over => Err(malformed("a password that nobody asked for")),
         }
     }
 }
 
-fn refused(failure: Failure, user: &str, peer: Peer) -> SqlError {
+fn refused(failure: ScramFailure, user: &str, peer: Peer) -> SqlError {
     match failure {
-        Failure::Malformed(why) => {
+        ScramFailure::Malformed(why) => {
             audit::refused(user, peer.address, "postgres", why);
             malformed(why)
         }
-        Failure::WrongPassword => {
+        ScramFailure::WrongPassword => {
             audit::refused(user, peer.address, "postgres", "wrong password, or no such user");
             SqlError::from(wrong_password(user)).fatal()
         }

@@ -5,7 +5,7 @@
 
 use arrow::array::ArrayRef;
 use pgwire::api::Type;
-use tarn_sql::cells::Cells;
+use tarn_sql::cells::ValueBuilder;
 use tarn_sql::error::{Result, SqlError, state};
 use tarn_sql::rows::pg_type;
 use tarn_sql::{arrays, binary, encoding};
@@ -16,7 +16,7 @@ const FIRST_OF_USERS: u32 = 16_384;
 
 /// One bound parameter as it came.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound<'a> {
+pub struct BoundParameter<'a> {
     /// Position, from 1, for errors.
     pub number: usize,
     /// As they came; `None`: NULL.
@@ -27,22 +27,23 @@ pub struct Bound<'a> {
     pub pg_type: &'a Type,
 }
 
-impl Bound<'_> {
+impl BoundParameter<'_> {
     /// The elements of an array whose elements are of `element`, as a column of `want`, else of the type they were sent
     /// in; `None` is a NULL. A `uuid` is kept as its text.
     ///
     /// Errors: 22P02 and 22P03 for what is no array, 0A000 for one of several dimensions, and those of
-    /// [`Bound::value`].
+    /// [`BoundParameter::value`].
     pub fn elements(&self, element: &Type, want: Option<&DataType>, style: &Style) -> Result<Option<ArrayRef>> {
         let Some(bytes) = self.bytes else { return Ok(None) };
         let named = |error: SqlError| error.with_context(format!("parameter ${}", self.number));
         let of = want.copied().or_else(|| natural(element)).unwrap_or(DataType::Text);
-        let mut cells = Cells::new(if of == DataType::Uuid { DataType::Text } else { of });
-        let mut append =
-            |bytes: Option<&[u8]>| match (Bound { bytes, pg_type: element, ..*self }).value(Some(&of), style)? {
-                Value::Uuid(id) => cells.append_value(Value::Text(id)),
-                value => cells.append_value(value),
-            };
+        let mut cells = ValueBuilder::new(if of == DataType::Uuid { DataType::Text } else { of });
+        let mut append = |bytes: Option<&[u8]>| match (BoundParameter { bytes, pg_type: element, ..*self })
+            .value(Some(&of), style)?
+        {
+            Value::Uuid(id) => cells.append_value(Value::Text(id)),
+            value => cells.append_value(value),
+        };
         if self.binary {
             let elements = arrays::elements_of_binary(bytes, element.oid()).map_err(named)?;
             elements.into_iter().try_for_each(&mut append)?;
@@ -59,19 +60,19 @@ impl Bound<'_> {
         if !self.binary || is_text(self.pg_type) {
             encoding::text(bytes).map_err(|error| error.with_context(format!("parameter ${}", self.number)))?;
         }
-        let raw = if self.binary { binary(bytes, self.pg_type) } else { text(bytes).map(Raw::Text) };
+        let raw = if self.binary { binary(bytes, self.pg_type) } else { text(bytes).map(DecodedParameter::Text) };
         let raw = raw.map_err(|message| {
             let code = if self.binary { state::INVALID_BINARY } else { state::INVALID_TEXT };
             SqlError::new(code, format!("parameter ${} ({}): {message}", self.number, self.pg_type))
         })?;
         let value = match (raw, want) {
-            (Raw::Text(text), Some(want)) => Value::parse_in(want, &text, style),
-            (Raw::Text(text), None) => match natural(self.pg_type) {
+            (DecodedParameter::Text(text), Some(want)) => Value::parse_in(want, &text, style),
+            (DecodedParameter::Text(text), None) => match natural(self.pg_type) {
                 Some(data_type) => Value::parse_in(&data_type, &text, style),
                 None => Ok(Value::Text(text)),
             },
-            (Raw::Value(value), Some(want)) => value.coerce(want),
-            (Raw::Value(value), None) => Ok(value),
+            (DecodedParameter::Value(value), Some(want)) => value.coerce(want),
+            (DecodedParameter::Value(value), None) => Ok(value),
         };
         value.map_err(|error| {
             let named = SqlError::from(error);
@@ -80,7 +81,7 @@ impl Bound<'_> {
     }
 }
 
-enum Raw {
+enum DecodedParameter {
     Text(String),
     Value(Value),
 }
@@ -153,7 +154,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
     }
 }
 
-fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
+fn binary(bytes: &[u8], pg_type: &Type) -> Result<DecodedParameter, String> {
     let value = match *pg_type {
         Type::BOOL => Value::Bool(binary::boolean(bytes)?),
         Type::INT2 => Value::Int16(i16::from_be_bytes(binary::fixed(bytes)?)),
@@ -162,7 +163,7 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::INT8 => Value::Int64(i64::from_be_bytes(binary::fixed(bytes)?)),
         Type::FLOAT4 => Value::Float32(f32::from_be_bytes(binary::fixed(bytes)?)),
         Type::FLOAT8 => Value::Float64(f64::from_be_bytes(binary::fixed(bytes)?)),
-        Type::NUMERIC => return Ok(Raw::Text(binary::Numeric::new(bytes)?.text())),
+        Type::NUMERIC => return Ok(DecodedParameter::Text(binary::Numeric::new(bytes)?.text())),
         Type::BYTEA => Value::Bytes(bytes.to_vec()),
         Type::DATE => Value::Date(binary::date(bytes)?),
         Type::TIME => Value::Time(binary::time(bytes)?),
@@ -175,11 +176,13 @@ fn binary(bytes: &[u8], pg_type: &Type) -> Result<Raw, String> {
         Type::UUID => Value::Uuid(binary::uuid(bytes)?.to_string()),
         Type::JSON => Value::Json(text(bytes)?),
         Type::JSONB => Value::Json(text(binary::jsonb(bytes)?)?),
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => return text(bytes).map(Raw::Text),
-        ref of if is_label(of) => return text(bytes).map(Raw::Text),
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
+            return text(bytes).map(DecodedParameter::Text);
+        }
+        ref of if is_label(of) => return text(bytes).map(DecodedParameter::Text),
         _ => return Err("no binary form of this type is known; send it as text".to_owned()),
     };
-    Ok(Raw::Value(value))
+    Ok(DecodedParameter::Value(value))
 }
 
 #[cfg(test)]
@@ -190,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    fn bound<'a>(bytes: &'a [u8], binary: bool, pg_type: &'a Type) -> Bound<'a> {
-        Bound { number: 1, bytes: Some(bytes), binary, pg_type }
+    fn bound<'a>(bytes: &'a [u8], binary: bool, pg_type: &'a Type) -> BoundParameter<'a> {
+        BoundParameter { number: 1, bytes: Some(bytes), binary, pg_type }
     }
 
     #[test]

@@ -20,10 +20,10 @@ use pgwire::messages::data::{DataRow, RowDescription};
 use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::CommandComplete;
 use tarn_sql::copy_binary;
-use tarn_sql::copy_format::{Format, Kind, write_cell};
+use tarn_sql::copy_format::{CopyFormat, Format, write_cell};
 use tarn_sql::error::{Result, SqlError};
 use tarn_sql::rows::{RowWriter, fields};
-use tarn_sql::session::{Batches, CopyTo, Interrupt, Rows, Tag};
+use tarn_sql::session::{Batches, CopyTo, Interrupt, ResultSet, Tag};
 use tarn_types::Style;
 
 use crate::errors::on_wire;
@@ -69,7 +69,7 @@ impl Stream for RowStream {
 }
 
 /// A result set as the protocol library keeps it in a portal.
-pub fn response(rows: Rows, format: &WireFormat, style: Style) -> Result<QueryResponse> {
+pub fn response(rows: ResultSet, format: &WireFormat, style: Style) -> Result<QueryResponse> {
     let fields = fields(&rows.schema, format)?;
     let stream = RowStream {
         batches: rows.batches,
@@ -184,11 +184,11 @@ enum CopyEncoder {
 }
 
 impl CopyEncoder {
-    fn new(rows: &Rows, format: &Format) -> Result<CopyEncoder> {
-        if format.kind == Kind::Arrow {
+    fn new(rows: &ResultSet, format: &Format) -> Result<CopyEncoder> {
+        if format.kind == CopyFormat::Arrow {
             return Ok(CopyEncoder::Arrow(Box::new(StreamWriter::try_new(Vec::new(), &rows.schema)?)));
         }
-        if format.kind == Kind::Binary {
+        if format.kind == CopyFormat::Binary {
             let fields = fields(&rows.schema, &WireFormat::UnifiedBinary)?;
             let out = BytesMut::from(&copy_binary::HEADER[..]);
             return Ok(CopyEncoder::Binary { fields, style: format.style.clone(), out });

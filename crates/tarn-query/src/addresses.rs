@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::datasource::source::DataSourceExec;
 use roaring::RoaringBitmap;
-use tarn_metastore::At;
+use tarn_metastore::VersionSelector;
 use tarn_types::{Address, FileId};
 
 use crate::files::rows_at;
@@ -51,7 +51,7 @@ impl Addresses {
         full: &SchemaRef,
     ) -> Result<DataSourceExec> {
         let table = &spec.table;
-        let lake = opener.version(table, At::Version(spec.version)).await?;
+        let lake = opener.version(table, VersionSelector::Version(spec.version)).await?;
         let corrupt =
             |what: String| Error::Corrupt { what: format!("address of a row of {} names {what}", table.name) };
         let mut pieces = vec![];

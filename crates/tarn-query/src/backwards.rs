@@ -46,8 +46,8 @@ fn without_sort(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Exec
     let below = merge.map_or(&plan, SortPreservingMergeExec::input);
     let sort = below.downcast_ref::<SortExec>();
     let (input, order, way) = match (sort, merge) {
-        (Some(sort), _) => (sort.input(), sort.expr(), Way::Back),
-        (None, Some(merge)) => (merge.input(), merge.expr(), Way::There),
+        (Some(sort), _) => (sort.input(), sort.expr(), ScanDirection::Back),
+        (None, Some(merge)) => (merge.input(), merge.expr(), ScanDirection::There),
         (None, None) => return Ok(Transformed::no(plan)),
     };
     let limits = [merge.and_then(SortPreservingMergeExec::fetch), sort.and_then(SortExec::fetch)];
@@ -65,7 +65,7 @@ fn without_sort(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Exec
 
 /// Along the order of the rows below, or against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ScanDirection {
     There,
     Back,
 }
@@ -73,11 +73,15 @@ enum Way {
 /// The rows of a range as one run, if nothing between depends on their order. Dealt out to several partitions, each of
 /// which fills up before the first row is given, they stay unless there is a limit: then the work above them is next to
 /// nothing.
-fn one_run(plan: &Arc<dyn ExecutionPlan>, way: Way, is_limited: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn one_run(
+    plan: &Arc<dyn ExecutionPlan>,
+    way: ScanDirection,
+    is_limited: bool,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(rows) = plan.downcast_ref::<RowsExec>() {
         return Ok(match way {
-            Way::There => Some(Arc::clone(plan)),
-            Way::Back => rows.reversed().map(|rows| Arc::new(rows) as _),
+            ScanDirection::There => Some(Arc::clone(plan)),
+            ScanDirection::Back => rows.reversed().map(|rows| Arc::new(rows) as _),
         });
     }
     if let Some(dealt) = plan.downcast_ref::<RepartitionExec>() {
@@ -87,7 +91,7 @@ fn one_run(plan: &Arc<dyn ExecutionPlan>, way: Way, is_limited: bool) -> Result<
     }
     let passes = plan.is::<FilterExec>() || plan.is::<ProjectionExec>() || plan.is::<TarnScan>();
     // With a limit of its own it would give other rows the other way round.
-    let passes = passes && (way == Way::There || plan.fetch().is_none());
+    let passes = passes && (way == ScanDirection::There || plan.fetch().is_none());
     match plan.children().as_slice() {
         [input] if passes => match one_run(input, way, is_limited)? {
             Some(input) => Ok(Some(replace_children_if_necessary(Arc::clone(plan), vec![input])?)),

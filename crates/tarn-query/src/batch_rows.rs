@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::Result;
 use crate::long_constants::constant;
-use crate::running::Running;
+use crate::running::StatementContext;
 
 /// Shorter ones are not counted: a list of thousands is compared with, and written out for no row.
 const LONG_BYTES: usize = 1 << 10;
@@ -24,12 +24,12 @@ const SHARE_OF_MEMORY: usize = 32;
 /// The physical plan of a logical one; sets the state's rows of a batch first, by the constants that are left when it
 /// is optimized.
 pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let Running { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
-        Running::of(state.config_options());
+    let StatementContext { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
+        StatementContext::of(state.config_options());
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;
-    let long = Long::of(&plan)?;
+    let long = ConstantBytes::of(&plan)?;
     if let MemoryLimit::Finite(bytes) = state.runtime_env().memory_pool.memory_limit() {
         let options = &mut state.config_mut().options_mut().execution;
         let rows = fitting(options.batch_size.get(), long.row_bytes, bytes / SHARE_OF_MEMORY);
@@ -45,12 +45,12 @@ pub(crate) async fn physical(state: &mut SessionState, plan: &LogicalPlan) -> Re
 /// The plan as it is optimized, for whoever computes it without a physical one; what was held for planning is given
 /// back.
 pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
-    let Running { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
-        Running::of(state.config_options());
+    let StatementContext { constants, plan: memory, stop: _, began_us: _, statement_us: _ } =
+        StatementContext::of(state.config_options());
     let optimized = state.optimize(plan);
     constants.check()?;
     let plan = optimized?;
-    constants.end(Long::of(&plan)?.all_bytes);
+    constants.end(ConstantBytes::of(&plan)?.all_bytes);
     memory.end();
     Ok(plan)
 }
@@ -62,16 +62,16 @@ fn fitting(rows: usize, row_bytes: usize, budget_bytes: usize) -> usize {
 
 /// What the constants of a plan take together, each written out once.
 #[derive(Debug, Default)]
-struct Long {
+struct ConstantBytes {
     /// Of long ones that are written out for each row; the rows of VALUES are written out once, as they are.
     row_bytes: usize,
     /// Of all constants.
     all_bytes: usize,
 }
 
-impl Long {
-    fn of(plan: &LogicalPlan) -> Result<Long> {
-        let mut long = Long::default();
+impl ConstantBytes {
+    fn of(plan: &LogicalPlan) -> Result<ConstantBytes> {
+        let mut long = ConstantBytes::default();
         plan.apply_with_subqueries(|node| {
             let is_written = !matches!(node, LogicalPlan::Values(_));
             node.apply_expressions(|expr| {
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn constants_of_subqueries_count_and_short_ones_do_not() {
         let of = |text: &str| LogicalPlanBuilder::empty(true).project([lit(text)]).unwrap().build().unwrap();
-        assert_eq!(Long::of(&of("short")).unwrap().row_bytes, 0);
-        assert!(Long::of(&of("short")).unwrap().all_bytes > 0, "it is in the plan all the same");
+        assert_eq!(ConstantBytes::of(&of("short")).unwrap().row_bytes, 0);
+        assert!(ConstantBytes::of(&of("short")).unwrap().all_bytes > 0, "it is in the plan all the same");
         let long = "x".repeat(100_000);
-        assert!(Long::of(&of(&long)).unwrap().row_bytes >= 100_000);
+        assert!(ConstantBytes::of(&of(&long)).unwrap().row_bytes >= 100_000);
         let subquery = datafusion::logical_expr::scalar_subquery(Arc::new(of(&long)));
         let outer = LogicalPlanBuilder::empty(true).project([subquery]).unwrap().build().unwrap();
-        assert!(Long::of(&outer).unwrap().row_bytes >= 100_000);
+        assert!(ConstantBytes::of(&outer).unwrap().row_bytes >= 100_000);
     }
 }

@@ -1,11 +1,12 @@
 //! What does a function allocate? `repeat('x', 2000000000)` is 28 bytes of a statement and 2 GB of memory, of which no
 //! operator of a plan knows.
 //!
-//! The functions whose values may be longer than their arguments are called through [`Bounded`]. Before a call it knows
-//! from the arguments how long each row's value can be. A value above the limit is refused, also when the planner
-//! computes it. The rows of a batch are computed in slices that fit the limit, each reserved in the memory of queries
-//! before it is computed; what came of it stays reserved for as long as somebody holds it. Between slices the call ends
-//! if nobody waits for the query any more; for that, functions that take long for each byte are called so, too.
+//! The functions whose values may be longer than their arguments are called through [`BoundedFunction`]. Before a call
+//! it knows from the arguments how long each row's value can be. A value above the limit is refused, also when the
+//! planner computes it. The rows of a batch are computed in slices that fit the limit, each reserved in the memory of
+//! queries before it is computed; what came of it stays reserved for as long as somebody holds it. Between slices the
+//! call ends if nobody waits for the query any more; for that, functions that take long for each byte are called so,
+//! too.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -34,7 +35,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::Error;
 use crate::long_constants::{called, is_long_literal};
-use crate::running::Running;
+use crate::running::StatementContext;
 
 /// The function that stands for the operator `||` is called as the operator is (`concatenation.rs`).
 pub(crate) const OPERATOR: &str = "||";
@@ -71,7 +72,7 @@ pub(crate) fn bounded(context: &SessionContext, lengths: &Arc<Lengths>) {
     for (name, growth) in GROWING {
         let Some(inner) = functions.get(*name) else { continue };
         if seen.insert(inner.name().to_owned()) {
-            let bounded = Bounded { inner: Arc::clone(inner), growth: *growth, lengths: Arc::clone(lengths) };
+            let bounded = BoundedFunction { inner: Arc::clone(inner), growth: *growth, lengths: Arc::clone(lengths) };
             context.register_udf(ScalarUDF::new_from_impl(bounded));
         }
     }
@@ -80,7 +81,7 @@ pub(crate) fn bounded(context: &SessionContext, lengths: &Arc<Lengths>) {
 /// A function whose value is as long as its arguments together, with the bound around it.
 pub(crate) fn sum_of_arguments(inner: ScalarUDF, lengths: &Arc<Lengths>) -> ScalarUDF {
     let (inner, growth, lengths) = (Arc::new(inner), Growth::Sum(1), Arc::clone(lengths));
-    ScalarUDF::new_from_impl(Bounded { inner, growth, lengths })
+    ScalarUDF::new_from_impl(BoundedFunction { inner, growth, lengths })
 }
 
 /// How long a function's value may be.
@@ -178,27 +179,27 @@ const GROWING: &[(&str, Growth)] = &[
 
 /// A function that is asked how long its values can be before it is called.
 #[derive(Debug)]
-struct Bounded {
+struct BoundedFunction {
     inner: Arc<ScalarUDF>,
     growth: Growth,
     lengths: Arc<Lengths>,
 }
 
-impl PartialEq for Bounded {
+impl PartialEq for BoundedFunction {
     fn eq(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
 }
 
-impl Eq for Bounded {}
+impl Eq for BoundedFunction {}
 
-impl Hash for Bounded {
+impl Hash for BoundedFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl Bounded {
+impl BoundedFunction {
     fn call(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if self.growth == Growth::Padded
             && let Some(length) = args.args.get_mut(1)
@@ -214,7 +215,7 @@ impl Bounded {
             return Err(Error::TooLong { function, bytes: *longest, limit }.into());
         }
         if is_scalar {
-            let constants = Running::of(&args.config_options).constants;
+            let constants = StatementContext::of(&args.config_options).constants;
             // The planner goes on with what it computes when one of them was refused.
             constants.check()?;
             let _reserved = if most[0] > FREE_BYTES { Some(self.reserve(most[0])?) } else { None };
@@ -228,7 +229,7 @@ impl Bounded {
         if most.iter().sum::<usize>() <= FREE_BYTES && (!is_slow || taken.iter().sum::<usize>() <= slice) {
             return self.inner.invoke_with_args(args);
         }
-        let (mut parts, stop) = (vec![], Running::of(&args.config_options).stop);
+        let (mut parts, stop) = (vec![], StatementContext::of(&args.config_options).stop);
         let work: Vec<usize> = most.iter().zip(&taken).map(|(most, taken)| most.saturating_add(*taken)).collect();
         for rows in slices(&work, limit.min(slice)) {
             stop.check()?;
@@ -505,7 +506,7 @@ fn is_global(args: &[ColumnarValue]) -> bool {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl ScalarUDFImpl for Bounded {
+impl ScalarUDFImpl for BoundedFunction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         self.call(args)
     }
@@ -514,7 +515,7 @@ impl ScalarUDFImpl for Bounded {
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         let updated = self.inner.inner().with_updated_config(config)?;
         let (growth, lengths) = (self.growth, Arc::clone(&self.lengths));
-        Some(ScalarUDF::new_from_impl(Bounded { inner: Arc::new(updated), growth, lengths }))
+        Some(ScalarUDF::new_from_impl(BoundedFunction { inner: Arc::new(updated), growth, lengths }))
     }
 
     fn name(&self) -> &str {

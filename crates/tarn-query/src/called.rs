@@ -18,23 +18,23 @@ const MAX_ALIASES: usize = 4;
 
 /// Calls functions by their own names, where they are deep in calls by other names.
 pub(crate) fn by_own_names(statement: &mut ast::Statement, state: &SessionState) {
-    let _ = walk_mut(statement, &mut Calls { state, around: vec![] });
+    let _ = walk_mut(statement, &mut CallRenamer { state, around: vec![] });
 }
 
-struct Calls<'a> {
+struct CallRenamer<'a> {
     state: &'a SessionState,
     /// Of each call around, whether it is by another name.
     around: Vec<bool>,
 }
 
-impl Calls<'_> {
+impl CallRenamer<'_> {
     fn own_name(&self, name: &str) -> Option<&str> {
         let scalar = self.state.scalar_functions().get(name).map(|function| function.name());
         scalar.or_else(|| self.state.higher_order_functions().get(name).map(|function| function.name()))
     }
 }
 
-impl ast::VisitorMut for Calls<'_> {
+impl ast::VisitorMut for CallRenamer<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {

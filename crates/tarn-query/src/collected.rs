@@ -51,22 +51,23 @@ pub(crate) fn counted(context: &SessionContext) {
     let functions = context.state().aggregate_functions().clone();
     for name in COLLECT.into_iter().chain(ANEW) {
         let Some(inner) = functions.get(name) else { continue };
-        context.register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(Collecting(Arc::clone(inner.inner())))));
+        context
+            .register_udaf(AggregateUDF::new_from_shared_impl(Arc::new(MeteredAggregate(Arc::clone(inner.inner())))));
     }
 }
 
 #[derive(Debug)]
-struct Collecting(Arc<dyn AggregateUDFImpl>);
+struct MeteredAggregate(Arc<dyn AggregateUDFImpl>);
 
-impl PartialEq for Collecting {
+impl PartialEq for MeteredAggregate {
     fn eq(&self, other: &Self) -> bool {
         *self.0 == *other.0
     }
 }
 
-impl Eq for Collecting {}
+impl Eq for MeteredAggregate {}
 
-impl std::hash::Hash for Collecting {
+impl std::hash::Hash for MeteredAggregate {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.name().hash(state);
     }
@@ -76,11 +77,11 @@ fn around(inner: Box<dyn Accumulator>, args: &AccumulatorArgs) -> Box<dyn Accumu
     if is_small(args.return_field.data_type()) {
         return inner;
     }
-    Box::new(Given { inner, n_rows: 0, bytes: 0, counted: 0 })
+    Box::new(CountedAccumulator { inner, n_rows: 0, bytes: 0, counted: 0 })
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl AggregateUDFImpl for Collecting {
+impl AggregateUDFImpl for MeteredAggregate {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         Ok(around(self.0.accumulator(args.clone())?, &args))
     }
@@ -91,7 +92,7 @@ impl AggregateUDFImpl for Collecting {
 
     fn with_beneficial_ordering(self: Arc<Self>, is_beneficial: bool) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         let inner = Arc::clone(&self.0).with_beneficial_ordering(is_beneficial)?;
-        Ok(inner.map(|inner| Arc::new(Collecting(inner)) as _))
+        Ok(inner.map(|inner| Arc::new(MeteredAggregate(inner)) as _))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -102,7 +103,7 @@ impl AggregateUDFImpl for Collecting {
         }
         match self.0.reverse_expr() {
             ReversedUDAF::Reversed(reversed) => ReversedUDAF::Reversed(Arc::new(AggregateUDF::new_from_shared_impl(
-                Arc::new(Collecting(Arc::clone(reversed.inner()))),
+                Arc::new(MeteredAggregate(Arc::clone(reversed.inner()))),
             ))),
             other => other,
         }
@@ -218,7 +219,7 @@ impl AggregateUDFImpl for Collecting {
 
 /// An accumulator, and what it gave.
 #[derive(Debug)]
-struct Given {
+struct CountedAccumulator {
     inner: Box<dyn Accumulator>,
     /// That it was given, before it gave the first value.
     n_rows: usize,
@@ -228,7 +229,7 @@ struct Given {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Accumulator for Given {
+impl Accumulator for CountedAccumulator {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?;
         // The first may be for all the rows that there are, or for its peers.

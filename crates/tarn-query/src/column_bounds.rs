@@ -34,14 +34,14 @@ pub(crate) struct ColumnBounds {
     nulls_doubted: bool,
     /// A block did not say its bounds.
     unbounded: bool,
-    min: Option<Bound>,
-    max: Option<Bound>,
+    min: Option<ColumnBound>,
+    max: Option<ColumnBound>,
     /// Of texts and byte strings: as they are stored. `None`: a block did not say.
     stored: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
-struct Bound {
+struct ColumnBound {
     value: ScalarValue,
     /// A live row has this value.
     attained: bool,
@@ -90,8 +90,8 @@ impl ColumnBounds {
         // Parquet leaves NaN out of a float's bounds.
         let float = matches!(data_type, DataType::Float32 | DataType::Float64);
         let attained = stats.exact && block.dead == 0 && !float;
-        keep(&mut self.min, Bound { value: min, attained }, Ordering::Less);
-        keep(&mut self.max, Bound { value: max, attained }, Ordering::Greater);
+        keep(&mut self.min, ColumnBound { value: min, attained }, Ordering::Less);
+        keep(&mut self.max, ColumnBound { value: max, attained }, Ordering::Greater);
     }
 
     /// Rows of a file that lacks the column, which was added with this value.
@@ -163,9 +163,9 @@ impl ColumnBounds {
     /// For the planner. `live` of the rows are read; `arrow` is the type in which they are.
     pub(crate) fn finish(self, live: u64, arrow: &ArrowType) -> ColumnStatistics {
         let byte_size = Precision::Inexact(self.memory_bytes(live, arrow) as usize);
-        let precise = |bound: Option<Bound>| match bound {
-            Some(Bound { value, attained: true }) => Precision::Exact(value),
-            Some(Bound { value, attained: false }) => Precision::Inexact(value),
+        let precise = |bound: Option<ColumnBound>| match bound {
+            Some(ColumnBound { value, attained: true }) => Precision::Exact(value),
+            Some(ColumnBound { value, attained: false }) => Precision::Inexact(value),
             None => Precision::Absent,
         };
         let nulls = self.nulls as usize;
@@ -199,7 +199,7 @@ pub(crate) fn fixed_width(arrow: &ArrowType) -> Option<u64> {
 }
 
 /// Keeps the bound that lies further out; of equal ones the one that a live row has.
-fn keep(so_far: &mut Option<Bound>, new: Bound, further: Ordering) {
+fn keep(so_far: &mut Option<ColumnBound>, new: ColumnBound, further: Ordering) {
     let replace = match so_far {
         None => true,
         Some(old) => match new.value.partial_cmp(&old.value) {

@@ -22,14 +22,14 @@ use parking_lot::Mutex;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
-use tarn_cache::{Projected, ProjectedCache, ProjectedColumn, ProjectedKey, Projection};
+use tarn_cache::{ProjectedCache, ProjectedColumn, ProjectedKey, ProjectedMetadata, Projection};
 use tarn_metastore::prune::PrunedFile;
-use tarn_metastore::{BlockRef, ColumnChunk, HourBlocks, Metastore, Wanted};
+use tarn_metastore::{BlockMetadataRequest, BlockRef, ColumnChunk, HourBlocks, Metastore};
 use tarn_types::{FileId, Kind, SEQNO_ID, TableSchema};
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::page_index::Places;
-use crate::projected::{Leaves, Named};
+use crate::page_index::PageIndexRanges;
+use crate::projected::{NamedColumn, ProjectedLeaves};
 use crate::{Error, Result};
 
 /// Files of one request.
@@ -42,21 +42,21 @@ const BATCH_CHUNKS: usize = 64 << 10;
 const CONCURRENCY: usize = 4;
 
 /// What of a scan's files is read.
-pub(crate) struct Columns {
+pub(crate) struct ScanColumns {
     /// At least one: a row group without columns has no place in its file.
-    pub named: Vec<Named>,
+    pub named: Vec<NamedColumn>,
     /// Which of them a filter looks at.
     pub in_filter: Vec<bool>,
 }
 
-impl Columns {
+impl ScanColumns {
     /// Whether a filter may ask for the bounds of the column's pages.
     fn has_bounds(&self, column: usize) -> bool {
         self.in_filter[column] && self.named[column].has_bounds()
     }
 
     fn projection(&self) -> Projection {
-        let column = |(at, named): (usize, &Named)| ProjectedColumn {
+        let column = |(at, named): (usize, &NamedColumn)| ProjectedColumn {
             id: named.id,
             name: Arc::clone(&named.name),
             data_type: named.data_type,
@@ -71,7 +71,7 @@ pub(crate) struct ColumnChunkLoader {
     metastore: Arc<dyn Metastore>,
     cache: Arc<ProjectedCache>,
     table: Arc<TableSchema>,
-    columns: Columns,
+    columns: ScanColumns,
     /// What the columns are to the cache.
     projection: Arc<Projection>,
     /// A file of which this much is read is asked for its page index. `None`: none is.
@@ -79,7 +79,7 @@ pub(crate) struct ColumnChunkLoader {
     batches: Vec<Batch>,
     places: HashMap<FileId, (usize, usize)>,
     /// By the shapes of the scan's columns: most files have the same.
-    leaves: Mutex<HashMap<Shapes, Arc<Leaves>>>,
+    leaves: Mutex<HashMap<Shapes, Arc<ProjectedLeaves>>>,
     gate: Semaphore,
     bytes_read: AtomicU64,
     cached_files: AtomicU64,
@@ -104,7 +104,7 @@ impl ColumnChunkLoader {
         metastore: Arc<dyn Metastore>,
         cache: Arc<ProjectedCache>,
         table: Arc<TableSchema>,
-        columns: Columns,
+        columns: ScanColumns,
         files: &[PrunedFile],
         index_from_bytes: Option<u64>,
     ) -> Self {
@@ -206,7 +206,7 @@ impl ColumnChunkLoader {
             places.extend((0..row_groups.len()).map(|block| (at, block)));
         }
         let columns = Some(self.columns.named.iter().map(|named| named.id).collect());
-        let wanted = Wanted { hours, columns, stats: false, chunks: true, blooms: false };
+        let wanted = BlockMetadataRequest { hours, columns, stats: false, chunks: true, blooms: false };
         // It is never closed; and were it, nothing would go wrong.
         let _turn = self.gate.acquire().await;
         let block_metadata = match self.metastore.block_metadata(self.table.id, wanted).await {
@@ -254,7 +254,7 @@ impl ColumnChunkLoader {
         let bounds: Vec<bool> = known.iter().map(|column| self.columns.has_bounds(*column)).collect();
         let indexed = self.index_from_bytes.is_some_and(|from| bytes >= from);
         let places = match indexed {
-            true => Places::of(&groups, &bounds),
+            true => PageIndexRanges::of(&groups, &bounds),
             false => None,
         };
         let metadata = match places {
@@ -263,12 +263,16 @@ impl ColumnChunkLoader {
         };
         let metadata = Arc::new(metadata);
         let row_groups = file.row_groups.clone();
-        let projected = Projected { metadata: Arc::clone(&metadata), row_groups, indexed };
+        let projected = ProjectedMetadata { metadata: Arc::clone(&metadata), row_groups, indexed };
         self.cache.insert(self.key(file.file.id), projected);
         Ok(Some(metadata))
     }
 
-    fn leaves_of(&self, known: &[usize], groups: &[(u32, Vec<&ColumnChunk>)]) -> Result<Arc<Leaves>, ParquetError> {
+    fn leaves_of(
+        &self,
+        known: &[usize],
+        groups: &[(u32, Vec<&ColumnChunk>)],
+    ) -> Result<Arc<ProjectedLeaves>, ParquetError> {
         let (_, first) = &groups[0];
         let mut shapes = vec![None; self.columns.named.len()];
         known.iter().zip(first).for_each(|(column, chunk)| shapes[*column] = Some(Arc::clone(&chunk.shape)));
@@ -277,7 +281,7 @@ impl ColumnChunkLoader {
         }
         let columns =
             known.iter().zip(first).map(|(column, chunk)| (&self.columns.named[*column], chunk.shape.as_ref()));
-        let leaves = Arc::new(Leaves::new(columns)?);
+        let leaves = Arc::new(ProjectedLeaves::new(columns)?);
         self.leaves.lock().insert(shapes, Arc::clone(&leaves));
         Ok(leaves)
     }

@@ -29,7 +29,7 @@ pub(crate) const OWN_PARAMETERS: usize = 1 << 16;
 
 /// Expressions over the columns of one table, or over none, and over parameters.
 #[derive(Debug, Clone)]
-pub struct Compiled {
+pub struct CompiledExprs {
     /// One after the other: each reads what the one before it gives, and the parameters.
     lists: Arc<[List]>,
     /// Whether it answers the same way in another statement, but for what is asked for each row.
@@ -47,7 +47,7 @@ struct List {
     gives: SchemaRef,
 }
 
-impl Compiled {
+impl CompiledExprs {
     /// A column for each expression, as long as the batch. Columns of the batch are found by name, and may have storage
     /// types.
     ///
@@ -56,13 +56,13 @@ impl Compiled {
         Ok(self.evaluate_rows(rows)?.columns().to_vec())
     }
 
-    /// [`Compiled::evaluate`] with the types of the columns; their names mean nothing.
+    /// [`CompiledExprs::evaluate`] with the types of the columns; their names mean nothing.
     pub fn evaluate_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         self.evaluate_with(rows, None, &[])
     }
 
-    /// As [`Compiled::evaluate_rows`], with values for the parameters that the expressions were compiled with: each of
-    /// the type that it had in the plan. `own` are those from [`OWN_PARAMETERS`] on.
+    /// As [`CompiledExprs::evaluate_rows`], with values for the parameters that the expressions were compiled with:
+    /// each of the type that it had in the plan. `own` are those from [`OWN_PARAMETERS`] on.
     pub(crate) fn evaluate_with(
         &self,
         rows: &RecordBatch,
@@ -129,7 +129,7 @@ impl Session {
     /// Compiles the list of columns of a `SELECT … FROM table`, or of one without a table.
     ///
     /// Errors: as of planning; `Unsupported` for a query that does more.
-    pub async fn compile(&self, plan: LogicalPlan) -> Result<Compiled> {
+    pub async fn compile(&self, plan: LogicalPlan) -> Result<CompiledExprs> {
         let (state, plan) = self.statement_state(&plan)?;
         self.compute(async move {
             let optimized = optimized(&state, &plan)?;
@@ -141,7 +141,7 @@ impl Session {
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;
-            Ok(Compiled { lists: lists.into(), is_same: same })
+            Ok(CompiledExprs { lists: lists.into(), is_same: same })
         })
         .await
     }

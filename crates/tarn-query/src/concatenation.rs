@@ -25,7 +25,7 @@ pub(crate) struct Concatenation(Arc<ScalarUDF>);
 
 impl Concatenation {
     pub(crate) fn new(lengths: &Arc<Lengths>) -> Concatenation {
-        Concatenation(Arc::new(sum_of_arguments(operator_function(Concatenated), lengths)))
+        Concatenation(Arc::new(sum_of_arguments(operator_function(ConcatKernel), lengths)))
     }
 }
 
@@ -49,9 +49,9 @@ impl AnalyzerRule for Concatenation {
 
 /// Two values of one type behind each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Concatenated;
+struct ConcatKernel;
 
-impl BinaryKernel for Concatenated {
+impl BinaryKernel for ConcatKernel {
     fn symbol(&self) -> &'static str {
         OPERATOR
     }

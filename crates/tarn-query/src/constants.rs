@@ -18,10 +18,10 @@ const FREE_BYTES: usize = 1 << 20;
 /// Memory of the constants that the planner has computed; it is given back with the last copy of the statement's
 /// configuration.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Constants(Option<Arc<Computed>>);
+pub(crate) struct Constants(Option<Arc<ConstantMemory>>);
 
 #[derive(Debug)]
-struct Computed {
+struct ConstantMemory {
     /// Of what is more than [`FREE_BYTES`].
     reservation: MemoryReservation,
     bytes: AtomicUsize,
@@ -36,7 +36,7 @@ impl Constants {
     pub(crate) fn new(pool: &Arc<dyn MemoryPool>) -> Constants {
         let reservation = MemoryConsumer::new("constants").register(pool);
         let (bytes, is_planned, refused) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
-        Constants(Some(Arc::new(Computed { reservation, bytes, is_planned, refused })))
+        Constants(Some(Arc::new(ConstantMemory { reservation, bytes, is_planned, refused })))
     }
 
     /// Counts a value that was computed of constants alone.

@@ -16,12 +16,12 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// The rule, before [`BECOME_JOINS`].
 #[derive(Debug)]
-pub(crate) struct Correlated;
+pub(crate) struct CorrelatedColumnsRule;
 
 /// The first rule of DataFusion that makes joins of subqueries.
 pub(crate) const BECOME_JOINS: &str = "decorrelate_predicate_subquery";
 
-impl OptimizerRule for Correlated {
+impl OptimizerRule for CorrelatedColumnsRule {
     fn name(&self) -> &str {
         "correlated_columns"
     }

@@ -33,7 +33,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use self::free::{Free, free, is_of_equality};
+use self::free::{FreeColumn, free, is_of_equality};
 use self::push::{Domain, at_most_one_row, default_of};
 
 pub(crate) use self::free::{asked_again, each_subquery, is_asked_through, subquery_of};
@@ -63,7 +63,7 @@ impl AnalyzerRule for Dependent {
         loop {
             let round = plan.transform_up_with_subqueries(|node| {
                 let Some((asked, input)) = self.asked(&node)? else { return Ok(Transformed::no(node)) };
-                let mut joined = Joined { input: input.clone(), values: vec![] };
+                let mut joined = JoinedSubqueries { input: input.clone(), values: vec![] };
                 for subquery in asked {
                     n_given += 1;
                     let Some(with) = joined.with(subquery, n_given)? else { return Ok(Transformed::no(node)) };
@@ -142,21 +142,22 @@ fn changes_from_row_to_row(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// A node's input with the values of its subqueries.
-struct Joined {
+struct JoinedSubqueries {
     input: LogicalPlan,
     /// Each subquery, and what stands for it.
     values: Vec<(Subquery, Expr)>,
 }
 
-impl Joined {
+impl JoinedSubqueries {
     /// With one more. `None` if it cannot be computed for many rows together.
-    fn with(mut self, subquery: Subquery, number: usize) -> Result<Option<Joined>> {
+    fn with(mut self, subquery: Subquery, number: usize) -> Result<Option<JoinedSubqueries>> {
         if let Some(value) = of_the_row(&subquery.subquery, &self.input)? {
             self.values.push((subquery, value));
             return Ok(Some(self));
         }
         let keys = free(&subquery.subquery)?;
-        let keys: Vec<Free> = keys.into_iter().filter(|free| self.input.schema().has_column(&free.column)).collect();
+        let keys: Vec<FreeColumn> =
+            keys.into_iter().filter(|free| self.input.schema().has_column(&free.column)).collect();
         let Some(domain) = Domain::of(&self.input, keys, number)? else { return Ok(None) };
         let Some((of_keys, value)) = computed(&subquery.subquery, &domain)? else { return Ok(None) };
         let of_rows: Vec<Column> = domain.keys.iter().map(|key| key.outer.clone()).collect();
@@ -166,7 +167,7 @@ impl Joined {
             .build()?;
         let mut values = self.values;
         values.push((subquery, value));
-        Ok(Some(Joined { input, values }))
+        Ok(Some(JoinedSubqueries { input, values }))
     }
 
     /// The node over this input; its columns are what they were.

@@ -8,8 +8,8 @@
 //! | `DELETE` | the key columns in key order, of storage types, then `__seqno` |
 //! | `DELETE … RETURNING` | the table's columns, of storage types, then `__seqno` |
 //!
-//! Generated columns ([`tarn_types::Generated`]) have any value in the rows of an `INSERT` or `UPDATE`: the caller
-//! computes them.
+//! Generated columns ([`tarn_types::GeneratedColumn`]) have any value in the rows of an `INSERT` or `UPDATE`: the
+//! caller computes them.
 //!
 //! `__seqno` is the change that the row was read at: the caller guards its mutation with it, so that a row that
 //! somebody else changed meanwhile is not overwritten.

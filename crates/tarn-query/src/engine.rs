@@ -42,16 +42,16 @@ use crate::catalog::{PublicSchema, SystemSchema, SystemTables};
 use crate::collected::counted;
 use crate::concatenation::Concatenation;
 use crate::constants::Constants;
-use crate::correlated::{BECOME_JOINS, Correlated};
+use crate::correlated::{BECOME_JOINS, CorrelatedColumnsRule};
 use crate::cross_joins::bounded_order;
 use crate::dependent::{Dependent, Laterals};
 use crate::distinct_sums::same_sums;
-use crate::equated::{CHOOSES_SIDES, Equated};
-use crate::expanded::Expanded;
-use crate::explain_json::Measured;
+use crate::equated::{CHOOSES_SIDES, EqualityOrderRule};
+use crate::expanded::ExpansionLimit;
+use crate::explain_json::ExplainedPlan;
 use crate::extrema::extrema;
 use crate::filtered_windows::FilteredWindows;
-use crate::forgets::Forgets;
+use crate::forgets::NullableOrderRule;
 use crate::fragments::{Fragments, UseFragments};
 use crate::function_calls;
 use crate::functions;
@@ -60,40 +60,40 @@ use crate::in_windows::InWindows;
 use crate::join_keys::JoinKeys;
 use crate::key_claims::without_claims;
 use crate::lake::{Lake, lake_url};
-use crate::late_materialization::Shape;
+use crate::late_materialization::StatementShape;
 use crate::limited_groups::LimitedGroups;
 use crate::lists::Lists;
 use crate::literal_coercion::LiteralCoercion;
 use crate::long_constants::LongConstants;
-use crate::meaning::{Meaning, Rule, ViewTexts};
+use crate::meaning::{Rule, SqlDialect, ViewTexts};
 use crate::nans::Nans;
 use crate::null_keys::NullKeys;
 use crate::opening::Opener;
 use crate::own_calls::OwnCalls;
 use crate::own_tables::{PUBLIC, SEARCH_PATH, Schemas};
-use crate::owned::Owned;
+use crate::owned::OwnedBatchesRule;
 use crate::pause::JoinsPause;
 use crate::plan_size::PlanMemory;
-use crate::quantified::{Quantified, Refused};
+use crate::quantified::{QuantifiedSubqueryRule, UnsupportedSubqueryRule};
 use crate::reader::Readers;
 use crate::reading;
-use crate::reads::{Tables, tables};
+use crate::reads::{ScannedTables, tables};
 use crate::row_in_queries::RowInQueries;
 use crate::row_values::RowValues;
 use crate::rule_order::{before_each, insert_before, insert_behind};
-use crate::running::Running;
+use crate::running::StatementContext;
 use crate::scan;
 use crate::seal::sealed_rules;
-use crate::settings::Settings;
+use crate::settings::QuerySettings;
 use crate::snapshot::Snapshots;
 use crate::spec::ScanSpec;
 use crate::stop::Stop;
 use crate::style;
 use crate::threads::Threads;
-use crate::user_functions::{Chosen, UserFunctions};
+use crate::user_functions::{ResolvedFunction, UserFunctions};
 use crate::values::SqlSchemas;
 use crate::view_table::unmarked;
-use crate::views::{Hides, Views, columns_of_function, planned};
+use crate::views::{TableShadowing, Views, columns_of_function, planned};
 use crate::while_waited::WhileWaited;
 use crate::written_types::WrittenTypes;
 use crate::zeros::Zeros;
@@ -132,7 +132,7 @@ pub struct Options {
     /// What leaves of plans gave of files. `None`: nothing of it is kept.
     pub fragments: Option<FragmentCache>,
     /// What statements mean beside what DataFusion says.
-    pub meaning: Meaning,
+    pub meaning: SqlDialect,
     /// Whether DataFusion's schema of this name is there; without it the front end may have one of its own.
     pub information_schema: bool,
 }
@@ -150,7 +150,7 @@ impl Default for Options {
             page_index_bytes: 1 << 20,
             metadata: Arc::new(ProjectedCache::new(64 << 20)),
             fragments: None,
-            meaning: Meaning::default(),
+            meaning: SqlDialect::default(),
             information_schema: true,
         }
     }
@@ -166,7 +166,7 @@ pub struct Engine {
     threads: Threads,
     fragments: Option<Arc<UseFragments>>,
     lengths: Arc<Lengths>,
-    meaning: Meaning,
+    meaning: SqlDialect,
 }
 
 impl Engine {
@@ -245,7 +245,7 @@ impl Engine {
     ) -> Session {
         // Type coercion is among DataFusion's own.
         let mut analyzers: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
-            Arc::new(Expanded),
+            Arc::new(ExpansionLimit),
             Arc::new(RowInQueries),
             Arc::new(RowValues),
             Arc::new(ArrayTexts),
@@ -260,9 +260,9 @@ impl Engine {
         analyzers.push(Arc::new(Concatenation::new(&self.lengths)));
         analyzers.push(Arc::new(Laterals));
         analyzers.push(Arc::new(Dependent::Compared));
-        analyzers.push(Arc::new(Quantified));
+        analyzers.push(Arc::new(QuantifiedSubqueryRule));
         analyzers.push(Arc::new(Dependent::Values));
-        analyzers.push(Arc::new(Refused));
+        analyzers.push(Arc::new(UnsupportedSubqueryRule));
         analyzers.push(Arc::new(Lists::Coerced));
         analyzers.push(Arc::new(Nans::new()));
         analyzers.push(Arc::new(Zeros::Coerced));
@@ -272,7 +272,7 @@ impl Engine {
         let mut logical = same_sums(bounded_order(Optimizer::new().rules));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(Zeros::Simplified));
         insert_behind(&mut logical, SIMPLIFIES, Arc::new(LongConstants));
-        insert_before(&mut logical, BECOME_JOINS, Arc::new(Correlated));
+        insert_before(&mut logical, BECOME_JOINS, Arc::new(CorrelatedColumnsRule));
         // It joins conditions one by one.
         insert_before(&mut logical, MAKES_KEYS, Arc::new(NullKeys));
         insert_behind(&mut logical, PUSHES_FILTERS, Arc::new(Balance));
@@ -283,15 +283,15 @@ impl Engine {
         logical.push(Arc::new(FilteredWindows));
         let logical = without_claims(logical);
         let mut physical = sealed_rules();
-        physical.insert(0, Arc::new(Forgets));
-        insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(Equated));
+        physical.insert(0, Arc::new(NullableOrderRule));
+        insert_behind(&mut physical, CHOOSES_SIDES, Arc::new(EqualityOrderRule));
         insert_before(&mut physical, PUSHES_SORTS, Arc::new(Backwards));
         physical.push(Arc::new(LimitedGroups));
         physical.extend(self.fragments.as_ref().map(|fragments| Arc::clone(fragments) as _));
         physical.extend([
             Arc::new(InWindows) as _,
             Arc::new(Balance) as _,
-            Arc::new(Owned) as _,
+            Arc::new(OwnedBatchesRule) as _,
             Arc::new(JoinsPause) as _,
             Arc::new(LimitedGroups) as _,
         ]);
@@ -309,7 +309,7 @@ impl Engine {
         let context = SessionContext::new_with_state(state);
         extrema().into_iter().for_each(|function| context.register_udaf(function));
         OF_FILES.iter().for_each(|name| context.deregister_udf(name));
-        let Meaning { functions: own, aggregates, windows, .. } = &self.meaning;
+        let SqlDialect { functions: own, aggregates, windows, .. } = &self.meaning;
         for function in own {
             // With its other names: a state that is made of this one registers functions in any order, by all of their
             // names.
@@ -374,7 +374,7 @@ fn config(options: &Options) -> SessionConfig {
     set.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // What is read ahead of a merge would take all memory that others leave: a window above it had none.
     set.execution.sort_pushdown_buffer_capacity = (options.memory_bytes / READ_AHEAD_SHARE).max(1 << 20);
-    set.extensions.insert(Settings::default());
+    set.extensions.insert(QuerySettings::default());
     config
 }
 
@@ -396,11 +396,11 @@ pub struct Session {
 
 /// While a statement of several steps runs.
 #[must_use = "it ends when this is dropped"]
-pub struct Moment<'a> {
+pub struct StatementGuard<'a> {
     session: Option<&'a Session>,
 }
 
-impl Drop for Moment<'_> {
+impl Drop for StatementGuard<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session {
             session.end();
@@ -433,12 +433,12 @@ impl Session {
 
     /// A statement of several steps begins: until the answer is dropped `now()` is this moment, if there is no
     /// transaction that began before.
-    pub fn begin_statement(&self) -> Moment<'_> {
+    pub fn begin_statement(&self) -> StatementGuard<'_> {
         if self.began.lock().is_some() {
-            return Moment { session: None };
+            return StatementGuard { session: None };
         }
         self.begin();
-        Moment { session: Some(self) }
+        StatementGuard { session: Some(self) }
     }
 
     /// When a statement that begins now, or its transaction, began, and by which clocks.
@@ -454,8 +454,8 @@ impl Session {
     }
 
     /// The settings as they are now.
-    pub fn settings(&self) -> Settings {
-        self.context.state_ref().read().config_options().extensions.get::<Settings>().cloned().unwrap_or_default()
+    pub fn settings(&self) -> QuerySettings {
+        self.context.state_ref().read().config_options().extensions.get::<QuerySettings>().cloned().unwrap_or_default()
     }
 
     /// The time zone: of texts without an offset, of `now()`, of the days that `date_trunc` finds.
@@ -523,7 +523,7 @@ impl Session {
     /// The columns that the query of a function gives, whether the function is kept already or not.
     ///
     /// Errors: the query cannot be planned with parameters of these types.
-    pub async fn function_columns(&self, chosen: Chosen) -> Result<SchemaRef> {
+    pub async fn function_columns(&self, chosen: ResolvedFunction) -> Result<SchemaRef> {
         let (state, rules, views) = (self.state().0, Arc::clone(&self.planned), self.views);
         let (public, hides, functions) = (Arc::clone(&self.public), self.hides(), self.user_functions.clone());
         let planning = async move {
@@ -546,10 +546,10 @@ impl Session {
     }
 
     /// What its own tables do to those of others.
-    fn hides(&self) -> Hides {
+    fn hides(&self) -> TableShadowing {
         match self.own.as_ref().is_some_and(|own| !own.tables().is_empty()) {
-            true => Hides::Some,
-            false => Hides::None,
+            true => TableShadowing::Some,
+            false => TableShadowing::None,
         }
     }
 
@@ -601,7 +601,7 @@ impl Session {
         parameters: Option<ParamValues>,
         runs: bool,
         now_us: impl Fn() -> u64 + Send + 'static,
-    ) -> Result<Measured> {
+    ) -> Result<ExplainedPlan> {
         let ((state, statement_us), reader, stop) = (self.state(), Arc::clone(&self.reader), Stop::default());
         let lake = Arc::clone(&self.public.lake);
         let _waits = stop.when_dropped();
@@ -620,7 +620,7 @@ impl Session {
                 while batches.try_next().await?.is_some() {}
                 execution_us = Some(now_us().saturating_sub(planned_us));
             }
-            Ok(Measured { plan, planning_us: planned_us.saturating_sub(began_us), execution_us })
+            Ok(ExplainedPlan { plan, planning_us: planned_us.saturating_sub(began_us), execution_us })
         };
         self.threads.run(measuring).await
     }
@@ -701,14 +701,14 @@ fn for_statement(
 ) -> Result<(SessionState, LogicalPlan)> {
     let memory = &state.runtime_env().memory_pool;
     let (constants, plan_memory, began_us) = (Constants::new(memory), PlanMemory::of(&plan, memory)?, began_us(&state));
-    let running = Running { stop, constants, plan: plan_memory, began_us, statement_us };
+    let running = StatementContext { stop, constants, plan: plan_memory, began_us, statement_us };
     state.config_mut().options_mut().extensions.insert(running);
     // Functions are called with the options that these properties have.
     let options = Arc::clone(state.config_options());
     state.execution_props_mut().config_options = Some(options);
-    let Tables { sources, has_views } = tables(&plan)?;
+    let ScannedTables { sources, has_views } = tables(&plan)?;
     state.config_mut().set_extension(Arc::new(Opener::new(lake, Snapshots::of(sources, reader)?)));
     let plan = if has_views { unmarked(plan)? } else { plan };
-    state.config_mut().set_extension(Arc::new(Shape::of(&plan)?));
+    state.config_mut().set_extension(Arc::new(StatementShape::of(&plan)?));
     Ok((state, plan))
 }

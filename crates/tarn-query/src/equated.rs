@@ -23,12 +23,12 @@ use crate::balance::conjunction;
 /// The rule: behind the choice of joins' sides, which estimates what a filter leaves by its equalities, and before
 /// orders are asked for.
 #[derive(Debug)]
-pub(crate) struct Equated;
+pub(crate) struct EqualityOrderRule;
 
 /// The rule of DataFusion that chooses the sides of joins.
 pub(crate) const CHOOSES_SIDES: &str = "join_selection";
 
-impl PhysicalOptimizerRule for Equated {
+impl PhysicalOptimizerRule for EqualityOrderRule {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(plan.transform_up(hidden)?.data)
     }

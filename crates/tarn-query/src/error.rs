@@ -4,7 +4,7 @@
 
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
-use tarn_metastore::At;
+use tarn_metastore::VersionSelector;
 use tarn_types::Kind;
 
 use crate::parser::ParseError;
@@ -46,7 +46,7 @@ pub enum Error {
         /// Table name.
         table: String,
         /// What was asked for.
-        at: At,
+        at: VersionSelector,
         /// What the metastore said.
         source: tarn_metastore::Error,
     },

@@ -33,11 +33,11 @@ const UNLESS: &str = "nullif";
 
 /// The rule; it runs before all others, and changes nothing.
 #[derive(Debug)]
-pub(crate) struct Expanded;
+pub(crate) struct ExpansionLimit;
 
-impl AnalyzerRule for Expanded {
+impl AnalyzerRule for ExpansionLimit {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let size = Size::of_plan(&plan)?;
+        let size = ExpressionSize::of_plan(&plan)?;
         if size.expanded - size.written > MAX_REPEATED {
             let limit = format!(
                 "the statement is too large when what it says at several places is written out (subqueries in conditions of NULL, nested calls of coalesce and their kin): the limit is {MAX_REPEATED} parts"
@@ -55,17 +55,17 @@ impl AnalyzerRule for Expanded {
 
 /// Parts of an expression or plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Size {
+struct ExpressionSize {
     written: u64,
     /// At least `written`.
     expanded: u64,
 }
 
-impl Size {
-    fn of_plan(plan: &LogicalPlan) -> Result<Size> {
-        let mut size = Size { written: 0, expanded: 0 };
+impl ExpressionSize {
+    fn of_plan(plan: &LogicalPlan) -> Result<ExpressionSize> {
+        let mut size = ExpressionSize { written: 0, expanded: 0 };
         plan.apply(|node| {
-            size.grow(Size { written: PARTS_OF_STEP, expanded: PARTS_OF_STEP }, 1);
+            size.grow(ExpressionSize { written: PARTS_OF_STEP, expanded: PARTS_OF_STEP }, 1);
             match node {
                 LogicalPlan::Filter(filter) => {
                     size.add_condition(&filter.predicate)?;
@@ -85,7 +85,7 @@ impl Size {
                 self.add_condition(right)
             }
             Expr::InSubquery(within) => {
-                self.grow(Size::of_plan(&within.subquery.subquery)?, 1);
+                self.grow(ExpressionSize::of_plan(&within.subquery.subquery)?, 1);
                 self.add(&within.expr, 1)
             }
             Expr::Not(inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => self.add_condition(inner),
@@ -93,8 +93,8 @@ impl Size {
         }
     }
 
-    fn of(expr: &Expr) -> Result<Size> {
-        let mut size = Size { written: 1, expanded: 1 };
+    fn of(expr: &Expr) -> Result<ExpressionSize> {
+        let mut size = ExpressionSize { written: 1, expanded: 1 };
         match expr {
             Expr::ScalarFunction(call) if FIRST_THAT_IS.contains(&call.func.name()) => {
                 for (idx, arg) in call.args.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Size {
             }
             other => {
                 if let Some((subquery, times)) = subquery_of(other) {
-                    size.grow(Size::of_plan(&subquery.subquery)?, times);
+                    size.grow(ExpressionSize::of_plan(&subquery.subquery)?, times);
                 }
                 other.apply_children(|child| size.add(child, 1).map(|()| TreeNodeRecursion::Continue))?;
             }
@@ -126,11 +126,11 @@ impl Size {
     }
 
     fn add(&mut self, child: &Expr, times: u64) -> Result<()> {
-        self.grow(Size::of(child)?, times);
+        self.grow(ExpressionSize::of(child)?, times);
         Ok(())
     }
 
-    fn grow(&mut self, part: Size, times: u64) {
+    fn grow(&mut self, part: ExpressionSize, times: u64) {
         self.written = self.written.saturating_add(part.written);
         self.expanded = self.expanded.saturating_add(part.expanded.saturating_mul(times));
     }
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn what_is_written_twice_counts_twice() {
-        let size = |expr: &Expr| Size::of(expr).unwrap();
-        assert_eq!(size(&coalesce(vec![col("a"), lit(1)])), Size { written: 3, expanded: 4 });
-        assert_eq!(size(&nullif(col("a"), lit(1))), Size { written: 3, expanded: 4 });
+        let size = |expr: &Expr| ExpressionSize::of(expr).unwrap();
+        assert_eq!(size(&coalesce(vec![col("a"), lit(1)])), ExpressionSize { written: 3, expanded: 4 });
+        assert_eq!(size(&nullif(col("a"), lit(1))), ExpressionSize { written: 3, expanded: 4 });
         let many: Vec<Expr> = (0..100_000).map(lit).collect();
         let long = size(&col("a").in_list(many, false));
         assert_eq!(long.written, long.expanded, "a long list is one");

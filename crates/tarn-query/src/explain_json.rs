@@ -22,7 +22,7 @@ use tarn_types::full_name;
 const DETAILS_BYTES: usize = 8 << 10;
 
 /// A query that was planned and, with ANALYZE, run to its end.
-pub struct Measured {
+pub struct ExplainedPlan {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     pub(crate) planning_us: u64,
     /// `None`: it was not run.
@@ -31,7 +31,7 @@ pub struct Measured {
 
 /// What is asked for beside the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
+pub struct ExplainOptions {
     /// The columns of each node.
     pub verbose: bool,
     /// How long each node took.
@@ -41,7 +41,7 @@ pub struct Shown {
 }
 
 /// The plan as a text of JSON.
-pub fn json(measured: &Measured, shown: Shown) -> String {
+pub fn json(measured: &ExplainedPlan, shown: ExplainOptions) -> String {
     let mut root = vec![("Plan", node(measured.plan.as_ref(), None, measured.execution_us.is_some(), shown).json)];
     if shown.summary {
         root.push(("Planning Time", milliseconds(measured.planning_us as f64)));
@@ -61,20 +61,20 @@ enum Json {
     Object(Vec<(&'static str, Json)>),
 }
 
-struct Node {
+struct ExplainNode {
     json: Json,
     n_rows: Option<usize>,
     /// Of computing, with what is below.
     total_us: f64,
 }
 
-fn node(plan: &dyn ExecutionPlan, relationship: Option<&str>, was_run: bool, shown: Shown) -> Node {
+fn node(plan: &dyn ExecutionPlan, relationship: Option<&str>, was_run: bool, shown: ExplainOptions) -> ExplainNode {
     let sides = ["Outer", "Inner"];
     let below = plan.children().into_iter().enumerate().map(|(at, child)| {
         let side = if plan.children().len() > 2 { "Member" } else { sides[at.min(1)] };
         node(child.as_ref(), Some(side), was_run, shown)
     });
-    let below: Vec<Node> = below.collect();
+    let below: Vec<ExplainNode> = below.collect();
     let mut parts = vec![("Node Type", Json::Text(called(plan)))];
     parts.extend(relationship.map(|side| ("Parent Relationship", Json::Text(side.to_owned()))));
     parts.extend(particulars(plan).into_iter().map(|(name, value)| (name, Json::Text(value))));
@@ -101,21 +101,21 @@ fn node(plan: &dyn ExecutionPlan, relationship: Option<&str>, was_run: bool, sho
     if !below.is_empty() {
         parts.push(("Plans", Json::List(below.into_iter().map(|node| node.json).collect())));
     }
-    Node { json: Json::Object(parts), n_rows, total_us }
+    ExplainNode { json: Json::Object(parts), n_rows, total_us }
 }
 
 /// What the engine says of a node, cut off where it says too much.
 fn details(plan: &dyn ExecutionPlan) -> String {
-    let mut text = Cut(String::new());
+    let mut text = LimitedWriter(String::new());
     let is_cut = write!(text, "{}", displayable(plan).one_line()).is_err();
     let text = text.0.trim_end();
     if is_cut { format!("{text}…") } else { text.to_owned() }
 }
 
 /// Takes [`DETAILS_BYTES`], and fails at what is more.
-struct Cut(String);
+struct LimitedWriter(String);
 
-impl Write for Cut {
+impl Write for LimitedWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = DETAILS_BYTES - self.0.len();
         self.0.push_str(&text[..text.floor_char_boundary(room)]);

@@ -24,15 +24,15 @@ use tarn_types::Length;
 /// `min` and `max`, to be registered over DataFusion's.
 pub(crate) fn extrema() -> [AggregateUDF; 2] {
     let plain = [AggregateUDF::from(Min::new()), AggregateUDF::from(Max::new())];
-    plain.map(|inner| AggregateUDF::from(Extreme { inner }))
+    plain.map(|inner| AggregateUDF::from(FloatExtremum { inner }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Extreme {
+struct FloatExtremum {
     inner: AggregateUDF,
 }
 
-impl AggregateUDFImpl for Extreme {
+impl AggregateUDFImpl for FloatExtremum {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -62,18 +62,20 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        match Ordered::of(args.return_field.data_type()) {
+        match OrderedFloat::of(args.return_field.data_type()) {
             None => self.inner.accumulator(args),
-            Some(ordered) => Ok(Box::new(OfRows { ordered, inner: self.inner.accumulator(ordered.args(args))? })),
+            Some(ordered) => {
+                Ok(Box::new(ExtremumAccumulator { ordered, inner: self.inner.accumulator(ordered.args(args))? }))
+            }
         }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        match Ordered::of(args.return_field.data_type()) {
+        match OrderedFloat::of(args.return_field.data_type()) {
             None => self.inner.create_sliding_accumulator(args),
             Some(ordered) => {
                 let inner = self.inner.create_sliding_accumulator(ordered.args(args))?;
-                Ok(Box::new(OfRows { ordered, inner }))
+                Ok(Box::new(ExtremumAccumulator { ordered, inner }))
             }
         }
     }
@@ -83,7 +85,7 @@ impl AggregateUDFImpl for Extreme {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        match Ordered::of(args.return_field.data_type()) {
+        match OrderedFloat::of(args.return_field.data_type()) {
             None => self.inner.create_groups_accumulator(args),
             Some(ordered) => {
                 let inner = self.inner.create_groups_accumulator(ordered.args(args))?;
@@ -124,32 +126,32 @@ impl AggregateUDFImpl for Extreme {
 
 /// Floats as integers: the same order, with NaN greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ordered {
+enum OrderedFloat {
     Float32,
     Float64,
 }
 
-impl Ordered {
-    fn of(data_type: &DataType) -> Option<Ordered> {
+impl OrderedFloat {
+    fn of(data_type: &DataType) -> Option<OrderedFloat> {
         match data_type {
-            DataType::Float32 => Some(Ordered::Float32),
-            DataType::Float64 => Some(Ordered::Float64),
+            DataType::Float32 => Some(OrderedFloat::Float32),
+            DataType::Float64 => Some(OrderedFloat::Float64),
             _ => None,
         }
     }
 
     fn args(self, args: AccumulatorArgs<'_>) -> AccumulatorArgs<'_> {
         let integer = match self {
-            Ordered::Float32 => DataType::Int32,
-            Ordered::Float64 => DataType::Int64,
+            OrderedFloat::Float32 => DataType::Int32,
+            OrderedFloat::Float64 => DataType::Int64,
         };
         AccumulatorArgs { return_field: Arc::new(Field::new(args.name, integer, true)), ..args }
     }
 
     fn to_integers(self, floats: &ArrayRef) -> ArrayRef {
         match self {
-            Ordered::Float32 => Arc::new(floats.as_primitive::<Float32Type>().unary::<_, Int32Type>(rank_f32)),
-            Ordered::Float64 => Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Int64Type>(rank_f64)),
+            OrderedFloat::Float32 => Arc::new(floats.as_primitive::<Float32Type>().unary::<_, Int32Type>(rank_f32)),
+            OrderedFloat::Float64 => Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Int64Type>(rank_f64)),
         }
     }
 
@@ -159,15 +161,19 @@ impl Ordered {
 
     fn to_floats(self, integers: &ArrayRef) -> ArrayRef {
         match self {
-            Ordered::Float32 => Arc::new(integers.as_primitive::<Int32Type>().unary::<_, Float32Type>(of_rank_f32)),
-            Ordered::Float64 => Arc::new(integers.as_primitive::<Int64Type>().unary::<_, Float64Type>(of_rank_f64)),
+            OrderedFloat::Float32 => {
+                Arc::new(integers.as_primitive::<Int32Type>().unary::<_, Float32Type>(of_rank_f32))
+            }
+            OrderedFloat::Float64 => {
+                Arc::new(integers.as_primitive::<Int64Type>().unary::<_, Float64Type>(of_rank_f64))
+            }
         }
     }
 
     fn to_float(self, integer: ScalarValue) -> Result<ScalarValue> {
         Ok(match (self, integer) {
-            (Ordered::Float32, ScalarValue::Int32(rank)) => ScalarValue::Float32(rank.map(of_rank_f32)),
-            (Ordered::Float64, ScalarValue::Int64(rank)) => ScalarValue::Float64(rank.map(of_rank_f64)),
+            (OrderedFloat::Float32, ScalarValue::Int32(rank)) => ScalarValue::Float32(rank.map(of_rank_f32)),
+            (OrderedFloat::Float64, ScalarValue::Int64(rank)) => ScalarValue::Float64(rank.map(of_rank_f64)),
             (_, other) => return exec_err!("an extreme of floats is {other:?}"),
         })
     }
@@ -195,12 +201,12 @@ fn of_rank_f32(rank: i32) -> f32 {
 }
 
 #[derive(Debug)]
-struct OfRows {
-    ordered: Ordered,
+struct ExtremumAccumulator {
+    ordered: OrderedFloat,
     inner: Box<dyn Accumulator>,
 }
 
-impl Accumulator for OfRows {
+impl Accumulator for ExtremumAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.inner.update_batch(&self.ordered.all_to_integers(values))
     }
@@ -231,7 +237,7 @@ impl Accumulator for OfRows {
 }
 
 struct OfGroups {
-    ordered: Ordered,
+    ordered: OrderedFloat,
     inner: Box<dyn GroupsAccumulator>,
 }
 

@@ -31,7 +31,7 @@ use tarn_types::{FileId, TableSchema};
 use crate::column_bounds::{ColumnBounds, OfBlock};
 use crate::pruning::{PrunedBlocks, PruningCounts};
 use crate::reader::{OfFile, Sums};
-use crate::totals::Known;
+use crate::totals::TotalsByColumn;
 use crate::{Error, Result};
 
 /// A piece is split off only when it has this many rows: opening a file again costs as much as reading some thousand
@@ -72,19 +72,19 @@ pub(crate) struct Counts {
 }
 
 /// One kept block with the number of its rows that are not read.
-struct Kept<'a> {
+struct SelectedBlock<'a> {
     block: &'a Block,
     dead: u64,
 }
 
 /// Hidden rows by file, as a view gives them.
-pub(crate) type Hidden = BTreeMap<FileId, RoaringBitmap>;
+pub(crate) type HiddenRows = BTreeMap<FileId, RoaringBitmap>;
 
 /// Dead rows by file, as a version has them.
 pub(crate) type Vectors = HashMap<FileId, Arc<RoaringBitmap>>;
 
 /// What is asked of the blocks that pruning left.
-pub(crate) struct Cut<'a> {
+pub(crate) struct BlockCutter<'a> {
     /// Whose version is cut.
     pub table: &'a TableSchema,
     /// The SQL schema that statistics are for: the table's columns, perhaps with `__seqno` last.
@@ -94,14 +94,14 @@ pub(crate) struct Cut<'a> {
     /// Those of them that the scan gives.
     pub given: &'a [usize],
     /// Of columns whose bounds not all blocks have.
-    pub known: &'a Known,
+    pub known: &'a TotalsByColumn,
     /// How many groups to make at most.
     pub partitions: usize,
     /// Whether each piece says its bounds.
     pub bounded: bool,
 }
 
-impl Cut<'_> {
+impl BlockCutter<'_> {
     /// Of a piece.
     fn bounds(&self) -> Option<Bounds<'_>> {
         (self.bounded && self.table.columns.len() <= MAX_BOUNDED_COLUMNS).then(|| Bounds::new(self))
@@ -110,9 +110,9 @@ impl Cut<'_> {
 
 /// Cuts what pruning left into pieces. No IO.
 pub(crate) fn lake_files(
-    cut: &Cut<'_>,
+    cut: &BlockCutter<'_>,
     vectors: &Vectors,
-    hidden: &Hidden,
+    hidden: &HiddenRows,
     pruned: &PrunedBlocks,
 ) -> Result<LakeFiles> {
     let row_groups = |kept: &PrunedFile| kept.row_groups.len() as u64;
@@ -131,7 +131,7 @@ pub(crate) fn lake_files(
     for kept in &pruned.files {
         let file = kept.file.as_ref();
         let dead = dead_rows(vectors, hidden, file.id);
-        let mut run: Vec<Kept<'_>> = vec![];
+        let mut run: Vec<SelectedBlock<'_>> = vec![];
         let mut run_rows = 0;
         for row_group in &kept.row_groups {
             let block = &file.blocks[*row_group as usize];
@@ -144,7 +144,7 @@ pub(crate) fn lake_files(
             }
             counts.delivered_rows += block.n_rows - n_dead;
             bounds.add(block, n_dead);
-            run.push(Kept { block, dead: n_dead });
+            run.push(SelectedBlock { block, dead: n_dead });
             run_rows += block.n_rows;
             if run_rows >= piece_rows {
                 pieces.push(piece(cut.bounds(), file, &dead, &run)?);
@@ -188,7 +188,7 @@ struct Dead<'a> {
     all: std::borrow::Cow<'a, RoaringBitmap>,
 }
 
-fn dead_rows<'a>(vectors: &'a Vectors, hidden: &'a Hidden, file: FileId) -> Dead<'a> {
+fn dead_rows<'a>(vectors: &'a Vectors, hidden: &'a HiddenRows, file: FileId) -> Dead<'a> {
     use std::borrow::Cow;
     let vector = vectors.get(&file).map(Arc::as_ref);
     let all = match (vector, hidden.get(&file)) {
@@ -208,23 +208,28 @@ impl Dead<'_> {
 /// Some blocks of a file, without bounds. `None`: no row of theirs is left.
 pub(crate) fn blocks_of(
     vectors: &Vectors,
-    hidden: &Hidden,
+    hidden: &HiddenRows,
     file: &File,
     row_groups: &[u32],
 ) -> Result<Option<PartitionedFile>> {
     let dead = dead_rows(vectors, hidden, file.id);
     let blocks = row_groups.iter().filter_map(|row_group| file.blocks.get(*row_group as usize));
-    let run = blocks.map(|block| Kept { block, dead: dead.count(&rows_of(block)) });
-    let run: Vec<Kept<'_>> = run.filter(|kept| kept.dead < kept.block.n_rows).collect();
+    let run = blocks.map(|block| SelectedBlock { block, dead: dead.count(&rows_of(block)) });
+    let run: Vec<SelectedBlock<'_>> = run.filter(|kept| kept.dead < kept.block.n_rows).collect();
     if run.is_empty() {
         return Ok(None);
     }
     piece(None, file, &dead, &run).map(Some)
 }
 
-fn piece(mut bounds: Option<Bounds<'_>>, file: &File, dead: &Dead<'_>, run: &[Kept<'_>]) -> Result<PartitionedFile> {
+fn piece(
+    mut bounds: Option<Bounds<'_>>,
+    file: &File,
+    dead: &Dead<'_>,
+    run: &[SelectedBlock<'_>],
+) -> Result<PartitionedFile> {
     let mut access = ParquetAccessPlan::new_none(file.blocks.len());
-    for Kept { block, dead: n_dead } in run {
+    for SelectedBlock { block, dead: n_dead } in run {
         bounds.iter_mut().for_each(|bounds| bounds.add(block, *n_dead));
         let how = if *n_dead == 0 {
             RowGroupAccess::Scan
@@ -236,7 +241,7 @@ fn piece(mut bounds: Option<Bounds<'_>>, file: &File, dead: &Dead<'_>, run: &[Ke
     let mut piece = partitioned(file)?.with_extension(access).with_extension(OfFile(file.id));
     if let Some(bounds) = bounds {
         let schema = bounds.cut.schema;
-        let mut statistics = bounds.finish(&Known::new());
+        let mut statistics = bounds.finish(&TotalsByColumn::new());
         keep_columns_with_metadata(&mut statistics, schema);
         piece = piece.with_statistics(Arc::new(statistics));
     }
@@ -321,13 +326,13 @@ fn deal(pieces: Vec<PartitionedFile>, partitions: usize) -> Vec<FileGroup> {
 
 /// Bounds of the columns that are read over blocks.
 struct Bounds<'a> {
-    cut: &'a Cut<'a>,
+    cut: &'a BlockCutter<'a>,
     live: u64,
     columns: Vec<ColumnBounds>,
 }
 
 impl<'a> Bounds<'a> {
-    fn new(cut: &'a Cut<'a>) -> Self {
+    fn new(cut: &'a BlockCutter<'a>) -> Self {
         Bounds { cut, live: 0, columns: vec![ColumnBounds::new(); cut.columns.len()] }
     }
 
@@ -342,8 +347,8 @@ impl<'a> Bounds<'a> {
     }
 
     /// Of a column of which the blocks do not tell, what is `known` of all blocks of their files, and perhaps of more.
-    fn finish(self, known: &Known) -> Statistics {
-        let Cut { schema, columns: read, given, .. } = self.cut;
+    fn finish(self, known: &TotalsByColumn) -> Statistics {
+        let BlockCutter { schema, columns: read, given, .. } = self.cut;
         let mut columns = vec![ColumnStatistics::new_unknown(); schema.fields().len()];
         for (idx, bounds) in read.iter().zip(self.columns) {
             let bounds = match known.get(idx) {

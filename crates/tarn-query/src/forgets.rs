@@ -26,9 +26,9 @@ use datafusion::physical_plan::{
 
 /// The rule; it runs before those that ask for orders.
 #[derive(Debug)]
-pub(crate) struct Forgets;
+pub(crate) struct NullableOrderRule;
 
-impl PhysicalOptimizerRule for Forgets {
+impl PhysicalOptimizerRule for NullableOrderRule {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(plan.transform_up(forgetting)?.data)
     }

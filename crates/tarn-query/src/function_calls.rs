@@ -1,5 +1,6 @@
 //! Where does a statement call functions that users wrote? Before it is planned, their calls become those of functions
-//! that the planner knows ([`Called`]), which hold their places until the query of each stands there (`inlined.rs`):
+//! that the planner knows ([`FunctionCall`]), which hold their places until the query of each stands there
+//! (`inlined.rs`):
 //!
 //! ```text
 //! SELECT f(a, n => 1)       SELECT f(a, 1)
@@ -34,7 +35,7 @@ use tarn_types::full_name;
 
 use crate::meaning::ViewTexts;
 use crate::parser::fold;
-use crate::user_functions::{Argument, Gives, UserFunction, UserFunctions};
+use crate::user_functions::{Argument, ResultShape, UserFunction, UserFunctions};
 use crate::walk::{each_expr, walk, walk_mut};
 use crate::{Error, Result};
 
@@ -43,7 +44,7 @@ const ROWS_OF: &str = "tarn_rows_of ";
 
 /// The place of a call in a plan.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct FunctionCall {
     /// The name of the function.
     pub function: String,
     /// Whether it is a condition that stands for rows.
@@ -56,29 +57,29 @@ pub(crate) struct Called {
     signature: Signature,
 }
 
-impl PartialEq for Called {
+impl PartialEq for FunctionCall {
     fn eq(&self, other: &Self) -> bool {
         self.called == other.called
     }
 }
 
-impl Eq for Called {}
+impl Eq for FunctionCall {}
 
-impl Hash for Called {
+impl Hash for FunctionCall {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.called.hash(state);
     }
 }
 
-impl Called {
+impl FunctionCall {
     /// What an expression calls, if it is such a call.
-    pub fn of(expr: &Expr) -> Option<(&Called, &[Expr])> {
+    pub fn of(expr: &Expr) -> Option<(&FunctionCall, &[Expr])> {
         let Expr::ScalarFunction(call) = expr else { return None };
-        Some((call.func.inner().downcast_ref::<Called>()?, &call.args))
+        Some((call.func.inner().downcast_ref::<FunctionCall>()?, &call.args))
     }
 }
 
-impl ScalarUDFImpl for Called {
+impl ScalarUDFImpl for FunctionCall {
     fn name(&self) -> &str {
         &self.called
     }
@@ -151,7 +152,7 @@ pub(crate) fn prepare(
     if functions.is_empty() {
         return Ok(None);
     }
-    let mut calls = Calls { state, functions, texts, found: BTreeSet::new() };
+    let mut calls = CallRewriter { state, functions, texts, found: BTreeSet::new() };
     if let ControlFlow::Break(error) = walk_mut(statement, &mut calls) {
         return Err(error);
     }
@@ -173,7 +174,7 @@ pub(crate) fn prepare(
         let (name, gives_rows, functions) = (name.clone(), *gives_rows, Arc::clone(functions));
         let kinds = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
         let signature = Signature::one_of(kinds, Volatility::Stable);
-        let place = Called { function: name, gives_rows, called, functions, fields, signature };
+        let place = FunctionCall { function: name, gives_rows, called, functions, fields, signature };
         with_calls.register_udf(Arc::new(ScalarUDF::from(place)))?;
     }
     Ok(Some(with_calls))
@@ -204,7 +205,7 @@ fn no_expression(text: &str) -> Error {
     Error::Unsupported { what: format!("the expression {text}"), remedy: "write another" }
 }
 
-struct Calls<'a> {
+struct CallRewriter<'a> {
     state: &'a SessionState,
     functions: &'a Arc<dyn UserFunctions>,
     texts: ViewTexts,
@@ -212,7 +213,7 @@ struct Calls<'a> {
     found: BTreeSet<(String, bool)>,
 }
 
-impl VisitorMut for Calls<'_> {
+impl VisitorMut for CallRewriter<'_> {
     type Break = Error;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -234,7 +235,7 @@ impl VisitorMut for Calls<'_> {
     }
 }
 
-impl Calls<'_> {
+impl CallRewriter<'_> {
     /// The name of a function that a user wrote. What the engine has comes first.
     fn user_name(&self, name: &ObjectName) -> Option<String> {
         let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(fold)).collect();
@@ -351,11 +352,11 @@ impl Calls<'_> {
 
     /// `SELECT g(a), b FROM u` of a function that gives rows: it is called in FROM.
     fn rows_in_list(&mut self, select: &mut Select) -> Result<()> {
-        let called = |calls: &Calls<'_>, expr: &ast::Expr| {
+        let called = |calls: &CallRewriter<'_>, expr: &ast::Expr| {
             let ast::Expr::Function(call) = expr else { return None };
             let name = calls.user_name(&call.name)?;
             let functions = calls.functions.named(&name);
-            functions.iter().any(|function| function.gives == Gives::Rows).then_some(name)
+            functions.iter().any(|function| function.gives == ResultShape::Rows).then_some(name)
         };
         let of_item = |item: &SelectItem| match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => called(self, expr),
@@ -386,7 +387,7 @@ impl Calls<'_> {
         };
         let ast::Expr::Function(call) = expr else { return Ok(()) };
         let functions = self.functions.named(&name);
-        if functions.iter().any(|function| function.gives != Gives::Rows || function.columns.len() != 1) {
+        if functions.iter().any(|function| function.gives != ResultShape::Rows || function.columns.len() != 1) {
             return Err(Error::Unsupported {
                 what: format!("calling {name}, which gives rows of several columns, in a select list"),
                 remedy: "call it in FROM: FROM t, f(t.x) AS r",
@@ -449,11 +450,11 @@ impl Calls<'_> {
         });
         let column = |column: &Option<String>| quoted(column.as_deref().unwrap_or(&fold(&alias.name)));
         let text = match function.gives {
-            Gives::Value => {
+            ResultShape::Value => {
                 let [(called, _)] = &function.columns[..] else { return Ok(()) };
                 format!("SELECT tarn_place() AS {}", column(called))
             }
-            Gives::Row | Gives::Rows => {
+            ResultShape::Row | ResultShape::Rows => {
                 let nulls = function.columns.iter().enumerate();
                 let nulls = nulls.map(|(at, (_, data_type))| {
                     let known = type_field(self.state, self.texts, data_type).is_ok();
@@ -468,9 +469,9 @@ impl Calls<'_> {
             }
         };
         let Statement::Query(mut subquery) = (self.texts.query)(&text)? else { return Ok(()) };
-        let gives_rows = function.gives != Gives::Value;
+        let gives_rows = function.gives != ResultShape::Value;
         let called = if gives_rows { format!("{ROWS_OF}{name}") } else { name.clone() };
-        let _ = walk_mut(&mut *subquery, &mut Placed { called: &called, args: &args });
+        let _ = walk_mut(&mut *subquery, &mut CallPlacer { called: &called, args: &args });
         self.found.insert((name, gives_rows));
         *factor = TableFactor::Derived { lateral: is_lateral, subquery, alias: Some(alias), sample: None };
         Ok(())
@@ -478,12 +479,12 @@ impl Calls<'_> {
 }
 
 /// Puts a call in the place of `tarn_place()`.
-struct Placed<'a> {
+struct CallPlacer<'a> {
     called: &'a str,
     args: &'a [FunctionArg],
 }
 
-impl VisitorMut for Placed<'_> {
+impl VisitorMut for CallPlacer<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
@@ -510,9 +511,9 @@ fn unnamed(arg: &FunctionArg) -> FunctionArg {
 }
 
 fn names_column(arg: &FunctionArg) -> bool {
-    struct Columns;
+    struct ColumnFinder;
 
-    impl ast::Visitor for Columns {
+    impl ast::Visitor for ColumnFinder {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
@@ -524,7 +525,7 @@ fn names_column(arg: &FunctionArg) -> bool {
     }
 
     match arg {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => walk(expr, &mut Columns).is_break(),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => walk(expr, &mut ColumnFinder).is_break(),
         _ => false,
     }
 }

@@ -118,7 +118,7 @@ impl ScalarUDFImpl for Matches {
         // A scalar is one value for all rows.
         let at = |array: &StringViewArray, row: usize| if array.len() == 1 { 0 } else { row };
         let mut found = BooleanBuilder::with_capacity(rows.unwrap_or(1));
-        let mut wanted = Wanted::default();
+        let mut wanted = WordMatcher::default();
         let mut set_to = None;
         for row in 0..rows.unwrap_or(1) {
             let (text_at, words_at) = (at(&texts, row), at(&asked, row));
@@ -138,13 +138,13 @@ impl ScalarUDFImpl for Matches {
 
 /// The words that are looked for, and which of them were seen in the text at hand.
 #[derive(Default)]
-struct Wanted {
+struct WordMatcher {
     words: Vec<String>,
     seen: Vec<bool>,
     scratch: String,
 }
 
-impl Wanted {
+impl WordMatcher {
     fn set(&mut self, words: &str) {
         self.words = distinct_tokens(words);
         self.seen = vec![false; self.words.len()];
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn matches(text: &str, words: &str) -> bool {
-        let mut wanted = Wanted::default();
+        let mut wanted = WordMatcher::default();
         wanted.set(words);
         wanted.all_in(text)
     }

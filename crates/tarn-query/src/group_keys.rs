@@ -43,7 +43,7 @@ pub(crate) async fn write_out(statement: &mut Statement, state: &SessionState) -
         }
     }
     if tables.values().any(|table| is_keyed(table)) {
-        let _ = walk_mut(statement, &mut Written { tables: &tables, state });
+        let _ = walk_mut(statement, &mut GroupByRewriter { tables: &tables, state });
     }
     Ok(())
 }
@@ -91,12 +91,12 @@ fn factors<'a>(from: &'a TableWithJoins, see: &mut impl FnMut(Option<&'a ObjectN
     }
 }
 
-struct Written<'a> {
+struct GroupByRewriter<'a> {
     tables: &'a HashMap<String, Arc<TableSchema>>,
     state: &'a SessionState,
 }
 
-impl VisitorMut for Written<'_> {
+impl VisitorMut for GroupByRewriter<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -114,12 +114,12 @@ impl VisitorMut for Written<'_> {
 }
 
 /// A table of a FROM, as it is called there.
-struct Called<'a> {
+struct FromTable<'a> {
     name: String,
     table: &'a TableSchema,
 }
 
-impl Written<'_> {
+impl GroupByRewriter<'_> {
     fn write(&self, select: &mut Select, order_by: Option<&OrderBy>) {
         let GroupByExpr::Expressions(by, modifiers) = &select.group_by else { return };
         if by.is_empty() || !modifiers.is_empty() {
@@ -131,12 +131,12 @@ impl Written<'_> {
                 let Some(name) = name.and_then(object_name) else { return };
                 if let Some(table) = self.tables.get(&name) {
                     let alone = || full_name::bare(&name).to_owned();
-                    called.push(Called { name: alias.map_or_else(alone, fold), table });
+                    called.push(FromTable { name: alias.map_or_else(alone, fold), table });
                 }
             });
         }
         let by: HashSet<(usize, usize)> = by.iter().filter_map(|by| column(written(by, select), &called)).collect();
-        let is_grouped = |(at, of): (usize, &Called<'_>)| {
+        let is_grouped = |(at, of): (usize, &FromTable<'_>)| {
             is_keyed(of.table) && of.table.key.iter().all(|part| by.contains(&(at, part.column_idx)))
         };
         let grouped: HashSet<usize> =
@@ -144,7 +144,7 @@ impl Written<'_> {
         if grouped.is_empty() {
             return;
         }
-        let mut named = Named { called: &called, state: self.state, n_aggregates: 0, columns: BTreeSet::new() };
+        let mut named = SelectColumns { called: &called, state: self.state, n_aggregates: 0, columns: BTreeSet::new() };
         named.of(select, order_by);
         let wanted = named.columns.into_iter().filter(|place| grouped.contains(&place.0) && !by.contains(place));
         let quoted = |name: &str| Ident::with_quote('"', name);
@@ -175,7 +175,7 @@ fn written<'a>(by: &'a Expr, select: &'a Select) -> &'a Expr {
 }
 
 /// The table, by its place in FROM, and the column that an expression is. None if it is more, or is in several tables.
-fn column(expr: &Expr, called: &[Called<'_>]) -> Option<(usize, usize)> {
+fn column(expr: &Expr, called: &[FromTable<'_>]) -> Option<(usize, usize)> {
     let (table, name) = match expr {
         Expr::Identifier(name) => (None, fold(name)),
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {
@@ -197,14 +197,14 @@ fn column(expr: &Expr, called: &[Called<'_>]) -> Option<(usize, usize)> {
 }
 
 /// The columns that a SELECT names outside of aggregates.
-struct Named<'a> {
-    called: &'a [Called<'a>],
+struct SelectColumns<'a> {
+    called: &'a [FromTable<'a>],
     state: &'a SessionState,
     n_aggregates: usize,
     columns: BTreeSet<(usize, usize)>,
 }
 
-impl Named<'_> {
+impl SelectColumns<'_> {
     fn of(&mut self, select: &Select, order_by: Option<&OrderBy>) {
         for item in &select.projection {
             match item {
@@ -236,7 +236,7 @@ impl Named<'_> {
     }
 }
 
-impl Visitor for Named<'_> {
+impl Visitor for SelectColumns<'_> {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {

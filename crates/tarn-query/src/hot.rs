@@ -96,14 +96,14 @@ pub trait HotView: Send + Sync {
     fn rows_complete(&self) -> bool;
     /// The rows whose entries in an index of the table lie in these ranges, which do not overlap: the entries of the
     /// view's position. Waits for the disk. By default nobody knows.
-    fn indexed(&self, _index: TableId, _ranges: &[KeyRange], _max_rows: usize) -> Result<Indexed> {
-        Ok(Indexed::Unknown("its entries are not there"))
+    fn indexed(&self, _index: TableId, _ranges: &[KeyRange], _max_rows: usize) -> Result<IndexLookup> {
+        Ok(IndexLookup::Unknown("its entries are not there"))
     }
 }
 
 /// What an index knows of some values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Indexed {
+pub enum IndexLookup {
     /// Engine keys of the rows that have them, in no order, each once.
     Rows(Vec<Vec<u8>>),
     /// More rows than were asked for.

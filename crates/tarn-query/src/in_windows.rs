@@ -142,7 +142,11 @@ fn counted(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
     let window = Arc::new(InWindow::default());
     let below = |input: &Arc<dyn ExecutionPlan>, exprs: &[Arc<dyn WindowExpr>]| -> Arc<dyn ExecutionPlan> {
         let constants = exprs.iter().map(|expr| constants(expr.as_ref())).sum();
-        Arc::new(WindowSide { input: Arc::clone(input), window: Arc::clone(&window), side: Side::Into { constants } })
+        Arc::new(WindowSide {
+            input: Arc::clone(input),
+            window: Arc::clone(&window),
+            side: WindowBoundary::Into { constants },
+        })
     };
     let counted: Arc<dyn ExecutionPlan> = if let Some(whole) = plan.downcast_ref::<WindowAggExec>() {
         let (input, exprs) = (below(whole.input(), whole.window_expr()), giving(whole.window_expr()));
@@ -154,7 +158,7 @@ fn counted(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
     } else {
         return Ok(Transformed::no(plan));
     };
-    Ok(Transformed::yes(Arc::new(WindowSide { input: counted, window, side: Side::OutOf })))
+    Ok(Transformed::yes(Arc::new(WindowSide { input: counted, window, side: WindowBoundary::OutOf })))
 }
 
 /// What constants the arguments of a function write out for each row.
@@ -183,7 +187,7 @@ fn giving_one(expr: &Arc<dyn WindowExpr>) -> Option<Arc<dyn WindowExpr>> {
     if is_small(expr.field().ok()?.data_type()) {
         return None;
     }
-    let function = Arc::new(Giving(Arc::clone(standard.get_standard_func_expr())));
+    let function = Arc::new(CountedWindowFunction(Arc::clone(standard.get_standard_func_expr())));
     let frame = Arc::clone(expr.get_window_frame());
     Some(Arc::new(StandardWindowExpr::new(function, expr.partition_by(), expr.order_by(), frame)))
 }
@@ -195,10 +199,10 @@ pub(crate) fn is_small(data_type: &DataType) -> bool {
 
 /// A function of windows whose values are counted.
 #[derive(Debug)]
-struct Giving(Arc<dyn StandardWindowFunctionExpr>);
+struct CountedWindowFunction(Arc<dyn StandardWindowFunctionExpr>);
 
 #[deny(clippy::missing_trait_methods)]
-impl StandardWindowFunctionExpr for Giving {
+impl StandardWindowFunctionExpr for CountedWindowFunction {
     fn create_evaluator(&self) -> Result<Box<dyn PartitionEvaluator>> {
         Ok(Box::new(GivingEvaluator(self.0.create_evaluator()?)))
     }
@@ -224,7 +228,7 @@ impl StandardWindowFunctionExpr for Giving {
     }
 
     fn reverse_expr(&self) -> Option<Arc<dyn StandardWindowFunctionExpr>> {
-        self.0.reverse_expr().map(|reversed| Arc::new(Giving(reversed)) as _)
+        self.0.reverse_expr().map(|reversed| Arc::new(CountedWindowFunction(reversed)) as _)
     }
 
     fn get_result_ordering(&self, schema: &SchemaRef) -> Option<PhysicalSortExpr> {
@@ -287,11 +291,11 @@ impl PartitionEvaluator for GivingEvaluator {
 struct WindowSide {
     input: Arc<dyn ExecutionPlan>,
     window: Arc<InWindow>,
-    side: Side,
+    side: WindowBoundary,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum WindowBoundary {
     /// Rows go in, each with so many bytes of constants.
     Into { constants: usize },
     /// Rows come out.
@@ -307,8 +311,8 @@ impl DisplayAs for WindowSide {
 impl ExecutionPlan for WindowSide {
     fn name(&self) -> &str {
         match self.side {
-            Side::Into { .. } => "IntoWindowExec",
-            Side::OutOf => "OutOfWindowExec",
+            WindowBoundary::Into { .. } => "IntoWindowExec",
+            WindowBoundary::OutOf => "OutOfWindowExec",
         }
     }
 
@@ -368,15 +372,15 @@ impl ExecutionPlan for WindowSide {
 struct WindowStream {
     input: SendableRecordBatchStream,
     window: Arc<InWindow>,
-    side: Side,
+    side: WindowBoundary,
     /// Rows of the batch that whoever polls has.
     given: usize,
 }
 
 /// The window that this thread computed before, when dropped.
-struct Before(Option<Arc<InWindow>>);
+struct PreviousWindow(Option<Arc<InWindow>>);
 
-impl Drop for Before {
+impl Drop for PreviousWindow {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }
@@ -386,22 +390,22 @@ impl Stream for WindowStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.side == Side::OutOf {
+        if self.side == WindowBoundary::OutOf {
             let given = std::mem::take(&mut self.given);
             self.window.leave(given);
         }
         let current = match self.side {
             // What is below a window is not in it.
-            Side::Into { .. } => None,
-            Side::OutOf => Some(Arc::clone(&self.window)),
+            WindowBoundary::Into { .. } => None,
+            WindowBoundary::OutOf => Some(Arc::clone(&self.window)),
         };
-        let before = Before(CURRENT.replace(current));
+        let before = PreviousWindow(CURRENT.replace(current));
         let polled = self.input.as_mut().poll_next(context);
         drop(before);
         let Some(batch) = ready!(polled).transpose()? else { return Poll::Ready(None) };
         match self.side {
-            Side::OutOf => self.given = batch.num_rows(),
-            Side::Into { constants } => {
+            WindowBoundary::OutOf => self.given = batch.num_rows(),
+            WindowBoundary::Into { constants } => {
                 let shown: usize = batch.columns().iter().map(bytes_of).sum();
                 let written = constants.saturating_mul(WRITTEN).saturating_mul(batch.num_rows());
                 let bytes = shown.saturating_mul(COPIES).saturating_add(written);

@@ -21,7 +21,7 @@ use crate::key_ranges::{MAX_KEYS, key_set_within};
 
 /// An index that can be asked.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct IndexRequest {
     /// The table whose rows are its entries.
     pub index: TableId,
     /// For `EXPLAIN`.
@@ -34,16 +34,16 @@ pub(crate) struct Asked {
 
 /// The indexes of a table that the filters say something of, the most useful first: those that are unique, and those
 /// with more columns that have values.
-pub(crate) fn asked(predicates: &[Predicate], table: &TableSchema) -> Vec<Asked> {
+pub(crate) fn asked(predicates: &[Predicate], table: &TableSchema) -> Vec<IndexRequest> {
     // Of a foreign key's own, rows that are older than a column of it have no entries.
     let uniques = table.options.rules.uniques.iter().filter(|unique| !unique.of_foreign_key);
-    let mut found: Vec<(bool, Asked)> =
+    let mut found: Vec<(bool, IndexRequest)> =
         uniques.filter_map(|unique| Some((unique.repeats, of_index(predicates, table, unique)?))).collect();
     found.sort_by_key(|(repeats, asked)| (*repeats, std::cmp::Reverse(asked.n_fixed)));
     found.into_iter().map(|(_, asked)| asked).collect()
 }
 
-fn of_index(predicates: &[Predicate], table: &TableSchema, unique: &Unique) -> Option<Asked> {
+fn of_index(predicates: &[Predicate], table: &TableSchema, unique: &Unique) -> Option<IndexRequest> {
     let index = TableSchema { id: unique.index, ..index_table(table, unique).ok()? };
     let mut said = vec![];
     let mut may_be_null = false;
@@ -77,11 +77,16 @@ fn of_index(predicates: &[Predicate], table: &TableSchema, unique: &Unique) -> O
     if let Some(keys) = set.keys {
         let range = |key: Vec<u8>| Some(KeyRange { end: prefix_end(&key)?, start: key });
         let ranges = keys.into_iter().map(range).collect::<Option<Vec<_>>>()?;
-        return Some(Asked { index: unique.index, name: unique.name.clone(), ranges, n_fixed: unique.columns.len() });
+        return Some(IndexRequest {
+            index: unique.index,
+            name: unique.name.clone(),
+            ranges,
+            n_fixed: unique.columns.len(),
+        });
     }
     let ranges = set.ranges.filter(|ranges| n_before == 0 || narrows(&said, &index, ranges.n_fixed))?;
     let n_fixed = ranges.n_fixed / (1 + n_before);
-    Some(Asked { index: unique.index, name: unique.name.clone(), ranges: ranges.ranges, n_fixed })
+    Some(IndexRequest { index: unique.index, name: unique.name.clone(), ranges: ranges.ranges, n_fixed })
 }
 
 /// Whether more is known of the first column than that it is not NULL.

@@ -41,10 +41,10 @@ use datafusion::sql::sqlparser::ast::{
 use tarn_types::full_name;
 
 use crate::dependent::{asked_again, each_subquery, subquery_of};
-use crate::function_calls::{Called, argument, expression, quoted, type_field};
+use crate::function_calls::{FunctionCall, argument, expression, quoted, type_field};
 use crate::meaning::ViewTexts;
 use crate::parser::{call, fold, statements};
-use crate::user_functions::{Argument, Chosen, Gives, UserFunctions};
+use crate::user_functions::{Argument, ResolvedFunction, ResultShape, UserFunctions};
 use crate::walk::walk_mut;
 use crate::{Error, Result};
 
@@ -71,19 +71,19 @@ pub(crate) struct Inlining<'a> {
 }
 
 /// Queries by what is called.
-pub(crate) type Bodies = HashMap<Chosen, LogicalPlan>;
+pub(crate) type Bodies = HashMap<ResolvedFunction, LogicalPlan>;
 
 impl Inlining<'_> {
     /// What a plan calls, each once.
     ///
     /// Errors: a call that no function, or several, would take; too many calls.
-    pub fn called(&self, plan: &LogicalPlan) -> Result<Vec<Chosen>> {
+    pub fn called(&self, plan: &LogicalPlan) -> Result<Vec<ResolvedFunction>> {
         let (mut found, mut n_calls) = (vec![], 0);
         plan.apply_with_subqueries(|node| {
             let schema = schema_below(node);
             node.apply_expressions(|expr| {
                 expr.apply(|expr| {
-                    if let Some((called, args)) = Called::of(expr) {
+                    if let Some((called, args)) = FunctionCall::of(expr) {
                         n_calls += 1;
                         let chosen = self.chosen(called, args, &schema)?;
                         if !found.contains(&chosen) {
@@ -105,7 +105,7 @@ impl Inlining<'_> {
         Ok(found)
     }
 
-    fn chosen(&self, called: &Called, args: &[Expr], schema: &DFSchema) -> PlanResult<Chosen> {
+    fn chosen(&self, called: &FunctionCall, args: &[Expr], schema: &DFSchema) -> PlanResult<ResolvedFunction> {
         let arguments = args.iter().map(|arg| {
             let field = match arg {
                 Expr::ScalarSubquery(query) => Arc::clone(&query.subquery.schema().fields()[0]),
@@ -127,10 +127,10 @@ impl Inlining<'_> {
     /// The statement that plans the query of a function ([`body_of`]).
     ///
     /// Errors: its text cannot be read; `NoParameter`.
-    pub fn body(&self, chosen: &Chosen) -> Result<Statement> {
+    pub fn body(&self, chosen: &ResolvedFunction) -> Result<Statement> {
         let function = &chosen.function;
         let mut body = (self.texts.query)(&function.query)?;
-        let mut places = Places { n_parameters: function.parameters.len() };
+        let mut places = ParameterRewriter { n_parameters: function.parameters.len() };
         if let ControlFlow::Break(error) = walk_mut(&mut body, &mut places) {
             return Err(error);
         }
@@ -164,7 +164,7 @@ impl Inlining<'_> {
         let plan = plan.transform_up_with_subqueries(|node| {
             let schema = schema_below(&node);
             if let LogicalPlan::Filter(filter) = &node
-                && let Some((called, args)) = Called::of(&filter.predicate)
+                && let Some((called, args)) = FunctionCall::of(&filter.predicate)
                 && called.gives_rows
             {
                 is_changed = true;
@@ -183,7 +183,7 @@ impl Inlining<'_> {
             let node = node.map_expressions(|expr| {
                 let name = names.save(&expr);
                 let expr = expr.transform_up(|expr| {
-                    let Some((called, args)) = Called::of(&expr) else { return Ok(Transformed::no(expr)) };
+                    let Some((called, args)) = FunctionCall::of(&expr) else { return Ok(Transformed::no(expr)) };
                     let chosen = self.chosen(called, args, &schema)?;
                     let Some(body) = bodies.get(&chosen) else { return Ok(Transformed::no(expr)) };
                     if is_values && plain_value(body).is_none() {
@@ -208,16 +208,16 @@ impl Inlining<'_> {
     }
 
     /// The query of a function with NULLs for all parameters: its columns are what a call gives.
-    pub fn of_nulls(&self, chosen: &Chosen, body: LogicalPlan) -> Result<LogicalPlan> {
+    pub fn of_nulls(&self, chosen: &ResolvedFunction, body: LogicalPlan) -> Result<LogicalPlan> {
         let schema = DFSchema::empty();
         let null = |data_type: &String| self.cast(Expr::Literal(ScalarValue::Null, None), data_type, &schema);
         let arguments = chosen.parameter_types.iter().map(null).collect::<PlanResult<Vec<_>>>()?;
-        let given = Given { chosen, arguments: &arguments, beside: &schema };
+        let given = CallArguments { chosen, arguments: &arguments, beside: &schema };
         Ok(given.put_in_plan(body)?.transform_up_with_subqueries(asked_again)?.data)
     }
 
     /// The arguments of a call, of the types of its parameters, those that are not said included.
-    fn arguments(&self, chosen: &Chosen, args: &[Expr], schema: &DFSchema) -> PlanResult<Vec<Expr>> {
+    fn arguments(&self, chosen: &ResolvedFunction, args: &[Expr], schema: &DFSchema) -> PlanResult<Vec<Expr>> {
         let mut all = Vec::with_capacity(chosen.parameter_types.len());
         for (at, data_type) in chosen.parameter_types.iter().enumerate() {
             let said = match (args.get(at), chosen.function.parameters.get(at).and_then(|of| of.default.as_deref())) {
@@ -269,7 +269,7 @@ impl Inlining<'_> {
     /// What a call gives, as a value.
     fn value(
         &self,
-        chosen: &Chosen,
+        chosen: &ResolvedFunction,
         body: &LogicalPlan,
         args: &[Expr],
         schema: &DFSchema,
@@ -282,14 +282,14 @@ impl Inlining<'_> {
                 "call it in FROM, and name its columns",
             ));
         };
-        if function.gives != Gives::Value {
+        if function.gives != ResultShape::Value {
             return Err(unsupported(
                 format!("calling {name}, which gives rows, here"),
                 "call it in FROM: FROM t, f(t.x) AS r",
             ));
         }
         let arguments = self.arguments(chosen, args, schema)?;
-        let given = Given { chosen, arguments: &arguments, beside: schema };
+        let given = CallArguments { chosen, arguments: &arguments, beside: schema };
         let value = match plain_value(body) {
             Some(value) => {
                 let uses =
@@ -352,7 +352,7 @@ impl Inlining<'_> {
     fn rows(
         &self,
         filter: &Filter,
-        called: &Called,
+        called: &FunctionCall,
         args: &[Expr],
         schema: &DFSchema,
         bodies: &Bodies,
@@ -373,9 +373,9 @@ impl Inlining<'_> {
                 ));
             }
         }
-        let given = Given { chosen: &chosen, arguments: &arguments, beside: schema };
+        let given = CallArguments { chosen: &chosen, arguments: &arguments, beside: schema };
         let mut rows = LogicalPlanBuilder::from(given.put_in_plan(body.clone())?);
-        let is_row = function.gives == Gives::Row;
+        let is_row = function.gives == ResultShape::Row;
         if is_row && !gives_at_most_one(body) {
             rows = rows.limit(0, Some(1))?;
         }
@@ -421,14 +421,14 @@ pub(crate) fn body_of(plan: &LogicalPlan) -> Option<LogicalPlan> {
 }
 
 /// The arguments of a call, for its query.
-struct Given<'a> {
-    chosen: &'a Chosen,
+struct CallArguments<'a> {
+    chosen: &'a ResolvedFunction,
     arguments: &'a [Expr],
     /// Where the arguments are computed.
     beside: &'a DFSchema,
 }
 
-impl Given<'_> {
+impl CallArguments<'_> {
     /// The place of the parameter that a column of the query around is.
     fn place(&self, column: &Column) -> Option<usize> {
         let parameters = &self.chosen.function.parameters;
@@ -564,7 +564,7 @@ fn is_volatile(plan: &LogicalPlan) -> PlanResult<bool> {
 fn calls(node: &LogicalPlan) -> PlanResult<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
-        found |= expr.exists(|part| Ok(Called::of(part).is_some()))?;
+        found |= expr.exists(|part| Ok(FunctionCall::of(part).is_some()))?;
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(found)
@@ -598,11 +598,11 @@ fn outside(error: Error) -> DataFusionError {
 
 /// `$1` becomes the column of its place, and `ARRAY[$1]` the call of a function: the planner knows no columns around it
 /// in the other.
-struct Places {
+struct ParameterRewriter {
     n_parameters: usize,
 }
 
-impl VisitorMut for Places {
+impl VisitorMut for ParameterRewriter {
     type Break = Error;
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<Error> {

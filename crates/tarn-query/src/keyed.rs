@@ -5,7 +5,7 @@
 //! not fit its column is not recognised here.
 //!
 //! ```
-//! use tarn_query::{Keyed, keyed::KeyedPlan};
+//! use tarn_query::{KeyedPlanner, keyed::KeyedPlan};
 //! # use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId};
 //! # let column = |id, name: &str, data_type| Column { id: ColumnId(id), name: name.into(), data_type, nullable: id > 1, default: None };
 //! # let schema = TableSchema {
@@ -13,8 +13,9 @@
 //! #     key: vec![KeyPart { column_idx: 0, descending: false }], n_partition_key: 1, first_tablet: TabletId(1), options: TableOptions::default(),
 //! # };
 //! let parse = |sql| tarn_query::parser::statements(sql).unwrap().remove(0);
-//! assert!(matches!(Keyed::analyse(&parse("SELECT v FROM t WHERE k = $1"), &schema), Some(KeyedPlan::Select { .. })));
-//! assert!(Keyed::analyse(&parse("SELECT v FROM t WHERE k > $1"), &schema).is_none());
+//! let plan = KeyedPlanner::analyse(&parse("SELECT v FROM t WHERE k = $1"), &schema);
+//! assert!(matches!(plan, Some(KeyedPlan::Select { .. })));
+//! assert!(KeyedPlanner::analyse(&parse("SELECT v FROM t WHERE k > $1"), &schema).is_none());
 //! ```
 
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ use crate::{Error, Result};
 
 /// Recognises keyed statements.
 #[derive(Debug)]
-pub struct Keyed;
+pub struct KeyedPlanner;
 
 /// A value that is known, or will be bound.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +91,7 @@ pub enum KeyedPlan {
 
 /// A [`KeyedPlan`] with every value in place, each of its column's type.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Bound {
+pub enum BoundKeyedPlan {
     /// Read this key, give the plan's columns.
     Select {
         /// Key values in key order, or those of the plan's constraint; none NULL.
@@ -138,14 +139,14 @@ pub fn table_name(statement: &Statement) -> Option<String> {
     }
 }
 
-impl Keyed {
+impl KeyedPlanner {
     /// The plan of a keyed statement on `table`; `None` when it is none, or not simple enough. Times without an offset
     /// are UTC.
     pub fn analyse(statement: &Statement, table: &TableSchema) -> Option<KeyedPlan> {
         Self::analyse_in(statement, table, &Style::default())
     }
 
-    /// As [`Keyed::analyse`], but times are read as a session reads them.
+    /// As [`KeyedPlanner::analyse`], but times are read as a session reads them.
     pub fn analyse_in(statement: &Statement, table: &TableSchema, style: &Style) -> Option<KeyedPlan> {
         match statement {
             Statement::Query(query) => select(query, table, style),
@@ -204,7 +205,7 @@ impl KeyedPlan {
     /// The plan with its parameters, coerced to their columns' types.
     ///
     /// Errors: too few parameters; a value that does not fit its column; NULL where the column has none.
-    pub fn bind(&self, table: &TableSchema, parameters: &[Value]) -> Result<Bound> {
+    pub fn bind(&self, table: &TableSchema, parameters: &[Value]) -> Result<BoundKeyedPlan> {
         if parameters.len() < self.n_parameters() {
             return Err(Error::Parameters { expected: self.n_parameters(), given: parameters.len() });
         }
@@ -242,20 +243,24 @@ impl KeyedPlan {
             Ok::<_, Error>((!values.contains(&Value::Null)).then_some(values))
         };
         Ok(match self {
-            KeyedPlan::Select { key, .. } => whose(key)?.map_or(Bound::Nothing, |key| Bound::Select { key }),
-            KeyedPlan::Delete { key } => whose(key)?.map_or(Bound::Nothing, |key| Bound::Delete { key }),
+            KeyedPlan::Select { key, .. } => {
+                whose(key)?.map_or(BoundKeyedPlan::Nothing, |key| BoundKeyedPlan::Select { key })
+            }
+            KeyedPlan::Delete { key } => {
+                whose(key)?.map_or(BoundKeyedPlan::Nothing, |key| BoundKeyedPlan::Delete { key })
+            }
             KeyedPlan::Update { key, set } => {
                 let set = set
                     .iter()
                     .map(|(column, slot)| Ok((*column, checked(0, *column, slot)?)))
                     .collect::<Result<Vec<_>>>()?;
-                whose(key)?.map_or(Bound::Nothing, |key| Bound::Update { key, set })
+                whose(key)?.map_or(BoundKeyedPlan::Nothing, |key| BoundKeyedPlan::Update { key, set })
             }
             KeyedPlan::Insert { rows, .. } => {
                 let row = |(idx, row): (usize, &Vec<Slot>)| {
                     row.iter().enumerate().map(|(column, slot)| checked(idx, column, slot)).collect()
                 };
-                Bound::Insert { rows: rows.iter().enumerate().map(row).collect::<Result<Vec<_>>>()? }
+                BoundKeyedPlan::Insert { rows: rows.iter().enumerate().map(row).collect::<Result<Vec<_>>>()? }
             }
         })
     }

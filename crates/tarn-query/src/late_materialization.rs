@@ -31,7 +31,7 @@ const TEXT_WEIGHT: usize = 4;
 
 /// What a statement looks like from above, for the scans below: in its session's configuration while it is planned.
 #[derive(Debug, Clone)]
-pub(crate) struct Shape {
+pub(crate) struct StatementShape {
     /// `ORDER BY … LIMIT` of a table's rows as they are.
     top_k: Option<TopK>,
     /// Joins, which are ordered by the bounds of columns.
@@ -40,9 +40,9 @@ pub(crate) struct Shape {
     aggregates_all: bool,
 }
 
-impl Shape {
+impl StatementShape {
     pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let mut shape = Shape { top_k: None, joins: false, aggregates_all: false };
+        let mut shape = StatementShape { top_k: None, joins: false, aggregates_all: false };
         let mut n_scans = 0;
         plan.apply_with_subqueries(|node| {
             shape.top_k = shape.top_k.take().or_else(|| top_k(node));
@@ -133,7 +133,7 @@ fn n_rows(limit: &Limit) -> Option<usize> {
 /// Whether a scan of `projection` with these filters is quicker when it reads late. `statistics` are of what is
 /// left after pruning, over the table's columns.
 pub(crate) fn pays(
-    shape: Option<&Shape>,
+    shape: Option<&StatementShape>,
     filters: &[Expr],
     projection: &[usize],
     table: &TableSchema,
@@ -296,7 +296,7 @@ mod tests {
         let rows =
             |name| LogicalPlanBuilder::from(table_scan(Some(name), &Schema::empty(), None).unwrap().build().unwrap());
         let uses = |plan: LogicalPlanBuilder| {
-            let shape = Shape::of(&plan.build().unwrap()).unwrap();
+            let shape = StatementShape::of(&plan.build().unwrap()).unwrap();
             (shape.joins(), shape.uses_bounds())
         };
         let none: [Expr; 0] = [];
@@ -313,15 +313,15 @@ mod tests {
         let rows = || LogicalPlanBuilder::from(table_scan(Some("t"), &Schema::empty(), None).unwrap().build().unwrap());
         let order = || [lit(1).sort(true, false)];
         let top_k = rows().filter(lit(true)).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
-        assert!(Shape::of(&top_k.build().unwrap()).unwrap().top_k.is_some());
+        assert!(StatementShape::of(&top_k.build().unwrap()).unwrap().top_k.is_some());
         let counted =
             rows().aggregate([lit(1)], [count(lit(1))]).unwrap().sort(order()).unwrap().limit(0, Some(3)).unwrap();
-        assert_eq!(Shape::of(&counted.build().unwrap()).unwrap().top_k, None);
+        assert_eq!(StatementShape::of(&counted.build().unwrap()).unwrap().top_k, None);
         let any = rows().filter(lit(true)).unwrap().limit(0, Some(3)).unwrap();
-        assert_eq!(Shape::of(&any.build().unwrap()).unwrap().top_k, None);
+        assert_eq!(StatementShape::of(&any.build().unwrap()).unwrap().top_k, None);
         let (table, statistics) = table();
         let top_k = Some(TopK { n_rows: Some(1), order: None });
-        let shape = Shape { top_k, joins: false, aggregates_all: false };
+        let shape = StatementShape { top_k, joins: false, aggregates_all: false };
         assert!(pays(Some(&shape), &[col("a").gt(lit(1_i64))], &[0], &table, &statistics));
     }
 }

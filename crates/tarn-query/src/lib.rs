@@ -160,32 +160,33 @@ mod row_columns;
 
 pub use array_text::items as array_items;
 pub use catalog::{SystemSchema, SystemTables};
-pub use compiled::Compiled;
+pub use compiled::CompiledExprs;
 pub use conflict::{Arbiter, OnKey};
 pub use engine::{Engine, Options, Session};
 pub use error::{Error, Result};
 pub use from_tables::name_in_from;
 pub use hot::{
-    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, RowBatches,
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, IndexLookup, KeyRange, RangeScan,
+    RowBatches,
 };
 pub use inserted_query::check_count;
-pub use keyed::Keyed;
-pub use meaning::{Meaning, Rule, ViewTexts};
+pub use keyed::KeyedPlanner;
+pub use meaning::{Rule, SqlDialect, ViewTexts};
 pub use named_casts::NAMED_CAST;
 pub use one_row::RowKey;
 pub use operator_function::{BinaryKernel, operator_function};
-pub use reads::{Read, reads};
+pub use reads::{RelationRead, reads};
 pub use rewrite::{each_expression, each_node, visible};
 pub use row_columns::RowColumns;
 pub use running::{now_of, statement_of};
-pub use settings::{AccessPath, AsOf, CacheSettings, Settings};
+pub use settings::{AccessPath, AsOf, CacheSettings, QuerySettings};
 pub use spec::ScanSpec;
 pub use style::of_config as style_of;
-pub use user_functions::{Argument, Chosen, Gives, Taken, UserFunction, UserFunctions};
+pub use user_functions::{Argument, FunctionParameter, ResolvedFunction, ResultShape, UserFunction, UserFunctions};
 pub use values::sql_schema;
 pub use views::MAX_DEPTH as MAX_VIEW_DEPTH;
-pub use walk::{Walked, each_expr, each_relation, has_query, walk, walk_mut};
-pub use warm::{Warm, Warmed};
+pub use walk::{Walkable, each_expr, each_relation, has_query, walk, walk_mut};
+pub use warm::{Warm, WarmedPart};
 pub use whole_rows::{ALL as ALL_COLUMNS, PLACE};
 pub use written_types::{inet, is_inet};
 pub use zones::of_config as zone_of;

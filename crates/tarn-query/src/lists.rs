@@ -235,27 +235,29 @@ fn only_ors(expr: &Expr) -> bool {
 /// How many lists of `value` there are and how many of them ask for none of their items, by what is asked when all
 /// `NOT`s are pushed down to them.
 #[derive(Default, Clone, Copy)]
-struct Met {
+struct ListCounts {
     lists: usize,
     negated: usize,
 }
 
 /// Also: do two of them meet below an `OR`, one of them negated? Rows pass an `AND` only if each side is true, so false
 /// for NULL does no harm there; below an `OR`, true for NULL does.
-fn meet(expr: &Expr, value: &Expr, below_not: bool) -> (Met, bool) {
+fn meet(expr: &Expr, value: &Expr, below_not: bool) -> (ListCounts, bool) {
     match expr {
         Expr::Not(inner) => meet(inner, value, !below_not),
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
             let ((left, tells_left), (right, tells_right)) =
                 (meet(left, value, below_not), meet(right, value, below_not));
-            let met = Met { lists: left.lists + right.lists, negated: left.negated + right.negated };
+            let met = ListCounts { lists: left.lists + right.lists, negated: left.negated + right.negated };
             let is_or = (*op == Operator::Or) != below_not;
             let here = is_or && left.lists > 0 && right.lists > 0 && met.negated > 0;
             (met, tells_left || tells_right || here)
         }
         leaf => match list_of(leaf) {
-            Some((of, negated)) if of == value => (Met { lists: 1, negated: usize::from(negated != below_not) }, false),
-            _ => (Met::default(), false),
+            Some((of, negated)) if of == value => {
+                (ListCounts { lists: 1, negated: usize::from(negated != below_not) }, false)
+            }
+            _ => (ListCounts::default(), false),
         },
     }
 }

@@ -48,7 +48,7 @@ fn one(sql: &str) -> Result<Statement> {
 
 /// Rules and functions that every session has beside DataFusion's.
 #[derive(Clone, Default)]
-pub struct Meaning {
+pub struct SqlDialect {
     /// Once, when a statement is planned: what literals are. Parameters that are bound later are not touched.
     pub planned: Vec<Rule>,
     /// Before types are made one: of what was written.
@@ -73,7 +73,7 @@ pub struct Meaning {
     pub user_functions: Option<Arc<dyn UserFunctions>>,
 }
 
-impl fmt::Debug for Meaning {
+impl fmt::Debug for SqlDialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>();
         f.debug_struct("Meaning")

@@ -46,7 +46,7 @@ const ONE: &str = "__one";
 
 /// A `MERGE` as it was written, without the words `DEFAULT`.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct MergeStatement {
     /// The table that is written to, and what it is called.
     pub table: TableFactor,
     /// What is merged into it.
@@ -54,23 +54,23 @@ pub struct Asked {
     /// Which rows of both belong together.
     pub on: Expr,
     /// In order: the first that fits acts.
-    pub clauses: Vec<When>,
+    pub clauses: Vec<WhenClause>,
 }
 
 /// `WHEN [NOT] MATCHED [AND condition] THEN action`.
 #[derive(Debug, Clone)]
-pub struct When {
+pub struct WhenClause {
     /// Whether it is about rows of the source that belong to a row of the table.
     pub is_matched: bool,
     /// Of which of them.
     pub condition: Option<Expr>,
     /// What becomes of them.
-    pub action: Action,
+    pub action: ClauseAction,
 }
 
 /// What a clause does.
 #[derive(Debug, Clone)]
-pub enum Action {
+pub enum ClauseAction {
     /// `DO NOTHING`.
     Nothing,
     /// `UPDATE SET …`.
@@ -119,7 +119,7 @@ impl Clause {
     }
 }
 
-impl Asked {
+impl MergeStatement {
     /// The queries that [`Session::merge`] takes the plans of: the rows that belong together, and those of the source
     /// alone, each with the clause that acts on it.
     ///
@@ -162,20 +162,25 @@ impl Asked {
 }
 
 impl Session {
-    /// Plans a `MERGE` into `table`, of the plans of its [queries](Asked::queries).
+    /// Plans a `MERGE` into `table`, of the plans of its [queries](MergeStatement::queries).
     ///
     /// Errors: what DataFusion says of its parts; `Unsupported` for a changed key column, and for conditions that are
     /// computed by a plan of their own.
     pub fn merge<'a>(
         &'a self,
-        asked: &'a Asked,
+        asked: &'a MergeStatement,
         table: &'a Arc<TableSchema>,
         queries: [LogicalPlan; 2],
     ) -> BoxFuture<'a, Result<Merge>> {
         self.planned_merge(asked, table, queries).boxed()
     }
 
-    async fn planned_merge(&self, asked: &Asked, table: &Arc<TableSchema>, queries: [LogicalPlan; 2]) -> Result<Merge> {
+    async fn planned_merge(
+        &self,
+        asked: &MergeStatement,
+        table: &Arc<TableSchema>,
+        queries: [LogicalPlan; 2],
+    ) -> Result<Merge> {
         let target = relation_of(&asked.table);
         let alone = |name: &str| full_name::bare(name).to_owned();
         let called = relation(&target).map(|(name, alias)| alias.unwrap_or_else(|| alone(&name))).unwrap_or_default();
@@ -192,17 +197,24 @@ impl Session {
         let mut clauses = Vec::with_capacity(asked.clauses.len());
         for clause in &asked.clauses {
             clauses.push(match &clause.action {
-                Action::Nothing => Clause::Nothing,
-                Action::Delete => Clause::Delete,
-                Action::Update(given) => Clause::Update(Box::new(self.merge_update(asked, given, table).await?)),
-                Action::Insert(insert) => Clause::Insert(Box::new(self.merge_insert(asked, insert, table).await?)),
+                ClauseAction::Nothing => Clause::Nothing,
+                ClauseAction::Delete => Clause::Delete,
+                ClauseAction::Update(given) => Clause::Update(Box::new(self.merge_update(asked, given, table).await?)),
+                ClauseAction::Insert(insert) => {
+                    Clause::Insert(Box::new(self.merge_insert(asked, insert, table).await?))
+                }
             });
         }
         let schema = Arc::clone(pairs.schema());
         Ok(Merge { table: Arc::clone(table), pairs, clauses, schema, called })
     }
 
-    async fn merge_update(&self, asked: &Asked, given: &[Assignment], table: &TableSchema) -> Result<LogicalPlan> {
+    async fn merge_update(
+        &self,
+        asked: &MergeStatement,
+        given: &[Assignment],
+        table: &TableSchema,
+    ) -> Result<LogicalPlan> {
         let mut target = with_seqno(&relation_of(&asked.table), table)?;
         target.joins.push(beside_it(relation_of(&asked.source)));
         let update = Update { table: target, assignments: assignments(given, table, &[])?, ..plain_update() };
@@ -211,7 +223,7 @@ impl Session {
 
     /// The rows of a clause that inserts. The planner would read `VALUES` below an `INSERT`, also those of the source,
     /// as rows of the table: so what is given is planned as a query, and put into the table's columns here.
-    async fn merge_insert(&self, asked: &Asked, insert: &Insert, table: &Arc<TableSchema>) -> Result<Dml> {
+    async fn merge_insert(&self, asked: &MergeStatement, insert: &Insert, table: &Arc<TableSchema>) -> Result<Dml> {
         let kind = DmlKind::Insert { on_key: on_key(insert, table)? };
         let row = match insert.source.as_ref().map(|source| source.body.as_ref()) {
             Some(SetExpr::Values(values)) => values.rows.first().map(|row| row.content.clone()),

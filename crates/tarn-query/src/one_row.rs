@@ -18,7 +18,7 @@ use tarn_types::{DataType, Style, Value, data_type_of};
 use crate::Result;
 use crate::dml::{Dml, DmlKind, beside, deleted, inserted, key_schema, updated};
 use crate::engine::Session;
-use crate::keyed::{Bound, KeyedPlan, row_key};
+use crate::keyed::{BoundKeyedPlan, KeyedPlan, row_key};
 use crate::row_change::{OneRow, RowChange};
 use crate::row_columns::RowColumns;
 
@@ -65,7 +65,7 @@ impl Dml {
         });
         let Some(values) = values.collect::<Option<Vec<_>>>() else { return RowKey::Planned };
         match finds.bind(&self.table, &values) {
-            Ok(Bound::Delete { key }) => RowKey::Of(key),
+            Ok(BoundKeyedPlan::Delete { key }) => RowKey::Of(key),
             Ok(_) => RowKey::Nobody,
             // A value that no row can have: of which error, if any, the plan says.
             Err(_) => RowKey::Planned,

@@ -10,13 +10,13 @@ use datafusion::execution::TaskContext;
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 use tarn_cache::ProjectedCache;
-use tarn_metastore::{At, TableVersion};
+use tarn_metastore::{TableVersion, VersionSelector};
 use tarn_types::{DataType, SEQNO_COLUMN, SEQNO_ID, TableSchema};
 
-use crate::column_chunks::{ColumnChunkLoader, Columns};
+use crate::column_chunks::{ColumnChunkLoader, ScanColumns};
 use crate::hot::{FileStore, HotView};
 use crate::lake::Lake;
-use crate::projected::Named;
+use crate::projected::NamedColumn;
 use crate::reader::Readers;
 use crate::settings::CacheSettings;
 use crate::snapshot::{Snapshots, lake_at};
@@ -63,7 +63,7 @@ impl Opener {
     }
 
     /// The files of a version.
-    pub(crate) async fn version(&self, table: &TableSchema, at: At) -> Result<Arc<TableVersion>> {
+    pub(crate) async fn version(&self, table: &TableSchema, at: VersionSelector) -> Result<Arc<TableVersion>> {
         lake_at(self.lake.metastore.as_ref(), table, at).await
     }
 
@@ -144,15 +144,16 @@ impl Opener {
 
 /// What is asked of each file: the columns that are read, or of none the first one, which says where row groups are;
 /// and the change of a row.
-fn columns(spec: &ScanSpec, lake: &LakeRead) -> Columns {
+fn columns(spec: &ScanSpec, lake: &LakeRead) -> ScanColumns {
     let (_, with_seqno) = spec.hot_projection();
     let read = if lake.columns.is_empty() && !with_seqno { &[0] } else { lake.columns.as_slice() };
     let named = read.iter().map(|at| {
         let column = &spec.table.columns[*at];
-        Named { id: column.id, name: column.name.as_str().into(), data_type: column.data_type }
+        NamedColumn { id: column.id, name: column.name.as_str().into(), data_type: column.data_type }
     });
-    let change = with_seqno.then(|| Named { id: SEQNO_ID, name: SEQNO_COLUMN.into(), data_type: DataType::Int64 });
+    let change =
+        with_seqno.then(|| NamedColumn { id: SEQNO_ID, name: SEQNO_COLUMN.into(), data_type: DataType::Int64 });
     let mut in_filter: Vec<bool> = read.iter().map(|at| lake.in_filter.contains(at)).collect();
     in_filter.extend(change.iter().map(|_| false));
-    Columns { named: named.chain(change).collect(), in_filter }
+    ScanColumns { named: named.chain(change).collect(), in_filter }
 }

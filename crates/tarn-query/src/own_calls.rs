@@ -78,18 +78,18 @@ fn is_each_its_own(call: &ScalarFunction) -> bool {
 }
 
 fn numbered(call: ScalarFunction, nth: usize) -> ScalarFunction {
-    let function = AsyncScalarUDF::new(Arc::new(Numbered { inner: call.func, nth })).into_scalar_udf();
+    let function = AsyncScalarUDF::new(Arc::new(NumberedCall { inner: call.func, nth })).into_scalar_udf();
     ScalarFunction::new_udf(Arc::new(function), call.args)
 }
 
 /// A function, as one call has it.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Numbered {
+struct NumberedCall {
     inner: Arc<ScalarUDF>,
     nth: usize,
 }
 
-impl ScalarUDFImpl for Numbered {
+impl ScalarUDFImpl for NumberedCall {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -112,7 +112,7 @@ impl ScalarUDFImpl for Numbered {
 }
 
 #[async_trait]
-impl AsyncScalarUDFImpl for Numbered {
+impl AsyncScalarUDFImpl for NumberedCall {
     async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match self.inner.inner().downcast_ref::<AsyncScalarUDF>() {
             Some(inner) => inner.invoke_async_with_args(args).await,

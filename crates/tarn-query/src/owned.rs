@@ -27,9 +27,9 @@ use crate::rebatch::{Rebatch, RebatchExec};
 
 /// The rule; it runs when the plan is as it will be.
 #[derive(Debug)]
-pub(crate) struct Owned;
+pub(crate) struct OwnedBatchesRule;
 
-impl PhysicalOptimizerRule for Owned {
+impl PhysicalOptimizerRule for OwnedBatchesRule {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(plan.transform_up(with_owned_inputs)?.data)
     }

@@ -27,12 +27,12 @@ const MAX_INDEX_BYTES: u64 = 4 << 20;
 const MAX_SPAN_BYTES: u64 = 64 << 20;
 
 /// Where the index of the columns that are read lies.
-pub(crate) struct Places {
+pub(crate) struct PageIndexRanges {
     /// Ascending and apart.
     ranges: Vec<Range<u64>>,
 }
 
-impl Places {
+impl PageIndexRanges {
     /// `None`: the file has no index of some column, or it is too large to be worth its reading. `chunks` are those of
     /// the row groups that are read; `bounds` says of which columns the bounds of pages are wanted, not only their
     /// places.
@@ -49,7 +49,7 @@ impl Places {
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let span = ranges.last()?.end - ranges.first()?.start;
         let apart = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
-        (apart && bytes <= MAX_INDEX_BYTES && span <= MAX_SPAN_BYTES).then_some(Places { ranges })
+        (apart && bytes <= MAX_INDEX_BYTES && span <= MAX_SPAN_BYTES).then_some(PageIndexRanges { ranges })
     }
 
     /// Reads the index and puts it into `metadata`.

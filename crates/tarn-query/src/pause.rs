@@ -27,7 +27,7 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use futures::{Stream, StreamExt, ready};
 
 use crate::rebatch::{Rebatch, RebatchExec};
-use crate::running::Running;
+use crate::running::StatementContext;
 use crate::stop::{Stop, stoppable};
 
 /// Rows of the probed side between two pauses. With a million rows on the other side these are 64 million pairs.
@@ -42,7 +42,7 @@ pub(crate) struct JoinsPause;
 
 impl PhysicalOptimizerRule for JoinsPause {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let stop = Running::of(config).stop;
+        let stop = StatementContext::of(config).stop;
         Ok(plan.transform_up(|plan| paused(plan, &stop))?.data)
     }
 
@@ -60,7 +60,7 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
         let [left, right] = plan.children()[..] else {
             return Err(DataFusionError::Internal("a join has two inputs".to_owned()));
         };
-        let children = vec![Arc::clone(left), RebatchExec::<Pieces>::above(right)];
+        let children = vec![Arc::clone(left), RebatchExec::<PauseRule>::above(right)];
         let mut joined = replace_children_if_necessary(Arc::clone(&plan), children)?;
         // Else it would try all pairs of a piece first.
         if let Some(join) = joined.downcast_ref::<NestedLoopJoinExec>()
@@ -97,9 +97,9 @@ fn paused(plan: Arc<dyn ExecutionPlan>, stop: &Stop) -> Result<Transformed<Arc<d
 
 /// Pieces of [`PROBED_ROWS`], and a pause after each.
 #[derive(Debug)]
-struct Pieces;
+struct PauseRule;
 
-impl Rebatch for Pieces {
+impl Rebatch for PauseRule {
     const NAME: &'static str = "PiecesExec";
 
     fn rebatch(input: SendableRecordBatchStream) -> SendableRecordBatchStream {

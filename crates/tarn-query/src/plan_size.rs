@@ -201,13 +201,13 @@ struct Steps {
     selects: Vec<FromClause>,
     queries: Vec<QueryAround>,
     /// The next query is a table of a FROM, or the next relation is one, called so.
-    next: Option<Next>,
+    next: Option<PendingFactor>,
     n_columns: usize,
 }
 
 /// A table factor whose columns are not known yet.
 #[derive(Default)]
-struct Next {
+struct PendingFactor {
     is_query: bool,
     alias: Option<String>,
 }
@@ -216,7 +216,7 @@ struct Next {
 #[derive(Default)]
 struct QueryAround {
     /// If it is a table of a FROM: what it is called there.
-    derived: Option<Next>,
+    derived: Option<PendingFactor>,
     /// The SELECTs around it.
     n_selects: usize,
     n_columns: usize,
@@ -334,8 +334,12 @@ impl Visitor for Steps {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         let called = |alias: &Option<ast::TableAlias>| alias.as_ref().map(|alias| alias.name.value.to_lowercase());
         match factor {
-            TableFactor::Derived { alias, .. } => self.next = Some(Next { is_query: true, alias: called(alias) }),
-            TableFactor::Table { alias, .. } => self.next = Some(Next { is_query: false, alias: called(alias) }),
+            TableFactor::Derived { alias, .. } => {
+                self.next = Some(PendingFactor { is_query: true, alias: called(alias) })
+            }
+            TableFactor::Table { alias, .. } => {
+                self.next = Some(PendingFactor { is_query: false, alias: called(alias) })
+            }
             TableFactor::NestedJoin { .. } => {}
             TableFactor::UNNEST { alias, .. } | TableFactor::Function { alias, .. } => self.add(called(alias), 1),
             _ => self.add(None, 1),

@@ -1,9 +1,9 @@
 //! What does a Parquet reader need to know of a file, when only some of its columns are read from some of its row
 //! groups?
 //!
-//! [`Leaves`] puts Parquet metadata together from what the metastore keeps of the columns of blocks, so that no footer
-//! is read: its schema has just these columns, under the table's names. All row groups are there, so that positions
-//! stay what they are; those that are not read have empty columns.
+//! [`ProjectedLeaves`] puts Parquet metadata together from what the metastore keeps of the columns of blocks, so that
+//! no footer is read: its schema has just these columns, under the table's names. All row groups are there, so that
+//! positions stay what they are; those that are not read have empty columns.
 //!
 //! Invariant: what is said of a column that is read is what the file's footer says. Bounds are said only where the file
 //! stores the table's own type, else they might be of another unit.
@@ -23,7 +23,7 @@ use tarn_types::{ColumnId, DataType, Value, arrow_type};
 
 /// A column as its table has it.
 #[derive(Debug, Clone)]
-pub(crate) struct Named {
+pub(crate) struct NamedColumn {
     /// What metadata is kept under.
     pub id: ColumnId,
     /// What the reader is to call it.
@@ -32,7 +32,7 @@ pub(crate) struct Named {
     pub data_type: DataType,
 }
 
-impl Named {
+impl NamedColumn {
     /// Whether pages say between which values they lie. Parquet's bounds of floats leave NaN out, which filters do not;
     /// those of arrays are of their items, those of
     /// intervals and addresses of texts.
@@ -46,21 +46,21 @@ impl Named {
 
 /// The columns that a file has of those that are asked for. Files of one shape share it.
 #[derive(Debug)]
-pub(crate) struct Leaves {
+pub(crate) struct ProjectedLeaves {
     schema: SchemaDescPtr,
-    columns: Vec<Leaf>,
+    columns: Vec<ProjectedLeaf>,
 }
 
 #[derive(Debug)]
-struct Leaf {
-    named: Named,
+struct ProjectedLeaf {
+    named: NamedColumn,
     /// Whether its values are the table's, bit for bit.
     same_type: bool,
 }
 
-impl Leaves {
+impl ProjectedLeaves {
     /// From each column's shape, as [`ColumnChunk::shape`] has it.
-    pub(crate) fn new<'a>(columns: impl IntoIterator<Item = (&'a Named, &'a str)>) -> Result<Self, ParquetError> {
+    pub(crate) fn new<'a>(columns: impl IntoIterator<Item = (&'a NamedColumn, &'a str)>) -> Result<Self, ParquetError> {
         let mut fields = vec![];
         let mut leaves = vec![];
         for (named, shape) in columns {
@@ -68,11 +68,11 @@ impl Leaves {
             let alone = Type::group_type_builder("tarn").with_fields(vec![Arc::clone(&field)]).build()?;
             let arrow = parquet_to_arrow_schema(&SchemaDescriptor::new(Arc::new(alone)), None)?;
             let same_type = *arrow.field(0).data_type() == arrow_type(&named.data_type);
-            leaves.push(Leaf { named: named.clone(), same_type });
+            leaves.push(ProjectedLeaf { named: named.clone(), same_type });
             fields.push(field);
         }
         let root = Type::group_type_builder("tarn").with_fields(fields).build()?;
-        Ok(Leaves { schema: Arc::new(SchemaDescriptor::new(Arc::new(root))), columns: leaves })
+        Ok(ProjectedLeaves { schema: Arc::new(SchemaDescriptor::new(Arc::new(root))), columns: leaves })
     }
 
     /// Metadata of `file`. `chunks`: for each row group that is read, ascending, where the leaves lie, in their order.
@@ -102,7 +102,7 @@ impl Leaves {
     fn column(
         &self,
         idx: usize,
-        leaf: &Leaf,
+        leaf: &ProjectedLeaf,
         chunk: &ColumnChunk,
         block: &Block,
     ) -> Result<ColumnChunkMetaData, ParquetError> {
@@ -249,7 +249,7 @@ mod tests {
 
     use super::column_chunk::column_chunk;
     use super::*;
-    use crate::page_index::Places;
+    use crate::page_index::PageIndexRanges;
 
     /// A column of each kind there is, one with a name that no schema language can say, one with another unit than the
     /// table's.
@@ -283,9 +283,9 @@ mod tests {
     }
 
     /// A file in memory.
-    struct Whole(Bytes);
+    struct FileBytes(Bytes);
 
-    impl AsyncFileReader for Whole {
+    impl AsyncFileReader for FileBytes {
         fn get_bytes(&mut self, range: std::ops::Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
             let bytes = self.0.slice(range.start as usize..range.end as usize);
             async move { Ok(bytes) }.boxed()
@@ -356,9 +356,9 @@ mod tests {
     /// Reads `columns` of the row groups `which` through projected metadata, and holds it against the footer.
     fn check(rows: &RecordBatch, block_rows: usize, zstd: bool, columns: &[usize], which: impl Fn(usize) -> bool) {
         let (bytes, footer, file) = written(rows, block_rows, zstd);
-        let named: Vec<Named> = columns
+        let named: Vec<NamedColumn> = columns
             .iter()
-            .map(|idx| Named {
+            .map(|idx| NamedColumn {
                 id: ColumnId(*idx as u32 + 1),
                 name: rows.schema().field(*idx).name().as_str().into(),
                 data_type: data_type_of(rows.schema().field(*idx)).unwrap_or(DataType::Timestamp),
@@ -372,13 +372,13 @@ mod tests {
         let chunks: Vec<(u32, Vec<&ColumnChunk>)> =
             read.iter().zip(&kept).map(|(at, chunks)| (*at as u32, chunks.iter().collect())).collect();
         let Some((_, first)) = chunks.first() else { return };
-        let leaves = Leaves::new(named.iter().zip(first.iter().map(|chunk| chunk.shape.as_ref()))).unwrap();
+        let leaves = ProjectedLeaves::new(named.iter().zip(first.iter().map(|chunk| chunk.shape.as_ref()))).unwrap();
         let bare = leaves.metadata(&file, &chunks).unwrap();
         assert!(bare.offset_index().is_none());
 
         let bounds = vec![true; columns.len()];
-        let places = Places::of(&chunks, &bounds).unwrap();
-        let metadata = places.load(bare, &chunks, &bounds, &mut Whole(bytes)).now_or_never().unwrap().unwrap();
+        let places = PageIndexRanges::of(&chunks, &bounds).unwrap();
+        let metadata = places.load(bare, &chunks, &bounds, &mut FileBytes(bytes)).now_or_never().unwrap().unwrap();
         assert_eq!(metadata.num_row_groups(), footer.num_row_groups());
         assert_eq!(metadata.file_metadata().num_rows(), footer.file_metadata().num_rows());
         for (at, group) in metadata.row_groups().iter().enumerate() {
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn what_is_no_leaf_is_refused() {
-        let named = Named { id: ColumnId(1), name: "a".into(), data_type: DataType::Int64 };
+        let named = NamedColumn { id: ColumnId(1), name: "a".into(), data_type: DataType::Int64 };
         for bad in [
             "optional int64",
             "",
@@ -443,7 +443,7 @@ mod tests {
             "optional group c { required int32 a; }",
             "optional int64 c; optional int32 d",
         ] {
-            assert!(Leaves::new([(&named, bad)]).is_err(), "{bad}");
+            assert!(ProjectedLeaves::new([(&named, bad)]).is_err(), "{bad}");
         }
         assert!(codec(8).is_err());
     }

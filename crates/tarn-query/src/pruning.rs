@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use tarn_metastore::prune::{Predicate, PrunedFile, may_match, prune};
-use tarn_metastore::{AllOf, Block, BlockRef, HourBlocks, Metastore, Probe, TableVersion, Wanted};
+use tarn_metastore::{AllOf, Block, BlockMetadataRequest, BlockRef, HourBlocks, Metastore, Probe, TableVersion};
 use tarn_types::{ColumnId, DataType, TableSchema};
 
 use crate::{Error, Result};
@@ -89,7 +89,7 @@ pub(crate) async fn prune_blocks(
             files.iter().all(|kept| kept.row_groups.iter().all(|rg| block(kept, *rg).column(*column).is_some()))
         };
         let columns = asked.iter().copied().filter(|column| !known_to_all(column)).collect();
-        let wanted = Wanted { hours, columns: Some(columns), stats: true, chunks: false, blooms: false };
+        let wanted = BlockMetadataRequest { hours, columns: Some(columns), stats: true, chunks: false, blooms: false };
         let block_metadata = metastore.block_metadata(table.id, wanted).await.map_err(failed)?;
         counts.metastore_bytes += block_metadata.bytes_read;
         let rows: Vec<u64> = files

@@ -45,9 +45,9 @@ const COUNT: &str = "__count";
 
 /// The rule; it runs when types are known.
 #[derive(Debug)]
-pub(crate) struct Quantified;
+pub(crate) struct QuantifiedSubqueryRule;
 
-impl AnalyzerRule for Quantified {
+impl AnalyzerRule for QuantifiedSubqueryRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_condition(plan, is_subquery, |expr, unknown, node, schema| match node {
             LogicalPlan::Filter(_) => counted(rewrite(expr, unknown, true, true, schema)?, is_no_join),
@@ -65,9 +65,9 @@ impl AnalyzerRule for Quantified {
 
 /// The rule of what the planner would do otherwise than it is meant; it runs when others have taken what they can.
 #[derive(Debug)]
-pub(crate) struct Refused;
+pub(crate) struct UnsupportedSubqueryRule;
 
-impl AnalyzerRule for Refused {
+impl AnalyzerRule for UnsupportedSubqueryRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.apply_with_subqueries(|node| {
             node.apply_expressions(|expr| {

@@ -17,26 +17,26 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 
-use crate::files::{Cut, LakeFiles, lake_files};
+use crate::files::{BlockCutter, LakeFiles, lake_files};
 use crate::hot_exec::RecentExec;
 use crate::keys_exec::KeysExec;
 use crate::lake_source::{LakeSource, files_config};
 use crate::opening::Opener;
 use crate::rows_exec::RowsExec;
 use crate::scan::{Access, TarnScan};
-use crate::spec::{How, LakeRead, ScanSpec};
-use crate::totals::Known;
+use crate::spec::{LakeRead, ScanKind, ScanSpec};
+use crate::totals::TotalsByColumn;
 use crate::{Error, Result};
 
 /// The pieces of files that a scan of the lake reads, and their statistics. `full` is the SQL schema of all columns.
 fn pieces(spec: &ScanSpec, lake: &LakeRead, full: &Schema) -> Result<LakeFiles> {
-    let cut = Cut {
+    let cut = BlockCutter {
         table: &spec.table,
         schema: full,
         columns: &lake.columns,
         given: &spec.hot_projection().0,
         // The planner used what it knew.
-        known: &Known::new(),
+        known: &TotalsByColumn::new(),
         partitions: spec.partitions,
         bounded: spec.pruning,
     };
@@ -55,9 +55,9 @@ pub(crate) fn plan(
     let full = opener.lake().schemas.of(&spec.table, spec.with_seqno);
     let schema = Arc::new(full.project(&spec.projection).map_err(DataFusionError::from)?);
     let input: Arc<dyn ExecutionPlan> = match &spec.how {
-        How::Keys(keys) => Arc::new(KeysExec::new(Arc::clone(&spec), keys, full, schema)),
-        How::Ranges(read) => Arc::new(RowsExec::new(Arc::clone(&spec), read, full, schema)),
-        How::Lake(lake) => {
+        ScanKind::Keys(keys) => Arc::new(KeysExec::new(Arc::clone(&spec), keys, full, schema)),
+        ScanKind::Ranges(read) => Arc::new(RowsExec::new(Arc::clone(&spec), read, full, schema)),
+        ScanKind::Lake(lake) => {
             let files = made.map_or_else(|| pieces(&spec, lake, &full), Ok)?;
             check_counts(&spec, lake, &files)?;
             let mut inputs: Vec<Arc<dyn ExecutionPlan>> = vec![];

@@ -16,7 +16,7 @@ use crate::view_table::marked;
 
 /// One scan of a plan, or one view of it.
 #[derive(Debug, Clone)]
-pub enum Read {
+pub enum RelationRead {
     /// A table of schema `public`. It is the one that will be read, whatever has its name by then.
     Table {
         /// Its definition.
@@ -39,14 +39,14 @@ pub enum Read {
 }
 
 /// The scans and views of a logical plan, in no order; a table that is read twice is there twice.
-pub fn reads(plan: &LogicalPlan) -> Result<Vec<Read>> {
+pub fn reads(plan: &LogicalPlan) -> Result<Vec<RelationRead>> {
     let mut found = Vec::new();
     each_read(plan, None, &mut |step, within| {
         let (through, depth) = within.map_or((None, 0), |within| (Some(Arc::clone(within.view)), within.depth));
         found.push(match step {
-            Step::View(view) => Read::View { view: Arc::clone(view), through, depth },
-            Step::Scan(_, Some(table)) => Read::Table { table: Arc::clone(table.table_schema()), through },
-            Step::Scan(scan, None) => Read::Other(scan.table_name.clone()),
+            PlanRead::View(view) => RelationRead::View { view: Arc::clone(view), through, depth },
+            PlanRead::Scan(_, Some(table)) => RelationRead::Table { table: Arc::clone(table.table_schema()), through },
+            PlanRead::Scan(scan, None) => RelationRead::Other(scan.table_name.clone()),
         });
     })?;
     Ok(found)
@@ -54,30 +54,30 @@ pub fn reads(plan: &LogicalPlan) -> Result<Vec<Read>> {
 
 /// The tables of schema `public` among them.
 #[derive(Default)]
-pub(crate) struct Tables {
+pub(crate) struct ScannedTables {
     /// Of a table that is read directly and through a view the direct one comes last.
     pub sources: Vec<Arc<dyn HotSource>>,
     /// Whether some are read through views.
     pub has_views: bool,
 }
 
-pub(crate) fn tables(plan: &LogicalPlan) -> Result<Tables> {
-    let (mut direct, mut found) = (Vec::new(), Tables::default());
+pub(crate) fn tables(plan: &LogicalPlan) -> Result<ScannedTables> {
+    let (mut direct, mut found) = (Vec::new(), ScannedTables::default());
     each_read(plan, None, &mut |step, within| match (step, within) {
-        (Step::View(_), _) => found.has_views = true,
-        (Step::Scan(_, Some(table)), None) => direct.push(Arc::clone(table.source())),
-        (Step::Scan(_, Some(table)), Some(within)) => {
+        (PlanRead::View(_), _) => found.has_views = true,
+        (PlanRead::Scan(_, Some(table)), None) => direct.push(Arc::clone(table.source())),
+        (PlanRead::Scan(_, Some(table)), Some(within)) => {
             let source = table.source();
             found.sources.push(source.through(within.view.id).unwrap_or_else(|| Arc::clone(source)));
         }
-        (Step::Scan(_, None), _) => {}
+        (PlanRead::Scan(_, None), _) => {}
     })?;
     found.sources.append(&mut direct);
     Ok(found)
 }
 
 /// What is seen on the way through a plan.
-enum Step<'a> {
+enum PlanRead<'a> {
     /// Of a table, if it is one of ours.
     Scan(&'a TableScan, Option<&'a TarnTable>),
     View(&'a Arc<TableSchema>),
@@ -85,25 +85,25 @@ enum Step<'a> {
 
 /// The view that a step is a part of, and in how many it is.
 #[derive(Clone, Copy)]
-struct Within<'a> {
+struct EnclosingView<'a> {
     view: &'a Arc<TableSchema>,
     depth: usize,
 }
 
-type See<'a> = &'a mut dyn FnMut(Step<'_>, Option<Within<'_>>);
+type ReadVisitor<'a> = &'a mut dyn FnMut(PlanRead<'_>, Option<EnclosingView<'_>>);
 
 /// `within`: what `plan` is a part of. Queries in expressions are as deep as the parser lets through; the rest may be
 /// deeper.
-fn each_read(plan: &LogicalPlan, within: Option<Within<'_>>, see: See<'_>) -> Result<()> {
+fn each_read(plan: &LogicalPlan, within: Option<EnclosingView<'_>>, see: ReadVisitor<'_>) -> Result<()> {
     let mut waiting = vec![(plan, within)];
     while let Some((plan, mut within)) = waiting.pop() {
         if let LogicalPlan::TableScan(scan) = plan {
             let provider = source_as_provider(&scan.source);
-            see(Step::Scan(scan, provider.as_ref().ok().and_then(|provider| provider.downcast_ref())), within);
+            see(PlanRead::Scan(scan, provider.as_ref().ok().and_then(|provider| provider.downcast_ref())), within);
         }
         if let Some(view) = marked(plan) {
-            see(Step::View(view), within);
-            within = Some(Within { view, depth: within.map_or(0, |within| within.depth) + 1 });
+            see(PlanRead::View(view), within);
+            within = Some(EnclosingView { view, depth: within.map_or(0, |within| within.depth) + 1 });
         }
         let mut result = Ok(());
         plan.apply_subqueries(|subquery| {

@@ -18,7 +18,7 @@ use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Volatility};
 use datafusion::scalar::ScalarValue;
 
-use crate::compiled::{Compiled, OWN_PARAMETERS, each, is_same};
+use crate::compiled::{CompiledExprs, OWN_PARAMETERS, each, is_same};
 use crate::engine::{Session, moment};
 use crate::rewrite::each_expression;
 use crate::{Error, Result};
@@ -28,15 +28,15 @@ use crate::{Error, Result};
 pub struct RowColumns {
     plan: Arc<LogicalPlan>,
     /// The same for all executions, if there is such a thing.
-    same: Option<Arc<Same>>,
+    same: Option<Arc<ReusablePlan>>,
     /// Whether it is computed at once: nothing is called, and little is nested.
     is_short: bool,
-    kept: Arc<OnceLock<Kept>>,
+    kept: Arc<OnceLock<CompileState>>,
 }
 
 /// A list of columns that is the same for all executions.
 #[derive(Debug, Clone)]
-struct Same {
+struct ReusablePlan {
     plan: LogicalPlan,
     /// What stands behind its parameters ([`OWN_PARAMETERS`]), as it was written.
     moments: Vec<Expr>,
@@ -44,9 +44,9 @@ struct Same {
 
 /// What became of it when it was first compiled.
 #[derive(Debug, Clone)]
-enum Kept {
+enum CompileState {
     /// It is the same for all executions.
-    Always(Compiled),
+    Always(CompiledExprs),
     /// It is compiled for each.
     Never,
     /// It cannot be compiled.
@@ -60,7 +60,7 @@ impl RowColumns {
     /// The columns of this plan. `None`: it does more.
     pub fn of(plan: &LogicalPlan) -> Option<RowColumns> {
         each_list(plan, is_of_row)?;
-        let same = Same::of(plan).map(Arc::new);
+        let same = ReusablePlan::of(plan).map(Arc::new);
         let (mut n_parts, mut calls) = (0, false);
         each_list(same.as_ref().map_or(plan, |same| &same.plan), |list| {
             each(list, |expr| {
@@ -74,13 +74,13 @@ impl RowColumns {
     }
 }
 
-impl Same {
+impl ReusablePlan {
     /// `None`: its functions or its parameters do not let it be one.
-    fn of(plan: &LogicalPlan) -> Option<Same> {
+    fn of(plan: &LogicalPlan) -> Option<ReusablePlan> {
         let mut moments = vec![];
         let plan = each_expression(plan.clone(), |expr, _| as_moment(expr, &mut moments)).ok()?;
         each_list(&plan, |list| is_same(list) && !list.expr.iter().any(calls_with_parameter))?;
-        Some(Same { plan, moments })
+        Some(ReusablePlan { plan, moments })
     }
 
     /// What the moments are for a statement that begins now.
@@ -138,21 +138,23 @@ impl Session {
     ) -> Result<Option<RecordBatch>> {
         let kept = match (of.kept.get(), &of.same) {
             (Some(kept), _) => kept.clone(),
-            (None, None) => Kept::Never,
+            (None, None) => CompileState::Never,
             (None, Some(same)) => {
                 let kept = match self.compile(same.plan.clone()).await {
-                    Ok(compiled) if compiled.is_same => Kept::Always(compiled),
-                    Ok(_) => Kept::Never,
+                    Ok(compiled) if compiled.is_same => CompileState::Always(compiled),
+                    Ok(_) => CompileState::Never,
                     // Another time there may be room.
                     Err(error) if is_full(&error) => return Err(error),
-                    Err(_) => Kept::Planned,
+                    Err(_) => CompileState::Planned,
                 };
                 of.kept.get_or_init(|| kept).clone()
             }
         };
         let (compiled, moments) = match (kept, &of.same) {
-            (Kept::Always(compiled), Some(same)) if compiled.takes(parameters) => (compiled, same.values(self)?),
-            (Kept::Planned, _) => return Ok(None),
+            (CompileState::Always(compiled), Some(same)) if compiled.takes(parameters) => {
+                (compiled, same.values(self)?)
+            }
+            (CompileState::Planned, _) => return Ok(None),
             _ => match self.compile_bound(of, parameters).await {
                 Ok(compiled) => (compiled, vec![]),
                 Err(_) => return Ok(None),
@@ -165,7 +167,7 @@ impl Session {
         self.compute(async move { Ok(Some(compiled.evaluate_with(&rows, parameters.as_ref(), &moments)?)) }).await
     }
 
-    async fn compile_bound(&self, of: &RowColumns, parameters: Option<&ParamValues>) -> Result<Compiled> {
+    async fn compile_bound(&self, of: &RowColumns, parameters: Option<&ParamValues>) -> Result<CompiledExprs> {
         let plan = match parameters {
             Some(parameters) => of.plan.as_ref().clone().with_param_values(parameters.clone())?,
             None => of.plan.as_ref().clone(),

@@ -166,7 +166,7 @@ impl ExecutionPlan for RowsExec {
         }
         let left = self.limit.unwrap_or(usize::MAX);
         let (sender, receiver) = mpsc::channel(SCAN_AHEAD_BATCHES);
-        let reading = Reading {
+        let reading = RowsReader {
             receiver,
             task: SpawnedTask::spawn_blocking(move || send(view.as_ref(), &scans, left, &sender)),
             left,
@@ -177,7 +177,7 @@ impl ExecutionPlan for RowsExec {
             schema: Arc::clone(&self.schema),
             context,
         };
-        let batches = stream::try_unfold(reading, Reading::next);
+        let batches = stream::try_unfold(reading, RowsReader::next);
         let slices = batches.map_ok(move |batch| {
             let slices: Vec<_> = slices(&batch, batch_rows).collect();
             stream::iter(slices.into_iter().map(Ok::<_, DataFusionError>))
@@ -225,7 +225,7 @@ fn send(view: &dyn HotView, scans: &[RangeScan], enough: usize, sender: &mpsc::S
 }
 
 /// One partition of an execution.
-struct Reading {
+struct RowsReader {
     receiver: mpsc::Receiver<crate::Result<HotRows>>,
     task: SpawnedTask<()>,
     /// Rows that are still wanted.
@@ -238,9 +238,9 @@ struct Reading {
     context: Arc<TaskContext>,
 }
 
-impl Reading {
+impl RowsReader {
     /// The next rows, of SQL types, and what is left.
-    async fn next(mut self) -> Result<Option<(RecordBatch, Reading)>> {
+    async fn next(mut self) -> Result<Option<(RecordBatch, RowsReader)>> {
         if self.left == 0 {
             return Ok(None);
         }

@@ -7,17 +7,17 @@ use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 /// A rule of logical or of physical plans.
-pub(crate) trait Named {
+pub(crate) trait NamedRule {
     fn called(&self) -> &str;
 }
 
-impl Named for dyn OptimizerRule + Send + Sync {
+impl NamedRule for dyn OptimizerRule + Send + Sync {
     fn called(&self) -> &str {
         self.name()
     }
 }
 
-impl Named for dyn PhysicalOptimizerRule + Send + Sync {
+impl NamedRule for dyn PhysicalOptimizerRule + Send + Sync {
     fn called(&self) -> &str {
         self.name()
     }
@@ -28,7 +28,7 @@ impl Named for dyn PhysicalOptimizerRule + Send + Sync {
 /// # Panics
 ///
 /// Not one rule has the name.
-pub(crate) fn insert_behind<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
+pub(crate) fn insert_behind<R: NamedRule + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
     rules.insert(place(rules, name) + 1, ours);
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn insert_behind<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &s
 /// # Panics
 ///
 /// As [`insert_behind`].
-pub(crate) fn insert_before<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
+pub(crate) fn insert_before<R: NamedRule + ?Sized>(rules: &mut Vec<Arc<R>>, name: &str, ours: Arc<R>) {
     rules.insert(place(rules, name), ours);
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn insert_before<R: Named + ?Sized>(rules: &mut Vec<Arc<R>>, name: &s
 /// # Panics
 ///
 /// As [`insert_behind`].
-pub(crate) fn wrapped<R: Named + ?Sized>(
+pub(crate) fn wrapped<R: NamedRule + ?Sized>(
     mut rules: Vec<Arc<R>>,
     name: &str,
     ours: impl FnOnce(Arc<R>) -> Arc<R>,
@@ -57,7 +57,7 @@ pub(crate) fn wrapped<R: Named + ?Sized>(
     rules
 }
 
-fn place<R: Named + ?Sized>(rules: &[Arc<R>], name: &str) -> usize {
+fn place<R: NamedRule + ?Sized>(rules: &[Arc<R>], name: &str) -> usize {
     let mut places = rules.iter().enumerate().filter(|(_, rule)| rule.called() == name).map(|(place, _)| place);
     match (places.next(), places.next()) {
         (Some(place), None) => place,

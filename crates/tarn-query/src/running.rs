@@ -11,7 +11,7 @@ use crate::stop::Stop;
 /// Of one statement; copies of its configuration have the same. What belongs to no statement has one that bounds
 /// nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Running {
+pub(crate) struct StatementContext {
     /// Whether anybody still waits for it.
     pub stop: Stop,
     /// Memory of what the planner computes of constants.
@@ -27,19 +27,19 @@ pub(crate) struct Running {
 /// What `now()` is in the statement that is planned or run with this configuration, in microseconds since 1970-01-01
 /// UTC. `None`: it is of none that runs.
 pub fn now_of(config: &ConfigOptions) -> Option<i64> {
-    config.extensions.get::<Running>().and_then(|running| running.began_us)
+    config.extensions.get::<StatementContext>().and_then(|running| running.began_us)
 }
 
 /// As [`now_of`]: `statement_timestamp()`.
 pub fn statement_of(config: &ConfigOptions) -> Option<i64> {
-    config.extensions.get::<Running>().and_then(|running| running.statement_us)
+    config.extensions.get::<StatementContext>().and_then(|running| running.statement_us)
 }
 
-impl Running {
+impl StatementContext {
     /// Of the statement that is planned or run with this configuration.
-    pub(crate) fn of(config: &ConfigOptions) -> Running {
-        config.extensions.get::<Running>().cloned().unwrap_or_default()
+    pub(crate) fn of(config: &ConfigOptions) -> StatementContext {
+        config.extensions.get::<StatementContext>().cloned().unwrap_or_default()
     }
 }
 
-carried!(Running, "tarn_running");
+carried!(StatementContext, "tarn_running");

@@ -45,7 +45,7 @@ use crate::lake_source::LakeSource;
 use crate::opening::{OpenScan, Opener};
 use crate::pruning::PruningCounts;
 use crate::reader::FOOTERS;
-use crate::spec::{Chosen, LakeRead, ScanSpec};
+use crate::spec::{LakeRead, PathChoice, ScanSpec};
 
 /// What is said of how a table is read.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Access {
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ScanSpec { table, version, chosen, .. } = self.spec.as_ref();
-        let Chosen { path, why, cost_us, not_taken } = chosen;
+        let PathChoice { path, why, cost_us, not_taken } = chosen;
         let name = full_name::dotted(&table.name);
         write!(f, "table={name}, access_path={path}, why={why:?}, version={version}")?;
         if let Some(LakeRead { counts, recent_rows, late_materialization, .. }) = self.spec.lake() {

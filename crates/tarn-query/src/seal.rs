@@ -21,7 +21,7 @@
 //! And does a limit stay above windows? The groups of an aggregate below a window are all its rows, and of windows in
 //! each other each wants rows that follow.
 //!
-//! A [`Sealed`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
+//! A [`SealExec`] above such a node stops them: it has the order of its input and asks for none, and lets filters pass
 //! whose columns have names of their own, or none where rows are limited. No projection passes it, and no limit. It is
 //! there while sorts are placed or filters, projections or limits are pushed, and is taken away before the plan runs.
 
@@ -130,7 +130,7 @@ fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>>
     let n_columns = node.schema().fields().len();
     let is_ambiguous = own_names(&node).len() < n_columns && !node.children().is_empty();
     match is_ambiguous || node.fetch().is_some() {
-        true => Transformed::yes(Arc::new(Sealed { input: node })),
+        true => Transformed::yes(Arc::new(SealExec { input: node })),
         false => Transformed::no(node),
     }
 }
@@ -139,11 +139,11 @@ fn filtered(node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>>
 /// something twice.
 fn projected(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if node.downcast_ref::<FilterExec>().is_some_and(|filter| filter.projection().is_some()) {
-        return Ok(Transformed::yes(Arc::new(Sealed { input: node })));
+        return Ok(Transformed::yes(Arc::new(SealExec { input: node })));
     }
     match node.downcast_ref::<ProjectionExec>() {
         Some(projection) if knows_what_is_equal(projection) => {
-            let input = Arc::new(Sealed { input: Arc::clone(projection.input()) });
+            let input = Arc::new(SealExec { input: Arc::clone(projection.input()) });
             Ok(Transformed::yes(replace_children_if_necessary(node, vec![input])?))
         }
         _ => Ok(Transformed::no(node)),
@@ -185,13 +185,13 @@ fn seal_windows(plan: Arc<dyn ExecutionPlan>, all: bool) -> Result<Arc<dyn Execu
     let children = plan.children().into_iter().cloned().map(|child| seal_windows(child, all || is_window));
     let children = children.collect::<Result<Vec<_>>>()?;
     let plan = replace_children_if_necessary(plan, children)?;
-    Ok(if is_window && all { Arc::new(Sealed { input: plan }) } else { plan })
+    Ok(if is_window && all { Arc::new(SealExec { input: plan }) } else { plan })
 }
 
 fn opened(mut node: Arc<dyn ExecutionPlan>) -> Transformed<Arc<dyn ExecutionPlan>> {
     let mut is_changed = false;
     // What stood between two of them may be gone.
-    while let Some(sealed) = node.downcast_ref::<Sealed>() {
+    while let Some(sealed) = node.downcast_ref::<SealExec>() {
         let input = Arc::clone(&sealed.input);
         node = input;
         is_changed = true;
@@ -209,24 +209,24 @@ fn seal(plan: Arc<dyn ExecutionPlan>, sorted: bool) -> Result<Arc<dyn ExecutionP
     let plan = replace_children_if_necessary(Arc::clone(&plan), children.collect::<Result<Vec<_>>>()?)?;
     let is_inner = !plan.children().is_empty();
     Ok(match is_inner && (skips || (sorted && !is_sort && !keeps_rows)) {
-        true => Arc::new(Sealed { input: plan }),
+        true => Arc::new(SealExec { input: plan }),
         false => plan,
     })
 }
 
 /// Its input, and nothing that is asked of it goes further down.
 #[derive(Debug)]
-struct Sealed {
+struct SealExec {
     input: Arc<dyn ExecutionPlan>,
 }
 
-impl DisplayAs for Sealed {
+impl DisplayAs for SealExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sealed")
     }
 }
 
-impl ExecutionPlan for Sealed {
+impl ExecutionPlan for SealExec {
     fn name(&self) -> &str {
         "Sealed"
     }
@@ -257,7 +257,7 @@ impl ExecutionPlan for Sealed {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Sealed { input })),
+            (Some(input), true) => Ok(Arc::new(SealExec { input })),
             _ => Err(DataFusionError::Internal("Sealed has one child".to_owned())),
         }
     }

@@ -36,7 +36,7 @@ impl fmt::Display for AccessPath {
 
 /// Settings with the prefix `tarn.`, each with its default.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct QuerySettings {
     /// `auto` | `rows` | `lake` | `index`; default `auto`.
     pub access_path: AccessPath,
     /// Read the lake alone at a place in its past; default none: the newest state of everything. Set by `as_of_version`
@@ -69,9 +69,9 @@ impl Default for CacheSettings {
     }
 }
 
-impl Default for Settings {
+impl Default for QuerySettings {
     fn default() -> Self {
-        Settings { access_path: AccessPath::Auto, as_of: None, pruning: true, caches: CacheSettings::default() }
+        QuerySettings { access_path: AccessPath::Auto, as_of: None, pruning: true, caches: CacheSettings::default() }
     }
 }
 
@@ -84,7 +84,7 @@ pub enum AsOf {
     Time(i64),
 }
 
-impl ConfigExtension for Settings {
+impl ConfigExtension for QuerySettings {
     const PREFIX: &'static str = "tarn";
 }
 
@@ -104,7 +104,7 @@ fn switched(on: bool) -> Option<String> {
     Some(if on { "on" } else { "off" }.to_owned())
 }
 
-impl ExtensionOptions for Settings {
+impl ExtensionOptions for QuerySettings {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn values_are_checked_and_named() {
-        let mut settings = Settings::default();
+        let mut settings = QuerySettings::default();
         settings.set("access_path", "LAKE").unwrap();
         settings.set("as_of_version", "17").unwrap();
         assert_eq!((settings.access_path, settings.as_of), (AccessPath::Lake, Some(AsOf::Version(Version(17)))));
@@ -224,7 +224,7 @@ mod tests {
         settings.set("as_of_version", "latest").unwrap();
         assert_eq!(settings.as_of, None);
         settings.set("pruning", "OFF").unwrap();
-        assert!(!settings.pruning && Settings::default().pruning);
+        assert!(!settings.pruning && QuerySettings::default().pruning);
         settings.set("cache.pages", "off").unwrap();
         assert_eq!(settings.caches, CacheSettings { pages: false, ..CacheSettings::default() });
         assert!(settings.set("cache.footers", "2").unwrap_err().to_string().contains("on or off"));

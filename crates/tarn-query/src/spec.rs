@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tarn_types::{Cursor, TableSchema, Version};
 
-use crate::files::{Counts, Hidden, Vectors};
+use crate::files::{Counts, HiddenRows, Vectors};
 use crate::hot::KeyRange;
 use crate::pruning::PrunedBlocks;
 use crate::settings::CacheSettings;
@@ -34,13 +34,13 @@ pub struct ScanSpec {
     /// Whether blocks and pages may be left out.
     pub(crate) pruning: bool,
     pub(crate) caches: CacheSettings,
-    pub(crate) chosen: Chosen,
-    pub(crate) how: How,
+    pub(crate) chosen: PathChoice,
+    pub(crate) how: ScanKind,
 }
 
 /// For `EXPLAIN`: which path, and why so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct PathChoice {
     /// `point`, `keys`, `index`, `range`, `rows`, `lake`.
     pub path: String,
     /// In words.
@@ -53,7 +53,7 @@ pub(crate) struct Chosen {
 
 /// What is read.
 #[derive(Debug, Clone)]
-pub(crate) enum How {
+pub(crate) enum ScanKind {
     /// These keys, which the row engine or the lake may have.
     Keys(Vec<Vec<u8>>),
     /// The rows of these ranges of keys.
@@ -83,7 +83,7 @@ pub(crate) struct LakeRead {
     /// Rows that are dead in the version. Perhaps of files that are not read, too.
     pub vectors: Arc<Vectors>,
     /// Rows that recent rows supersede; of files that are not read, too.
-    pub hidden: Arc<Hidden>,
+    pub hidden: Arc<HiddenRows>,
     /// What is left without them: who lost some of the dead rows counts otherwise.
     pub counts: Counts,
     /// Live rows that are in no file yet.
@@ -113,8 +113,8 @@ impl ScanSpec {
 
     pub(crate) fn lake(&self) -> Option<&LakeRead> {
         match &self.how {
-            How::Lake(lake) => Some(lake),
-            How::Keys(_) | How::Ranges(_) => None,
+            ScanKind::Lake(lake) => Some(lake),
+            ScanKind::Keys(_) | ScanKind::Ranges(_) => None,
         }
     }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use tarn_metastore::File;
 use tarn_metastore::backend::{
-    Decoded, FORMAT, Malformed, Reader, malformed, put_bitmap, put_bytes, put_cursor, put_file, put_len, put_schema,
-    put_u64,
+    DecodeResult, FORMAT, Malformed, RecordReader, malformed, put_bitmap, put_bytes, put_cursor, put_file, put_len,
+    put_schema, put_u64,
 };
 use tarn_metastore::prune::PrunedFile;
 use tarn_types::{ColumnId, FileId, TableSchema, Version};
@@ -23,7 +23,7 @@ use crate::files::Counts;
 use crate::hot::KeyRange;
 use crate::pruning::{PrunedBlocks, PruningCounts};
 use crate::settings::CacheSettings;
-use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
+use crate::spec::{LakeRead, PathChoice, RangeRead, ScanKind, ScanSpec};
 use crate::{Error, Result};
 
 /// Before everything else: what the bytes mean.
@@ -49,16 +49,16 @@ impl ScanSpec {
         put_positions(&mut out, &self.projection);
         put_u64(&mut out, self.limit.map_or(0, |limit| limit as u64 + 1));
         put_len(&mut out, self.partitions);
-        let Chosen { path, why, cost_us, not_taken } = &self.chosen;
+        let PathChoice { path, why, cost_us, not_taken } = &self.chosen;
         [path, why, not_taken].into_iter().for_each(|text| put_bytes(&mut out, text.as_bytes()));
         put_u64(&mut out, *cost_us);
         match &self.how {
-            How::Keys(keys) => {
+            ScanKind::Keys(keys) => {
                 out.push(KEYS);
                 put_len(&mut out, keys.len());
                 keys.iter().for_each(|key| put_bytes(&mut out, key));
             }
-            How::Ranges(RangeRead { ranges, n_fixed, batch_rows, rows }) => {
+            ScanKind::Ranges(RangeRead { ranges, n_fixed, batch_rows, rows }) => {
                 out.push(RANGES);
                 put_len(&mut out, ranges.len());
                 for KeyRange { start, end } in ranges {
@@ -69,7 +69,7 @@ impl ScanSpec {
                 put_len(&mut out, *batch_rows);
                 put_u64(&mut out, *rows);
             }
-            How::Lake(lake) => {
+            ScanKind::Lake(lake) => {
                 out.push(LAKE);
                 put_lake(&mut out, &self.table, lake);
             }
@@ -120,8 +120,8 @@ fn put_lake(out: &mut Vec<u8>, table: &TableSchema, lake: &LakeRead) {
     }
 }
 
-fn spec(bytes: &[u8]) -> Decoded<ScanSpec> {
-    let mut reader = Reader { bytes, format: FORMAT };
+fn spec(bytes: &[u8]) -> DecodeResult<ScanSpec> {
+    let mut reader = RecordReader { bytes, format: FORMAT };
     let format = reader.byte()?;
     if format != SPEC_FORMAT {
         return malformed(format!("its format is {format}, known is {SPEC_FORMAT}"));
@@ -138,11 +138,13 @@ fn spec(bytes: &[u8]) -> Decoded<ScanSpec> {
         return malformed("it has no partition");
     }
     let (path, why, not_taken) = (reader.text()?, reader.text()?, reader.text()?);
-    let chosen = Chosen { path, why, not_taken, cost_us: reader.u64()? };
+    let chosen = PathChoice { path, why, not_taken, cost_us: reader.u64()? };
     let how = match reader.byte()? {
-        KEYS => How::Keys((0..reader.count()?).map(|_| Ok(reader.bytes()?.to_vec())).collect::<Decoded<_>>()?),
-        RANGES => How::Ranges(ranges(&mut reader, &table)?),
-        LAKE => How::Lake(lake(&mut reader, &table)?),
+        KEYS => {
+            ScanKind::Keys((0..reader.count()?).map(|_| Ok(reader.bytes()?.to_vec())).collect::<DecodeResult<_>>()?)
+        }
+        RANGES => ScanKind::Ranges(ranges(&mut reader, &table)?),
+        LAKE => ScanKind::Lake(lake(&mut reader, &table)?),
         other => return malformed(format!("it reads in way {other}")),
     };
     reader.end()?;
@@ -150,7 +152,7 @@ fn spec(bytes: &[u8]) -> Decoded<ScanSpec> {
     Ok(ScanSpec { table, version, position, with_seqno, projection, limit, partitions, pruning, caches, chosen, how })
 }
 
-fn ranges(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<RangeRead> {
+fn ranges(reader: &mut RecordReader<'_>, table: &TableSchema) -> DecodeResult<RangeRead> {
     let mut ranges = vec![];
     for _ in 0..reader.count()? {
         let range = KeyRange { start: reader.bytes()?.to_vec(), end: reader.bytes()?.to_vec() };
@@ -166,7 +168,7 @@ fn ranges(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<RangeRead> {
     Ok(RangeRead { ranges, n_fixed, batch_rows: number(reader)?, rows: reader.u64()? })
 }
 
-fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
+fn lake(reader: &mut RecordReader<'_>, table: &TableSchema) -> DecodeResult<LakeRead> {
     let [by_pages, late_materialization, asked_bloom, sorted_by_key] = flags(reader)?;
     let columns = positions(reader, table.columns.len())?;
     let in_filter = positions(reader, table.columns.len())?;
@@ -193,7 +195,7 @@ fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
     for _ in 0..reader.count()? {
         let file = reader.file()?;
         check_blocks(&file)?;
-        let row_groups = (0..reader.count()?).map(|_| reader.u32()).collect::<Decoded<Vec<_>>>()?;
+        let row_groups = (0..reader.count()?).map(|_| reader.u32()).collect::<DecodeResult<Vec<_>>>()?;
         if let Some(beyond) = row_groups.iter().find(|row_group| **row_group as usize >= file.blocks.len()) {
             return malformed(format!("file {} has no row group {beyond}", file.id));
         }
@@ -218,7 +220,7 @@ fn lake(reader: &mut Reader<'_>, table: &TableSchema) -> Decoded<LakeRead> {
 }
 
 /// Blocks are found by their place, and their rows have numbers of 32 bits.
-fn check_blocks(file: &File) -> Decoded<()> {
+fn check_blocks(file: &File) -> DecodeResult<()> {
     for (at, block) in (0..).zip(&file.blocks) {
         let end = block.first_row.checked_add(block.n_rows);
         if block.row_group != at || end.is_none_or(|end| end > u32::MAX.into()) {
@@ -236,7 +238,7 @@ fn keep(put: &mut dyn FnMut(FileId, RoaringBitmap), id: FileId, rows: RoaringBit
 }
 
 /// As many flags as asked; the others are not set.
-fn flags<const N: usize>(reader: &mut Reader<'_>) -> Decoded<[bool; N]> {
+fn flags<const N: usize>(reader: &mut RecordReader<'_>) -> DecodeResult<[bool; N]> {
     let byte = reader.byte()?;
     match u32::from(byte) >> N {
         0 => Ok(std::array::from_fn(|at| byte >> at & 1 == 1)),
@@ -244,14 +246,14 @@ fn flags<const N: usize>(reader: &mut Reader<'_>) -> Decoded<[bool; N]> {
     }
 }
 
-fn number(reader: &mut Reader<'_>) -> Decoded<usize> {
+fn number(reader: &mut RecordReader<'_>) -> DecodeResult<usize> {
     let value = reader.u64()?;
     usize::try_from(value).map_err(|_| Malformed(format!("{value} is no number of things in memory")))
 }
 
 /// Positions among `n` columns.
-fn positions(reader: &mut Reader<'_>, n: usize) -> Decoded<Vec<usize>> {
-    let found = (0..reader.count()?).map(|_| number(reader)).collect::<Decoded<Vec<_>>>()?;
+fn positions(reader: &mut RecordReader<'_>, n: usize) -> DecodeResult<Vec<usize>> {
+    let found = (0..reader.count()?).map(|_| number(reader)).collect::<DecodeResult<Vec<_>>>()?;
     match found.iter().find(|at| **at >= n) {
         Some(beyond) => malformed(format!("column {beyond} of {n}")),
         None => Ok(found),
@@ -265,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    fn spec(how: How) -> ScanSpec {
+    fn spec(how: ScanKind) -> ScanSpec {
         let column = Column {
             id: ColumnId(1),
             name: "a".to_owned(),
@@ -294,7 +296,7 @@ mod tests {
             partitions: 2,
             pruning: true,
             caches: CacheSettings { pages: false, ..CacheSettings::default() },
-            chosen: Chosen { path: "keys".to_owned(), cost_us: 5, ..Chosen::default() },
+            chosen: PathChoice { path: "keys".to_owned(), cost_us: 5, ..PathChoice::default() },
             how,
         }
     }
@@ -303,8 +305,8 @@ mod tests {
     fn keys_and_ranges_come_back() {
         let range = KeyRange { start: vec![1, 2], end: vec![1, 3] };
         for how in [
-            How::Keys(vec![vec![1, 2, 3], vec![]]),
-            How::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9, rows: 7 }),
+            ScanKind::Keys(vec![vec![1, 2, 3], vec![]]),
+            ScanKind::Ranges(RangeRead { ranges: vec![range], n_fixed: 1, batch_rows: 9, rows: 7 }),
         ] {
             let bytes = spec(how).encode();
             let back = ScanSpec::decode(&bytes).unwrap();
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn bytes_that_end_early_or_late_are_none() {
-        let bytes = spec(How::Keys(vec![vec![1, 2, 3]])).encode();
+        let bytes = spec(ScanKind::Keys(vec![vec![1, 2, 3]])).encode();
         for n in 0..bytes.len() {
             assert!(ScanSpec::decode(&bytes[..n]).is_err(), "{n}");
         }
@@ -328,7 +330,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(at in 0..200_usize, byte in any::<u8>(), tail in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut bytes = spec(How::Ranges(RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9, rows: 7 })).encode();
+            let range = RangeRead { ranges: vec![], n_fixed: 1, batch_rows: 9, rows: 7 };
+            let mut bytes = spec(ScanKind::Ranges(range)).encode();
             let at = at % bytes.len();
             bytes[at] = byte;
             drop(ScanSpec::decode(&bytes));

@@ -120,7 +120,7 @@ mod tests {
     use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 
     use super::*;
-    use crate::running::Running;
+    use crate::running::StatementContext;
     use crate::while_waited::WhileWaited;
 
     #[test]
@@ -131,18 +131,18 @@ mod tests {
         let columns = vec![ColumnIndex { index: 0, side: JoinSide::Left }];
         let filter = JoinFilter::new(col("a", &schema).unwrap(), columns, schema);
         let mut config = ConfigOptions::default();
-        config.extensions.insert(Running::default());
-        let stop = Running::of(&config).stop;
+        config.extensions.insert(StatementContext::default());
+        let stop = StatementContext::of(&config).stop;
         let condition = stoppable(&filter, &stop);
         let waits = stop.when_dropped();
         assert!(condition.expression().evaluate(&batch).is_ok());
         drop(waits);
-        assert!(Running::of(&config).stop.check().is_err(), "a copy of the configuration has the same flag");
+        assert!(StatementContext::of(&config).stop.check().is_err(), "a copy of the configuration has the same flag");
         assert!(
             PhysicalOptimizerRule::optimize(&WhileWaited, Arc::new(EmptyExec::new(Arc::new(Schema::empty()))), &config)
                 .is_err()
         );
         assert!(condition.expression().evaluate(&batch).is_err());
-        assert!(Running::of(&ConfigOptions::default()).stop.check().is_ok());
+        assert!(StatementContext::of(&ConfigOptions::default()).stop.check().is_ok());
     }
 }

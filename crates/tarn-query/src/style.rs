@@ -10,20 +10,20 @@ use crate::carried::carried;
 use crate::zones;
 
 #[derive(Debug, Clone, Default)]
-struct Shown {
+struct SessionForms {
     forms: Forms,
 }
 
 /// How values are shown by the settings of a session.
 pub fn of_config(config: &ConfigOptions) -> Style {
-    let forms = config.extensions.get::<Shown>().map(|shown| shown.forms).unwrap_or_default();
+    let forms = config.extensions.get::<SessionForms>().map(|shown| shown.forms).unwrap_or_default();
     Style { zone: zones::of_config(config), forms }
 }
 
 /// Sets it. Functions that were made with another zone are made anew.
 pub(crate) fn set(state: &mut SessionState, style: &Style) -> Result<()> {
-    state.config_mut().options_mut().extensions.insert(Shown { forms: style.forms });
+    state.config_mut().options_mut().extensions.insert(SessionForms { forms: style.forms });
     zones::set(state, &style.zone)
 }
 
-carried!(Shown, "tarn_shown");
+carried!(SessionForms, "tarn_shown");

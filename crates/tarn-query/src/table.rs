@@ -23,26 +23,26 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use tarn_metastore::prune::{Predicate, prune};
-use tarn_metastore::{At, TableVersion};
+use tarn_metastore::{TableVersion, VersionSelector};
 use tarn_types::{Cursor, KeyPart, TableSchema, Version, table_prefix};
 
 use crate::clauses::clauses;
-use crate::files::{Counts, Cut, lake_files};
-use crate::hot::{FileStore, HotSource, HotView, Indexed, KeyRange};
+use crate::files::{BlockCutter, Counts, lake_files};
+use crate::hot::{FileStore, HotSource, HotView, IndexLookup, KeyRange};
 use crate::hot_exec::{arranged, recent_statistics};
-use crate::indexed::{Asked, asked};
+use crate::indexed::{IndexRequest, asked};
 use crate::key_ranges::{KeySet, MAX_KEYS, Ranges, key_set};
 use crate::lake::Lake;
-use crate::late_materialization::{self, Shape};
+use crate::late_materialization::{self, StatementShape};
 use crate::opening::Opener;
 use crate::paths::{self, ByIndex, Facts, Path};
 use crate::predicate::predicates;
 use crate::pruning::{Question, prune_blocks};
 use crate::reading;
 use crate::rows_exec::is_in_planner_order;
-use crate::settings::{AccessPath, AsOf, Settings};
-use crate::spec::{Chosen, How, LakeRead, RangeRead, ScanSpec};
-use crate::totals::{Patience, Wish};
+use crate::settings::{AccessPath, AsOf, QuerySettings};
+use crate::spec::{LakeRead, PathChoice, RangeRead, ScanKind, ScanSpec};
+use crate::totals::{Patience, TotalsRequest};
 use crate::values::to_scalar;
 use crate::{Error, Result};
 
@@ -124,7 +124,7 @@ impl TableProvider for TarnTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
-        let settings = state.config_options().extensions.get::<Settings>().cloned().unwrap_or_default();
+        let settings = state.config_options().extensions.get::<QuerySettings>().cloned().unwrap_or_default();
         let all = || (0..self.schema.fields().len()).collect();
         let scan = Scan {
             table: self,
@@ -142,7 +142,7 @@ impl TableProvider for TarnTable {
 }
 
 /// What the choice of a path depends on, and what was read to know it.
-struct Known {
+struct PathInputs {
     facts: Facts,
     /// The lake's version, if it was asked for.
     lake: Option<Arc<TableVersion>>,
@@ -159,28 +159,28 @@ struct Scan<'a> {
     /// What they say about single columns.
     predicates: Vec<Predicate>,
     /// Of the statement.
-    shape: Option<Arc<Shape>>,
+    shape: Option<Arc<StatementShape>>,
     limit: Option<usize>,
     partitions: usize,
     opener: Arc<Opener>,
-    settings: Settings,
+    settings: QuerySettings,
 }
 
 impl Scan<'_> {
     async fn plan(&self) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(as_of) = self.settings.as_of {
             let (at, why) = match as_of {
-                AsOf::Version(version) => (At::Version(version), "forced by tarn.as_of_version"),
-                AsOf::Time(ms) => (At::Time(ms), "forced by tarn.as_of_time"),
+                AsOf::Version(version) => (VersionSelector::Version(version), "forced by tarn.as_of_version"),
+                AsOf::Time(ms) => (VersionSelector::Time(ms), "forced by tarn.as_of_time"),
             };
-            let chosen = Chosen { path: "lake".to_owned(), why: why.to_owned(), ..Chosen::default() };
+            let chosen = PathChoice { path: "lake".to_owned(), why: why.to_owned(), ..PathChoice::default() };
             return self.lake(&*self.opener.version(&self.table.table, at).await?, None, chosen).await;
         }
         let view = self.opener.now(&self.table.table)?;
         let set = self.key_set();
-        let Known { facts, lake, by_index } = self.facts(&set, &view).await?;
+        let PathInputs { facts, lake, by_index } = self.facts(&set, &view).await?;
         let choice = paths::choose(&facts).map_err(|why| self.refusal(why))?;
-        let chosen = Chosen {
+        let chosen = PathChoice {
             path: facts.name(choice.path).to_owned(),
             why: choice.why,
             cost_us: choice.cost_us,
@@ -194,10 +194,10 @@ impl Scan<'_> {
                 };
                 return self.lake(&lake, Some(view.as_ref()), chosen).await;
             }
-            Path::Keys => How::Keys(set.keys.unwrap_or_default()),
-            Path::Index => How::Keys(by_index),
-            Path::Ranges => How::Ranges(self.range_read(set.ranges, choice.rows)),
-            Path::Rows => How::Ranges(self.range_read(None, choice.rows)),
+            Path::Keys => ScanKind::Keys(set.keys.unwrap_or_default()),
+            Path::Index => ScanKind::Keys(by_index),
+            Path::Ranges => ScanKind::Ranges(self.range_read(set.ranges, choice.rows)),
+            Path::Rows => ScanKind::Ranges(self.range_read(None, choice.rows)),
         };
         let spec = self.spec(view.version(), Some(view.position().clone()), chosen, how);
         reading::plan(spec, None, None, &self.opener)
@@ -216,11 +216,11 @@ impl Scan<'_> {
     }
 
     async fn version_of(&self, view: &dyn HotView) -> Result<Arc<TableVersion>> {
-        self.opener.version(&self.table.table, At::Version(view.version())).await
+        self.opener.version(&self.table.table, VersionSelector::Version(view.version())).await
     }
 
     /// What the paths cost depends on.
-    async fn facts(&self, set: &KeySet, view: &Arc<dyn HotView>) -> Result<Known> {
+    async fn facts(&self, set: &KeySet, view: &Arc<dyn HotView>) -> Result<PathInputs> {
         let table = &self.table.table;
         let names = table.key.iter().take(table.n_partition_key);
         let names: Vec<&str> = names.map(|part| table.columns[part.column_idx].name.as_str()).collect();
@@ -247,7 +247,7 @@ impl Scan<'_> {
         let by_index = self.by_index(&mut facts, &mut lake, view).await?;
         let may_be_evicted = facts.is_evicted && set.ranges.is_some();
         if !may_be_evicted && facts.is_cheap_by_key() {
-            return Ok(Known { facts, lake, by_index });
+            return Ok(PathInputs { facts, lake, by_index });
         }
         let version = match lake {
             Some(version) => version,
@@ -258,7 +258,7 @@ impl Scan<'_> {
             facts.evicted_blocks = prune(&version, &self.of_key()).counts.blocks_kept;
         }
         facts.lake_rows = Some(version.live_rows());
-        Ok(Known { facts, lake: Some(version), by_index })
+        Ok(PathInputs { facts, lake: Some(version), by_index })
     }
 
     /// The keys of rows that an index has, the one that has fewest; what it says is among the facts.
@@ -280,7 +280,7 @@ impl Scan<'_> {
         }
         facts.by_index = Some(Err("nothing is said of the first column of one".to_owned()));
         let (mut keys, mut found) = (vec![], None);
-        for Asked { index, name, ranges, .. } in asked(&self.predicates, table) {
+        for IndexRequest { index, name, ranges, .. } in asked(&self.predicates, table) {
             if lake.is_none() && !facts.may_ask_index(ranges.len()) {
                 let version = self.version_of(view.as_ref()).await?;
                 facts.lake_rows = Some(version.live_rows());
@@ -295,7 +295,7 @@ impl Scan<'_> {
             let view = Arc::clone(view);
             let told = SpawnedTask::spawn_blocking(move || view.indexed(index, &ranges, max)).join_unwind().await;
             let why = match told.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?? {
-                Indexed::Rows(rows) => {
+                IndexLookup::Rows(rows) => {
                     found = Some(Ok(ByIndex { name, n_rows: rows.len() }));
                     keys = rows;
                     if keys.len() <= 1 {
@@ -303,8 +303,8 @@ impl Scan<'_> {
                     }
                     continue;
                 }
-                Indexed::TooMany => format!("{name} has entries of more than {max} rows"),
-                Indexed::Unknown(why) => format!("{name}: {why}"),
+                IndexLookup::TooMany => format!("{name} has entries of more than {max} rows"),
+                IndexLookup::Unknown(why) => format!("{name}: {why}"),
             };
             if found.is_none() {
                 facts.by_index = Some(Err(why));
@@ -386,7 +386,7 @@ impl Scan<'_> {
         top_k.n_rows.filter(|_| is_ordered)
     }
 
-    fn spec(&self, version: Version, position: Option<Cursor>, chosen: Chosen, how: How) -> ScanSpec {
+    fn spec(&self, version: Version, position: Option<Cursor>, chosen: PathChoice, how: ScanKind) -> ScanSpec {
         ScanSpec {
             table: Arc::clone(&self.table.table),
             version,
@@ -407,7 +407,7 @@ impl Scan<'_> {
         &self,
         version: &TableVersion,
         view: Option<&dyn HotView>,
-        chosen: Chosen,
+        chosen: PathChoice,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let table = &self.table.table;
         let question = match self.settings.pruning {
@@ -417,7 +417,7 @@ impl Scan<'_> {
         let metastore = self.opener.lake().metastore.as_ref();
         let mut pruned = prune_blocks(metastore, table, version, &question).await?;
         let columns = self.columns_read();
-        let wish = Wish { table, version, files: &pruned.files, columns: &columns, patience: self.patience() };
+        let wish = TotalsRequest { table, version, files: &pruned.files, columns: &columns, patience: self.patience() };
         let totals = match self.settings.caches.metadata {
             true => Arc::clone(&self.opener.lake().totals),
             false => Arc::default(),
@@ -448,9 +448,9 @@ impl Scan<'_> {
             sorted_by_key: version.files.iter().all(|file| file.sorted_by_key),
         };
         let position = view.map(|view| view.position().clone());
-        let spec = |lake| ScanSpec { partitions, ..self.spec(version.version, position, chosen, How::Lake(lake)) };
+        let spec = |lake| ScanSpec { partitions, ..self.spec(version.version, position, chosen, ScanKind::Lake(lake)) };
         let given: Vec<usize> = self.columns_given().collect();
-        let cut = Cut {
+        let cut = BlockCutter {
             table,
             schema: &self.table.schema,
             columns: &lake.columns,

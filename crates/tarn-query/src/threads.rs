@@ -27,7 +27,7 @@ use crate::stop::StopWhenDropped;
 const BATCHES_AHEAD: usize = 2;
 
 /// A plan and what to run it with.
-pub(crate) type Planned = (Arc<dyn ExecutionPlan>, Arc<TaskContext>);
+pub(crate) type PlannedQuery = (Arc<dyn ExecutionPlan>, Arc<TaskContext>);
 
 /// The threads of an engine; without a handle, those of whoever asks.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Threads {
     /// Plans and runs. Ready when it is planned; dropping the future or the stream cancels, and drops `waits` first.
     pub(crate) async fn stream(
         &self,
-        plan: impl Future<Output = Result<Planned>> + Send + 'static,
+        plan: impl Future<Output = Result<PlannedQuery>> + Send + 'static,
         waits: StopWhenDropped,
     ) -> Result<SendableRecordBatchStream> {
         let span = tracing::debug_span!("query");

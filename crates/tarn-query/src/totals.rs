@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tarn_metastore::prune::PrunedFile;
 use tarn_metastore::{
-    Block, BlockRef, ColumnChunk, ColumnStats, File, HourBlocks, Metastore, Piece, TableVersion, Wanted,
+    Block, BlockMetadataRequest, BlockRef, ColumnChunk, ColumnStats, File, FileRun, HourBlocks, Metastore, TableVersion,
 };
 use tarn_types::{Column, ColumnId, DataType, Kind, TableSchema, Value, arrow_type};
 
@@ -40,10 +40,10 @@ const FEW_CHUNKS: usize = 4 << 10;
 const MAX_KEPT: usize = 64 << 10;
 
 /// What is known of columns, by their positions in the table: over at least all rows of the files in question.
-pub(crate) type Known = BTreeMap<usize, ColumnBounds>;
+pub(crate) type TotalsByColumn = BTreeMap<usize, ColumnBounds>;
 
 /// What a scan wants to know.
-pub(crate) struct Wish<'a> {
+pub(crate) struct TotalsRequest<'a> {
     /// Whose columns they are.
     pub table: &'a TableSchema,
     /// Whose files they are.
@@ -81,11 +81,11 @@ impl Patience {
 /// Totals of columns, by piece. Bounded; shared by all statements.
 #[derive(Default)]
 pub(crate) struct Totals {
-    kept: Mutex<Kept>,
+    kept: Mutex<TotalsCache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct TotalsCache {
     /// By the piece's address, which is no other piece's for as long as there is the `Weak`.
     pieces: HashMap<usize, OfPiece>,
     n_totals: usize,
@@ -101,10 +101,14 @@ impl Totals {
     /// Of those of the columns whose bounds the blocks do not have, and the bytes that the metastore read for it. A
     /// column that would cost too much is missing. Cost: memory for what was asked before, else requests as the file's
     /// header says.
-    pub(crate) async fn known(&self, metastore: &dyn Metastore, wish: &Wish<'_>) -> Result<(Known, u64)> {
+    pub(crate) async fn known(
+        &self,
+        metastore: &dyn Metastore,
+        wish: &TotalsRequest<'_>,
+    ) -> Result<(TotalsByColumn, u64)> {
         let columns: Vec<usize> = wish.columns.iter().copied().filter(|idx| wish.is_elsewhere(*idx)).collect();
         if columns.is_empty() {
-            return Ok((Known::new(), 0));
+            return Ok((TotalsByColumn::new(), 0));
         }
         let pieces = wish.pieces();
         let missing = self.missing(wish, &pieces, &columns);
@@ -127,9 +131,14 @@ impl Totals {
     }
 
     /// Pieces, each with the columns of which nothing is kept.
-    fn missing<'a>(&self, wish: &Wish<'_>, pieces: &[&'a Piece], columns: &[usize]) -> Vec<(&'a Piece, Vec<usize>)> {
+    fn missing<'a>(
+        &self,
+        wish: &TotalsRequest<'_>,
+        pieces: &[&'a FileRun],
+        columns: &[usize],
+    ) -> Vec<(&'a FileRun, Vec<usize>)> {
         let kept = self.kept.lock();
-        let of_piece = |piece: &&'a Piece| {
+        let of_piece = |piece: &&'a FileRun| {
             let is_missing = |idx: &usize| kept.get(piece, wish.column(*idx)).is_none();
             (*piece, columns.iter().copied().filter(is_missing).collect::<Vec<_>>())
         };
@@ -137,7 +146,7 @@ impl Totals {
     }
 
     /// `None`: it is not kept of every piece.
-    fn merged(&self, pieces: &[&Piece], column: &Column) -> Option<ColumnBounds> {
+    fn merged(&self, pieces: &[&FileRun], column: &Column) -> Option<ColumnBounds> {
         let kept = self.kept.lock();
         let mut merged = ColumnBounds::new();
         for piece in pieces {
@@ -151,12 +160,12 @@ impl Totals {
         &self,
         metastore: &dyn Metastore,
         table: &TableSchema,
-        pieces: &[(&Piece, Vec<usize>)],
+        pieces: &[(&FileRun, Vec<usize>)],
     ) -> Result<u64> {
         let asked: BTreeSet<usize> = pieces.iter().flat_map(|(_, columns)| columns.iter().copied()).collect();
         let asked: Vec<&Column> = asked.into_iter().map(|idx| &table.columns[idx]).collect();
         let blocks = Blocks::of(pieces.iter().map(|(piece, _)| *piece));
-        let wanted = Wanted {
+        let wanted = BlockMetadataRequest {
             hours: blocks.hours(),
             columns: Some(asked.iter().map(|column| column.id).collect()),
             stats: true,
@@ -235,18 +244,18 @@ fn stored(stats: &ColumnStats, told: Option<(&ColumnStats, Option<&ColumnChunk>)
     chunk.map_or(stats.bytes, |chunk| chunk.uncompressed_bytes)
 }
 
-impl Kept {
-    fn get(&self, piece: &Piece, column: &Column) -> Option<&Arc<ColumnBounds>> {
+impl TotalsCache {
+    fn get(&self, piece: &FileRun, column: &Column) -> Option<&Arc<ColumnBounds>> {
         self.pieces.get(&address(piece))?.columns.get(&(column.id, column.data_type))
     }
 
-    fn insert(&mut self, piece: &Piece, totals: Vec<(&Column, ColumnBounds)>) {
+    fn insert(&mut self, piece: &FileRun, totals: Vec<(&Column, ColumnBounds)>) {
         if self.n_totals + totals.len() > MAX_KEPT {
             self.pieces.retain(|_, kept| kept.piece.strong_count() > 0);
             self.n_totals = self.pieces.values().map(|kept| kept.columns.len()).sum();
         }
         if self.n_totals + totals.len() > MAX_KEPT {
-            *self = Kept::default();
+            *self = TotalsCache::default();
         }
         let new = || OfPiece { piece: Arc::downgrade(piece), columns: HashMap::new() };
         let of_piece = self.pieces.entry(address(piece)).or_insert_with(new);
@@ -257,16 +266,16 @@ impl Kept {
     }
 }
 
-fn address(piece: &Piece) -> usize {
+fn address(piece: &FileRun) -> usize {
     Arc::as_ptr(piece) as usize
 }
 
 /// Blocks times columns.
-fn n_chunks((piece, columns): &(&Piece, Vec<usize>)) -> usize {
+fn n_chunks((piece, columns): &(&FileRun, Vec<usize>)) -> usize {
     piece.iter().map(|file| file.blocks.len()).sum::<usize>() * columns.len()
 }
 
-impl<'a> Wish<'a> {
+impl<'a> TotalsRequest<'a> {
     fn column(&self, idx: usize) -> &'a Column {
         &self.table.columns[idx]
     }
@@ -281,8 +290,8 @@ impl<'a> Wish<'a> {
     }
 
     /// That have a file which is left.
-    fn pieces(&self) -> Vec<&'a Piece> {
-        let has_one = |piece: &&Piece| {
+    fn pieces(&self) -> Vec<&'a FileRun> {
+        let has_one = |piece: &&FileRun| {
             let (first, last) = (piece[0].id, piece[piece.len() - 1].id);
             let at = self.files.partition_point(|kept| kept.file.id < first);
             self.files.get(at).is_some_and(|kept| kept.file.id <= last)
@@ -305,7 +314,7 @@ struct PlacedBlock<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn of(pieces: impl Iterator<Item = &'a Piece>) -> Self {
+    fn of(pieces: impl Iterator<Item = &'a FileRun>) -> Self {
         let mut sorted: Vec<PlacedBlock<'a>> = vec![];
         for (piece, files) in pieces.enumerate() {
             for file in files.iter() {
@@ -337,7 +346,7 @@ mod tests {
     use datafusion::common::stats::Precision;
     use datafusion::scalar::ScalarValue;
     use tarn_metastore::prune::prune;
-    use tarn_metastore::{At, BlockMetadata, Commit, CommitKind, Expected, Memory, MetastoreExt};
+    use tarn_metastore::{BlockMetadata, Commit, CommitKind, ExpectedVersion, Memory, MetastoreExt, VersionSelector};
     use tarn_types::{Archive, FileId, ManualClock, TableId, TableOptions, TabletId, Value, Version};
     use uuid::Uuid;
 
@@ -414,7 +423,7 @@ mod tests {
         });
         let commit = Commit {
             id: Uuid::new_v4(),
-            expected: Expected::At(from),
+            expected: ExpectedVersion::At(from),
             add: add.collect(),
             block_metadata,
             remove: vec![],
@@ -424,7 +433,7 @@ mod tests {
             at_ms: 0,
         };
         let version = metastore.commit(table, commit).await.unwrap();
-        metastore.snapshot(table, At::Version(version)).await.unwrap()
+        metastore.snapshot(table, VersionSelector::Version(version)).await.unwrap()
     }
 
     async fn known(
@@ -433,8 +442,8 @@ mod tests {
         table: &TableSchema,
         version: &TableVersion,
         (files, patience): (&[PrunedFile], Patience),
-    ) -> (Known, u64) {
-        totals.known(metastore, &Wish { table, version, files, columns: &[0, 1], patience }).await.unwrap()
+    ) -> (TotalsByColumn, u64) {
+        totals.known(metastore, &TotalsRequest { table, version, files, columns: &[0, 1], patience }).await.unwrap()
     }
 
     #[tokio::test]
@@ -484,9 +493,9 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_goes_with_its_pieces() {
-        let mut kept = Kept::default();
+        let mut kept = TotalsCache::default();
         let column = schema().columns.remove(0);
-        let piece: Piece = Arc::new(vec![]);
+        let piece: FileRun = Arc::new(vec![]);
         kept.insert(&piece, vec![(&column, ColumnBounds::new())]);
         assert!(kept.get(&piece, &column).is_some());
         for _ in 0..MAX_KEPT + 10 {

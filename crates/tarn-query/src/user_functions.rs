@@ -17,9 +17,9 @@ pub struct UserFunction {
     /// With its schema, as tables have theirs in their names.
     pub name: String,
     /// In their order.
-    pub parameters: Vec<Taken>,
+    pub parameters: Vec<FunctionParameter>,
     /// One value, or rows.
-    pub gives: Gives,
+    pub gives: ResultShape,
     /// One at least. Of one value that has no name: `None`.
     pub columns: Vec<(Option<String>, String)>,
     /// Whether it gives nothing when an argument is NULL.
@@ -30,7 +30,7 @@ pub struct UserFunction {
 
 /// A parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Taken {
+pub struct FunctionParameter {
     /// By which a call may give it; `None`: by position alone.
     pub name: Option<String>,
     /// As SQL writes it.
@@ -41,7 +41,7 @@ pub struct Taken {
 
 /// How much a function gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Gives {
+pub enum ResultShape {
     /// The first column of the first row; NULL without rows.
     Value,
     /// The first row; NULLs without rows.
@@ -69,7 +69,7 @@ pub struct Argument {
 
 /// Which function a call means, and which types it has there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Chosen {
+pub struct ResolvedFunction {
     /// The one of several of its name.
     pub function: Arc<UserFunction>,
     /// Of its parameters, all of them.
@@ -89,7 +89,7 @@ pub trait UserFunctions: fmt::Debug + Send + Sync {
     /// The one that a call with these arguments means.
     ///
     /// Errors: none takes them, or several do alike.
-    fn choose(&self, name: &str, arguments: &[Argument]) -> Result<Chosen>;
+    fn choose(&self, name: &str, arguments: &[Argument]) -> Result<ResolvedFunction>;
 
     /// What SQL calls the type of a field, without what is said of lengths. `None`: it has no name.
     fn type_name(&self, field: &Field) -> Option<String>;

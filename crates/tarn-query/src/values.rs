@@ -18,11 +18,11 @@ use tarn_types::{DataType, TableId, TableSchema, Value, arrow_type};
 #[derive(Default)]
 pub(crate) struct SqlSchemas {
     /// By table and whether with `__seqno`. Locked only to look up and insert.
-    known: Mutex<HashMap<(TableId, bool), Known>>,
+    known: Mutex<HashMap<(TableId, bool), CachedSchema>>,
 }
 
 /// A schema, and of which table it is one.
-type Known = (Weak<TableSchema>, SchemaRef);
+type CachedSchema = (Weak<TableSchema>, SchemaRef);
 
 impl SqlSchemas {
     pub(crate) fn of(&self, table: &Arc<TableSchema>, with_seqno: bool) -> SchemaRef {

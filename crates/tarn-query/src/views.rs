@@ -35,7 +35,7 @@ use crate::inlined::{Bodies, Inlining};
 use crate::meaning::{Rule, ViewTexts};
 use crate::own_tables::of_views;
 use crate::plan_size::PlanSize;
-use crate::user_functions::{Chosen, UserFunctions};
+use crate::user_functions::{ResolvedFunction, UserFunctions};
 use crate::view_table::{ViewTable, mark};
 use crate::{Error, Result, called, function_calls, group_keys, inlined, plan_size, stars, style, whole_rows, zones};
 
@@ -106,7 +106,7 @@ fn plan_body<'a>(
     inlining: &'a Inlining<'_>,
     bodies: &'a mut Bodies,
     around: &'a mut Vec<u32>,
-    chosen: Chosen,
+    chosen: ResolvedFunction,
 ) -> BoxFuture<'a, Result<()>> {
     let planning = async move {
         if bodies.contains_key(&chosen) {
@@ -139,7 +139,7 @@ fn plan_body<'a>(
 
 /// The query of a function, before what it calls is in its place. Parameters are columns of a query around it, which
 /// other rules would not understand.
-async fn bare_body(views: &mut Views<'_>, inlining: &Inlining<'_>, chosen: &Chosen) -> Result<LogicalPlan> {
+async fn bare_body(views: &mut Views<'_>, inlining: &Inlining<'_>, chosen: &ResolvedFunction) -> Result<LogicalPlan> {
     let around = inlining.body(chosen)?;
     let (plan, _) = as_written(views, inlining.state, around).await?;
     let body = inlined::body_of(&plan);
@@ -153,7 +153,7 @@ async fn bare_body(views: &mut Views<'_>, inlining: &Inlining<'_>, chosen: &Chos
 pub(crate) async fn columns_of_function(
     views: &mut Views<'_>,
     state: &SessionState,
-    chosen: &Chosen,
+    chosen: &ResolvedFunction,
 ) -> Result<SchemaRef> {
     let Some(functions) = views.functions.clone() else {
         return Err(Error::NoFunction { function: chosen.function.name.clone() });
@@ -173,7 +173,7 @@ pub(crate) async fn columns_of_function(
 
 /// Whether tables that a session has to itself hide others of their names, which views may read.
 #[derive(Clone, Copy)]
-pub(crate) enum Hides {
+pub(crate) enum TableShadowing {
     None,
     Some,
 }
@@ -184,7 +184,7 @@ pub(crate) struct Views<'a> {
     rules: &'a [Rule],
     texts: ViewTexts,
     hot: &'a dyn HotCatalog,
-    hides: Hides,
+    hides: TableShadowing,
     /// That users wrote.
     functions: Option<Arc<dyn UserFunctions>>,
     /// What is being planned, the outermost first.
@@ -199,7 +199,7 @@ impl<'a> Views<'a> {
         rules: &'a [Rule],
         texts: ViewTexts,
         hot: &'a dyn HotCatalog,
-        hides: Hides,
+        hides: TableShadowing,
         functions: Option<Arc<dyn UserFunctions>>,
     ) -> Views<'a> {
         Views { state, rules, texts, hot, hides, functions, around: vec![], known: HashMap::new() }
@@ -280,8 +280,8 @@ impl<'a> Views<'a> {
         let statement: Statement = (self.texts.query)(&definition.query)?;
         let state = self.state;
         match self.hides {
-            Hides::None => planned(self, state, statement).await,
-            Hides::Some => planned(self, &of_views(state), statement).await,
+            TableShadowing::None => planned(self, state, statement).await,
+            TableShadowing::Some => planned(self, &of_views(state), statement).await,
         }
     }
 }

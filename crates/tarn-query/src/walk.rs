@@ -12,7 +12,7 @@ use crate::sqlparser::ast::{
 };
 
 /// A part of a statement that can be walked.
-pub trait Walked {
+pub trait Walkable {
     /// Shows all parts to `to`, in the order of the text, until it breaks. [`walk`] is what callers want.
     fn show(&self, to: &mut dyn Visitor<Break = ()>);
 
@@ -21,21 +21,21 @@ pub trait Walked {
 }
 
 /// Shows all parts of `part` to `visitor`, in the order of the text, until it breaks.
-pub fn walk<V: Visitor>(part: &(impl Walked + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
+pub fn walk<V: Visitor>(part: &(impl Walkable + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
+    let mut kept = BreakHolder { visitor, broke: None };
     part.show(&mut kept);
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// Shows all parts of `part` to `visitor`, which may change them, until it breaks.
-pub fn walk_mut<V: VisitorMut>(part: &mut (impl Walked + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
-    let mut kept = Kept { visitor, broke: None };
+pub fn walk_mut<V: VisitorMut>(part: &mut (impl Walkable + ?Sized), visitor: &mut V) -> ControlFlow<V::Break> {
+    let mut kept = BreakHolder { visitor, broke: None };
     part.show_mut(&mut kept);
     kept.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 /// Calls `see` with each expression, the outer one behind what is in it, until it breaks.
-pub fn each_expr<B>(part: &(impl Walked + ?Sized), see: impl FnMut(&Expr) -> ControlFlow<B>) -> ControlFlow<B> {
+pub fn each_expr<B>(part: &(impl Walkable + ?Sized), see: impl FnMut(&Expr) -> ControlFlow<B>) -> ControlFlow<B> {
     struct Exprs<F>(F);
 
     impl<B, F: FnMut(&Expr) -> ControlFlow<B>> Visitor for Exprs<F> {
@@ -50,7 +50,7 @@ pub fn each_expr<B>(part: &(impl Walked + ?Sized), see: impl FnMut(&Expr) -> Con
 }
 
 /// Whether there is a query in it, of whatever kind: `(SELECT …)`, `EXISTS`, `IN`, `ARRAY (SELECT …)`.
-pub fn has_query(part: &(impl Walked + ?Sized)) -> bool {
+pub fn has_query(part: &(impl Walkable + ?Sized)) -> bool {
     struct Queries;
 
     impl Visitor for Queries {
@@ -66,12 +66,12 @@ pub fn has_query(part: &(impl Walked + ?Sized)) -> bool {
 
 /// Calls `see` with the name of each relation, until it breaks.
 pub fn each_relation<B>(
-    part: &(impl Walked + ?Sized),
+    part: &(impl Walkable + ?Sized),
     see: impl FnMut(&ObjectName) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    struct Relations<F>(F);
+    struct RelationVisitor<F>(F);
 
-    impl<B, F: FnMut(&ObjectName) -> ControlFlow<B>> Visitor for Relations<F> {
+    impl<B, F: FnMut(&ObjectName) -> ControlFlow<B>> Visitor for RelationVisitor<F> {
         type Break = B;
 
         fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<B> {
@@ -79,16 +79,16 @@ pub fn each_relation<B>(
         }
     }
 
-    walk(part, &mut Relations(see))
+    walk(part, &mut RelationVisitor(see))
 }
 
 /// A visitor, and what it broke with: the walk knows only that it did.
-struct Kept<'a, V, B> {
+struct BreakHolder<'a, V, B> {
     visitor: &'a mut V,
     broke: Option<B>,
 }
 
-impl<V, B> Kept<'_, V, B> {
+impl<V, B> BreakHolder<'_, V, B> {
     fn keep(&mut self, flow: ControlFlow<B>) -> ControlFlow<()> {
         match flow {
             ControlFlow::Continue(()) => ControlFlow::Continue(()),
@@ -101,13 +101,13 @@ impl<V, B> Kept<'_, V, B> {
 }
 
 /// The one visitor that the parser's walk is compiled for.
-struct Shown<'a>(&'a mut dyn Visitor<Break = ()>);
+struct DynVisitor<'a>(&'a mut dyn Visitor<Break = ()>);
 
 struct ShownMut<'a>(&'a mut dyn VisitorMut<Break = ()>);
 
 macro_rules! hand_on {
     ($($method:ident: $of:ty),+ $(,)?) => {
-        impl<V: Visitor> Visitor for Kept<'_, V, V::Break> {
+        impl<V: Visitor> Visitor for BreakHolder<'_, V, V::Break> {
             type Break = ();
 
             $(fn $method(&mut self, part: &$of) -> ControlFlow<()> {
@@ -116,7 +116,7 @@ macro_rules! hand_on {
             })+
         }
 
-        impl<V: VisitorMut> VisitorMut for Kept<'_, V, V::Break> {
+        impl<V: VisitorMut> VisitorMut for BreakHolder<'_, V, V::Break> {
             type Break = ();
 
             $(fn $method(&mut self, part: &mut $of) -> ControlFlow<()> {
@@ -125,7 +125,7 @@ macro_rules! hand_on {
             })+
         }
 
-        impl Visitor for Shown<'_> {
+        impl Visitor for DynVisitor<'_> {
             type Break = ();
 
             $(fn $method(&mut self, part: &$of) -> ControlFlow<()> {
@@ -162,10 +162,10 @@ hand_on! {
 
 macro_rules! walked {
     ($($of:ty),+ $(,)?) => {
-        $(impl Walked for $of {
+        $(impl Walkable for $of {
             #[expect(clippy::disallowed_methods)] // the one place
             fn show(&self, to: &mut dyn Visitor<Break = ()>) {
-                let _ = Visit::visit(self, &mut Shown(to));
+                let _ = Visit::visit(self, &mut DynVisitor(to));
             }
 
             #[expect(clippy::disallowed_methods)]

@@ -17,7 +17,7 @@ use crate::lake_source::LakeSource;
 use crate::opening::Opener;
 use crate::reader::Readers;
 use crate::scan::TarnScan;
-use crate::settings::{AccessPath, Settings};
+use crate::settings::{AccessPath, QuerySettings};
 use crate::{Error, Result};
 
 /// Files that are read at once.
@@ -33,12 +33,12 @@ pub struct Warm {
     /// Why nothing can be kept of them but their metadata.
     pub not_used: Option<&'static str>,
     /// An item for each piece that was read, in any order.
-    pub stream: BoxStream<'static, Result<Warmed>>,
+    pub stream: BoxStream<'static, Result<WarmedPart>>,
 }
 
 /// One piece of a file: some of its blocks, all columns of the plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Warmed {
+pub struct WarmedPart {
     /// Its blocks.
     pub blocks: u64,
     /// Bytes of its columns.
@@ -52,7 +52,7 @@ impl Session {
     /// leave. Nothing is read before the stream is polled.
     pub async fn warm(&self, plan: &LogicalPlan) -> Result<Warm> {
         let (mut state, plan) = self.statement_state(plan)?;
-        if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<Settings>() {
+        if let Some(settings) = state.config_mut().options_mut().extensions.get_mut::<QuerySettings>() {
             // What is kept of a file is no reason not to read the file.
             settings.caches.fragments = false;
             settings.access_path = AccessPath::Lake;
@@ -82,13 +82,13 @@ fn gather(
     plan.children().into_iter().try_for_each(|child| gather(child, opener, readers, pieces))
 }
 
-async fn read(readers: Arc<Readers>, file: PartitionedFile) -> Result<Warmed> {
+async fn read(readers: Arc<Readers>, file: PartitionedFile) -> Result<WarmedPart> {
     let path = file.object_meta.location.to_string();
     let failed = |source| Error::of_file(&path, source);
     let access = file.extensions.get::<ParquetAccessPlan>().cloned();
     let mut reader = readers.create_reader(0, file, None, &ExecutionPlanMetricsSet::new())?;
     let metadata = reader.get_metadata(None).await.map_err(failed)?;
-    let mut warmed = Warmed::default();
+    let mut warmed = WarmedPart::default();
     for (row_group, about) in metadata.row_groups().iter().enumerate() {
         if access.as_ref().is_some_and(|access| !access.should_scan(row_group)) {
             continue;

@@ -11,7 +11,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::running::Running;
+use crate::running::StatementContext;
 
 /// A rule that changes nothing, and ends the planning of what nobody waits for.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ impl OptimizerRule for WhileWaited {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        Running::of(&config.options()).stop.check()?;
+        StatementContext::of(&config.options()).stop.check()?;
         Ok(Transformed::no(plan))
     }
 }
 
 impl PhysicalOptimizerRule for WhileWaited {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Running::of(config).stop.check()?;
+        StatementContext::of(config).stop.check()?;
         Ok(plan)
     }
 

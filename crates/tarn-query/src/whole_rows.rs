@@ -81,21 +81,21 @@ async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan>
 
 /// Whether something in it has a name that a table has, too.
 fn names_tables(statement: &Statement) -> bool {
-    let mut found = Found::default();
+    let mut found = WholeRowFinder::default();
     let _ = walk(statement, &mut found);
     found.is_whole || !found.names.is_disjoint(&found.tables)
 }
 
 /// The names of tables, and those that stand alone for a value.
 #[derive(Default)]
-struct Found {
+struct WholeRowFinder {
     tables: HashSet<String>,
     names: HashSet<String>,
     /// `t.*` as a value.
     is_whole: bool,
 }
 
-impl Visitor for Found {
+impl Visitor for WholeRowFinder {
     type Break = ();
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
@@ -130,13 +130,13 @@ async fn written_out(state: &SessionState, texts: ViewTexts, mut statement: Stat
     let (mut looked_at, mut has_rows) = (0, false);
     // Each select once, and those inside before it: what is around one is planned with all that is in it.
     while looked_at < MAX_SELECTS {
-        let mut next = Next { wanted: looked_at, ..Next::default() };
+        let mut next = SelectFinder { wanted: looked_at, ..SelectFinder::default() };
         let _ = walk(&statement, &mut next);
-        let Some(From { asked, tables }) = next.found else { break };
+        let Some(FromClause { asked, tables }) = next.found else { break };
         if let Some(asked) = asked
             && let Some(rows) = rows_of(state, texts, &asked, tables).await?
         {
-            let mut written = Written { wanted: looked_at, n_seen: 0, rows, has_written: false };
+            let mut written = SelectRewriter { wanted: looked_at, n_seen: 0, rows, has_written: false };
             if let ControlFlow::Break(error) = walk_mut(&mut statement, &mut written) {
                 return Err(error);
             }
@@ -181,13 +181,13 @@ fn names_catalog(statement: &Statement) -> bool {
 }
 
 /// A FROM that may have rows which are named.
-struct From {
+struct FromClause {
     /// A query of all its columns. `None`: none of its tables' names stands in its select.
-    asked: Option<Asked>,
-    tables: Vec<Table>,
+    asked: Option<ColumnQueries>,
+    tables: Vec<FromItem>,
 }
 
-struct Asked {
+struct ColumnQueries {
     all: Alone,
     /// A query of all columns of one table, for those that may be NULL.
     each: Vec<Option<Alone>>,
@@ -213,7 +213,7 @@ impl Alone {
     }
 }
 
-struct Table {
+struct FromItem {
     name: String,
     is_open: bool,
     is_unnamed: bool,
@@ -221,14 +221,14 @@ struct Table {
 
 /// Finds the select of a number, which are counted as they end.
 #[derive(Default)]
-struct Next {
+struct SelectFinder {
     wanted: usize,
     n_seen: usize,
     /// The queries around, the outermost first.
     queries: Vec<Around>,
     /// The selects around, the outermost first.
     selects: Vec<Tables>,
-    found: Option<From>,
+    found: Option<FromClause>,
 }
 
 /// A query that has not ended.
@@ -254,7 +254,7 @@ impl Tables {
     }
 }
 
-impl Visitor for Next {
+impl Visitor for SelectFinder {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -300,7 +300,7 @@ impl Visitor for Next {
         if self.n_seen <= self.wanted {
             return ControlFlow::Continue(());
         }
-        let mut found = Found::default();
+        let mut found = WholeRowFinder::default();
         let _ = walk(select, &mut found);
         let (mut tables, mut each, mut by_own_names) = (vec![], vec![], vec![]);
         for from in &select.from {
@@ -311,17 +311,17 @@ impl Visitor for Next {
                 each.push(is_open.then(|| self.asking(vec![relation], before)).flatten());
                 by_own_names.push(self.by_own_names(factor));
                 let is_unnamed = self.is_unnamed(factor);
-                tables.push(Table { name, is_open, is_unnamed });
+                tables.push(FromItem { name, is_open, is_unnamed });
             });
         }
         let is_named = found.is_whole || tables.iter().any(|table| found.names.contains(&table.name));
         let all = is_named.then(|| self.asking(select.from.clone(), &[])).flatten();
-        self.found = Some(From { asked: all.map(|all| Asked { all, each, own: by_own_names }), tables });
+        self.found = Some(FromClause { asked: all.map(|all| ColumnQueries { all, each, own: by_own_names }), tables });
         ControlFlow::Break(())
     }
 }
 
-impl Next {
+impl SelectFinder {
     /// As [`has_unnamed`], of a subquery or what a WITH names.
     fn is_unnamed(&self, factor: &TableFactor) -> bool {
         match factor {
@@ -438,7 +438,7 @@ fn without_conditions(from: &mut TableWithJoins) {
 }
 
 /// A row that may be named, and how it is written out.
-struct Row {
+struct RowReference {
     table: String,
     /// What is the row where it stands alone: nothing, if a column is called so.
     name: String,
@@ -460,9 +460,9 @@ struct RowColumn {
 async fn rows_of(
     state: &SessionState,
     texts: ViewTexts,
-    asked: &Asked,
-    tables: Vec<Table>,
-) -> Result<Option<Vec<Row>>> {
+    asked: &ColumnQueries,
+    tables: Vec<FromItem>,
+) -> Result<Option<Vec<RowReference>>> {
     let Some(LogicalPlan::Projection(all)) = asked.all.planned(state).await else { return Ok(None) };
     let schema = all.input.schema();
     let mut rows = vec![];
@@ -497,8 +497,8 @@ async fn rows_of(
         }
         let is_column = schema.fields().iter().any(|field| *field.name() == table.name);
         let name = if is_column { String::new() } else { table.name.clone() };
-        let Table { name: table, is_open, is_unnamed } = table;
-        rows.push(Row { table, name, columns, is_open, is_unnamed, tells });
+        let FromItem { name: table, is_open, is_unnamed } = table;
+        rows.push(RowReference { table, name, columns, is_open, is_unnamed, tells });
     }
     Ok(Some(rows))
 }
@@ -523,14 +523,14 @@ fn has_unnamed(query: &Query, alias: Option<&TableAlias>) -> bool {
 }
 
 /// Finds the select of a number, and writes out its rows.
-struct Written {
+struct SelectRewriter {
     wanted: usize,
     n_seen: usize,
-    rows: Vec<Row>,
+    rows: Vec<RowReference>,
     has_written: bool,
 }
 
-impl VisitorMut for Written {
+impl VisitorMut for SelectRewriter {
     type Break = Error;
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -558,7 +558,7 @@ impl VisitorMut for Written {
 
 /// Writes out rows in a select and in the queries that stand in it, but for those that have tables of their names.
 struct InSelect<'a> {
-    rows: &'a [Row],
+    rows: &'a [RowReference],
     /// The tables of each select that has not ended, of this one none.
     hidden: Vec<HashSet<String>>,
     has_written: bool,
@@ -585,7 +585,7 @@ impl VisitorMut for InSelect<'_> {
         match expr {
             // Of the columns of a row, of which there are none but NULLs where there is no row.
             Expr::IsNull(of) | Expr::IsNotNull(of) => {
-                let Some(written) = self.row(of).map(Row::written) else { return ControlFlow::Continue(()) };
+                let Some(written) = self.row(of).map(RowReference::written) else { return ControlFlow::Continue(()) };
                 match written {
                     Ok(written) => **of = written,
                     Err(error) => return ControlFlow::Break(error),
@@ -601,7 +601,7 @@ impl VisitorMut for InSelect<'_> {
                 }
             }
             of => {
-                let Some(value) = self.row(of).map(Row::value) else { return ControlFlow::Continue(()) };
+                let Some(value) = self.row(of).map(RowReference::value) else { return ControlFlow::Continue(()) };
                 match value {
                     Ok(value) => *of = value,
                     Err(error) => return ControlFlow::Break(error),
@@ -620,7 +620,7 @@ fn compares(op: &BinaryOperator) -> bool {
 
 impl InSelect<'_> {
     /// The row that an expression is the name of.
-    fn row(&self, expr: &Expr) -> Option<&Row> {
+    fn row(&self, expr: &Expr) -> Option<&RowReference> {
         let name = match expr {
             Expr::Identifier(name) => fold(name),
             expr => fold(whole(expr)?),
@@ -633,7 +633,7 @@ impl InSelect<'_> {
     }
 }
 
-impl Row {
+impl RowReference {
     fn column(&self, name: &str) -> Expr {
         Expr::CompoundIdentifier([&self.table, name].map(|part| Ident::with_quote('"', part)).to_vec())
     }

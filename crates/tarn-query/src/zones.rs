@@ -96,7 +96,7 @@ pub(crate) struct SessionZone;
 
 impl AnalyzerRule for SessionZone {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        let here = Here::new(config);
+        let here = ZoneContext::new(config);
         let plan = each_expression(plan, |expr, schema| here.rewritten(expr, schema))?;
         if here.is_utc {
             return Ok(plan);
@@ -114,7 +114,7 @@ impl AnalyzerRule for SessionZone {
 }
 
 /// The zone of the session.
-struct Here<'a> {
+struct ZoneContext<'a> {
     zone: Zone,
     /// All tables have UTC.
     is_utc: bool,
@@ -122,10 +122,10 @@ struct Here<'a> {
     config: &'a ConfigOptions,
 }
 
-impl<'a> Here<'a> {
-    fn new(config: &'a ConfigOptions) -> Here<'a> {
+impl<'a> ZoneContext<'a> {
+    fn new(config: &'a ConfigOptions) -> ZoneContext<'a> {
         let zone = of_config(config);
-        Here { is_utc: zone == Zone::utc(), zone, clocks: Arc::new(TimeZone::new(config).into()), config }
+        ZoneContext { is_utc: zone == Zone::utc(), zone, clocks: Arc::new(TimeZone::new(config).into()), config }
     }
 
     /// The function as a session in UTC has it.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::cache::{Data, Opened};
+use crate::cache::{Data, UnpackedBlock};
 use crate::format::BATCH_HEAD;
 use crate::record::{self, NewEntries, entry_crc};
 use crate::{GroupId, Index, Term};
@@ -22,7 +22,7 @@ const OWN_PIECE_BYTES: usize = 4096;
 /// Nothing is checked until [`crate::RaftLog::submit`].
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<BatchOp>,
     /// Room for the batch head, then the records of all appends.
     meta: Vec<u8>,
     /// (length, CRC) of all entries.
@@ -33,7 +33,7 @@ pub struct Batch {
 }
 
 #[derive(Debug)]
-pub(crate) enum Op {
+pub(crate) enum BatchOp {
     Append(Append),
     TruncateAfter {
         group: u64,
@@ -62,13 +62,15 @@ pub(crate) enum Op {
     },
 }
 
-impl Op {
+impl BatchOp {
     /// The group that it changes; each operation has one.
     pub fn group(&self) -> u64 {
         match self {
-            Op::TruncateAfter { group, .. } | Op::Purge { group, .. } | Op::State { group, .. } => *group,
-            Op::Put { group, .. } | Op::Destroy { group } | Op::Refresh { group } => *group,
-            Op::Append(append) => append.group,
+            BatchOp::TruncateAfter { group, .. } | BatchOp::Purge { group, .. } | BatchOp::State { group, .. } => {
+                *group
+            }
+            BatchOp::Put { group, .. } | BatchOp::Destroy { group } | BatchOp::Refresh { group } => *group,
+            BatchOp::Append(append) => append.group,
         }
     }
 }
@@ -85,8 +87,8 @@ pub(crate) struct Append {
     pub meta: Range<usize>,
     runs: Runs,
     /// The payloads back to back, in pieces cut between entries.
-    piece: Piece,
-    more: Vec<Piece>,
+    piece: PayloadPiece,
+    more: Vec<PayloadPiece>,
     packed: Option<Bytes>,
     /// What the payloads take on disk.
     pub data_bytes: u64,
@@ -132,7 +134,7 @@ enum Runs {
 }
 
 #[derive(Debug, Clone)]
-enum Piece {
+enum PayloadPiece {
     Copied(Range<usize>),
     Shared(Bytes),
 }
@@ -161,7 +163,7 @@ impl Append {
         self.packed.is_some()
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    fn pieces(&self) -> impl Iterator<Item = &PayloadPiece> {
         std::iter::once(&self.piece).chain(&self.more)
     }
 }
@@ -186,7 +188,7 @@ impl Batch {
         first: Index,
         entries: impl IntoIterator<Item = &'a [u8]>,
     ) -> &mut Self {
-        let mut building = Building::new(self, group, first);
+        let mut building = AppendBuilder::new(self, group, first);
         for entry in entries {
             building.copy(self, term, entry);
         }
@@ -202,7 +204,7 @@ impl Batch {
         first: Index,
         entries: impl IntoIterator<Item = Bytes>,
     ) -> &mut Self {
-        let mut building = Building::new(self, group, first);
+        let mut building = AppendBuilder::new(self, group, first);
         for entry in entries {
             if entry.len() < OWN_PIECE_BYTES {
                 building.copy(self, term, &entry);
@@ -216,33 +218,33 @@ impl Batch {
 
     /// Drops the group's entries after `index`, which must not be below the purged floor.
     pub fn truncate_after(&mut self, group: GroupId, index: Index) -> &mut Self {
-        self.ops.push(Op::TruncateAfter { group: group.0, index: index.0 });
+        self.ops.push(BatchOp::TruncateAfter { group: group.0, index: index.0 });
         self
     }
 
     /// Drops the group's entries up to `upto`, whose term is kept. Beyond the last entry the log restarts empty after
     /// `upto` (a snapshot was installed). Need not be waited for: until it is durable, nothing it killed is deleted.
     pub fn purge(&mut self, group: GroupId, upto: Index, term: Term) -> &mut Self {
-        self.ops.push(Op::Purge { group: group.0, upto: upto.0, term: term.0 });
+        self.ops.push(BatchOp::Purge { group: group.0, upto: upto.0, term: term.0 });
         self
     }
 
     /// Replaces the group's hard state: opaque and small.
     pub fn state(&mut self, group: GroupId, state: &[u8]) -> &mut Self {
-        self.ops.push(Op::State { group: group.0, state: Bytes::copy_from_slice(state) });
+        self.ops.push(BatchOp::State { group: group.0, state: Bytes::copy_from_slice(state) });
         self
     }
 
     /// A value beside the log; `None` removes it. For a handful of small pairs a group: all are written on each change.
     pub fn put(&mut self, group: GroupId, key: &[u8], value: Option<&[u8]>) -> &mut Self {
         let (key, value) = (Bytes::copy_from_slice(key), value.map(Bytes::copy_from_slice));
-        self.ops.push(Op::Put { group: group.0, key, value });
+        self.ops.push(BatchOp::Put { group: group.0, key, value });
         self
     }
 
     /// Forgets the group: entries, state and pairs. It may be begun anew.
     pub fn destroy(&mut self, group: GroupId) -> &mut Self {
-        self.ops.push(Op::Destroy { group: group.0 });
+        self.ops.push(BatchOp::Destroy { group: group.0 });
         self
     }
 
@@ -258,7 +260,7 @@ impl Batch {
         from: u64,
         entries: impl IntoIterator<Item = (u64, Bytes)>,
     ) {
-        let mut building = Building::new(self, GroupId(group), Index(first));
+        let mut building = AppendBuilder::new(self, GroupId(group), Index(first));
         for (term, entry) in entries {
             building.copy(self, Term(term), &entry);
         }
@@ -266,17 +268,17 @@ impl Batch {
     }
 
     pub(crate) fn refresh(&mut self, group: u64) {
-        self.ops.push(Op::Refresh { group });
+        self.ops.push(BatchOp::Refresh { group });
     }
 
     /// What the appends take on disk.
     pub(crate) fn data_bytes(&self) -> u64 {
-        let appends = self.ops.iter().filter_map(|op| if let Op::Append(a) = op { Some(a) } else { None });
+        let appends = self.ops.iter().filter_map(|op| if let BatchOp::Append(a) = op { Some(a) } else { None });
         appends.map(|a| a.data_bytes).sum()
     }
 
     /// No more is added: what `submit` works on, however often it has to begin again.
-    pub(crate) fn finish(self) -> Finished {
+    pub(crate) fn finish(self) -> FinishedBatch {
         LAST.set(Sizes::of(&self));
         let Batch { ops, meta, table, mut arena, .. } = self;
         if arena.capacity() - arena.len() > arena.len() / 8 {
@@ -284,19 +286,19 @@ impl Batch {
             arena.shrink_to_fit();
         }
         let crc = crc32c::crc32c(meta.get(BATCH_HEAD..).unwrap_or_default());
-        let mut groups: Vec<u64> = ops.iter().map(Op::group).collect();
+        let mut groups: Vec<u64> = ops.iter().map(BatchOp::group).collect();
         if !groups.is_sorted() {
             groups.sort_unstable();
         }
         groups.dedup();
-        Finished { ops, meta, crc, table, arena: arena.into(), groups }
+        FinishedBatch { ops, meta, crc, table, arena: arena.into(), groups }
     }
 }
 
 /// A batch that only waits for its place.
-pub(crate) struct Finished {
+pub(crate) struct FinishedBatch {
     /// In the order in which they were added.
-    pub ops: Vec<Op>,
+    pub ops: Vec<BatchOp>,
     /// Room for the batch head, then the records of all appends.
     meta: Vec<u8>,
     /// CRC32C of those records.
@@ -307,21 +309,21 @@ pub(crate) struct Finished {
     pub groups: Vec<u64>,
 }
 
-impl Finished {
+impl FinishedBatch {
     /// (length, CRC) of an append's entries.
     pub fn rows(&self, append: &Append) -> &[(u32, u32)] {
         &self.table[append.table.clone()]
     }
 
     /// Where the groups of operations, asked for in order, stand in `groups`.
-    pub fn places(&self) -> Places<'_> {
-        Places { groups: &self.groups, at: 0 }
+    pub fn places(&self) -> GroupLookup<'_> {
+        GroupLookup { groups: &self.groups, at: 0 }
     }
 
     /// The appends that take part, in order.
     fn appends(&self, left_out: &[usize]) -> impl Iterator<Item = &Append> {
         let taken = self.ops.iter().enumerate().filter(|(i, _)| left_out.binary_search(i).is_err());
-        taken.filter_map(|(_, op)| if let Op::Append(append) = op { Some(append) } else { None })
+        taken.filter_map(|(_, op)| if let BatchOp::Append(append) = op { Some(append) } else { None })
     }
 
     /// Room for the batch head, then the records of the appends that take part, with some room behind; and the CRC32C
@@ -353,19 +355,21 @@ impl Finished {
             if let Some(block) = &append.packed {
                 close(&mut data, &mut open, 0..0);
                 let payloads = append.pieces().map(|piece| match piece {
-                    Piece::Copied(range) => self.arena.slice(range.clone()),
-                    Piece::Shared(bytes) => bytes.clone(),
+                    PayloadPiece::Copied(range) => self.arena.slice(range.clone()),
+                    PayloadPiece::Shared(bytes) => bytes.clone(),
                 });
                 let payloads = payloads.collect();
                 let lens = self.rows(append).iter().map(|&(len, _)| len).collect();
-                data.push(block.clone(), Some(Opened { first: append.first, lens, payloads }));
+                data.push(block.clone(), Some(UnpackedBlock { first: append.first, lens, payloads }));
                 continue;
             }
             for piece in append.pieces() {
                 match piece {
-                    Piece::Copied(range) if range.start == open.end && open.start < open.end => open.end = range.end,
-                    Piece::Copied(range) => close(&mut data, &mut open, range.clone()),
-                    Piece::Shared(bytes) => {
+                    PayloadPiece::Copied(range) if range.start == open.end && open.start < open.end => {
+                        open.end = range.end
+                    }
+                    PayloadPiece::Copied(range) => close(&mut data, &mut open, range.clone()),
+                    PayloadPiece::Shared(bytes) => {
                         close(&mut data, &mut open, 0..0);
                         data.push(bytes.clone(), None);
                     }
@@ -378,12 +382,12 @@ impl Finished {
 }
 
 /// Finds the places of groups, quickest where they ascend.
-pub(crate) struct Places<'a> {
+pub(crate) struct GroupLookup<'a> {
     groups: &'a [u64],
     at: usize,
 }
 
-impl Places<'_> {
+impl GroupLookup<'_> {
     /// The place of a group that the batch has; panics for another one.
     pub fn of(&mut self, group: u64) -> usize {
         let ahead = self.groups[self.at..].iter().take(2).position(|&next| next == group);
@@ -396,23 +400,23 @@ impl Places<'_> {
 }
 
 /// One append under way.
-struct Building {
+struct AppendBuilder {
     group: u64,
     first: u64,
     table: usize,
     /// Start of the copied payloads that are not yet a piece.
     open: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<PayloadPiece>,
     runs: Runs,
     raw_bytes: u64,
 }
 
-impl Building {
-    fn new(batch: &mut Batch, group: GroupId, first: Index) -> Building {
+impl AppendBuilder {
+    fn new(batch: &mut Batch, group: GroupId, first: Index) -> AppendBuilder {
         if batch.meta.is_empty() {
             batch.meta.resize(BATCH_HEAD, 0);
         }
-        Building {
+        AppendBuilder {
             group: group.0,
             first: first.0,
             table: batch.table.len(),
@@ -431,7 +435,7 @@ impl Building {
     fn share(&mut self, batch: &mut Batch, term: Term, entry: Bytes) {
         self.note(batch, term, &entry);
         self.close(batch);
-        self.pieces.push(Piece::Shared(entry));
+        self.pieces.push(PayloadPiece::Shared(entry));
     }
 
     fn note(&mut self, batch: &mut Batch, term: Term, entry: &[u8]) {
@@ -451,14 +455,14 @@ impl Building {
 
     fn close(&mut self, batch: &Batch) {
         if self.open < batch.arena.len() {
-            self.pieces.push(Piece::Copied(self.open..batch.arena.len()));
+            self.pieces.push(PayloadPiece::Copied(self.open..batch.arena.len()));
         }
         self.open = batch.arena.len();
     }
 
     fn finish(mut self, batch: &mut Batch, copied_from: Option<u64>) {
         // The usual append is one piece; it needs no list.
-        let mut last = Piece::Copied(self.open..batch.arena.len());
+        let mut last = PayloadPiece::Copied(self.open..batch.arena.len());
         if !self.pieces.is_empty() {
             self.close(batch);
             last = self.pieces.remove(0);
@@ -494,17 +498,17 @@ impl Building {
             },
         );
         append.meta.end = batch.meta.len();
-        batch.ops.push(Op::Append(append));
+        batch.ops.push(BatchOp::Append(append));
     }
 
-    fn pack(&self, batch: &Batch, first: &Piece) -> Option<Bytes> {
+    fn pack(&self, batch: &Batch, first: &PayloadPiece) -> Option<Bytes> {
         if self.raw_bytes < record::PACK_BYTES as u64 {
             return None;
         }
-        fn bytes<'a>(batch: &'a Batch, piece: &'a Piece) -> &'a [u8] {
+        fn bytes<'a>(batch: &'a Batch, piece: &'a PayloadPiece) -> &'a [u8] {
             match piece {
-                Piece::Copied(range) => &batch.arena[range.clone()],
-                Piece::Shared(bytes) => bytes,
+                PayloadPiece::Copied(range) => &batch.arena[range.clone()],
+                PayloadPiece::Shared(bytes) => bytes,
             }
         }
         let rows = &batch.table[self.table..];

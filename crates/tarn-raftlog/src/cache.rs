@@ -17,22 +17,22 @@ use crate::index::Loc;
 /// What the appends of a batch put on disk, in order.
 #[derive(Debug, Default)]
 pub struct Data {
-    parts: Vec<Part>,
+    parts: Vec<CachedBlock>,
     bytes: u64,
     opened_bytes: u64,
 }
 
 #[derive(Debug)]
-struct Part {
+struct CachedBlock {
     /// Where it starts in the data.
     at: u64,
     disk: Bytes,
-    open: Option<Opened>,
+    open: Option<UnpackedBlock>,
 }
 
 /// What a packed block holds: entries `first ..` of these lengths, back to back, in pieces cut between entries.
 #[derive(Debug)]
-pub struct Opened {
+pub struct UnpackedBlock {
     /// The index of the first.
     pub first: u64,
     /// Their lengths, in index order.
@@ -41,7 +41,7 @@ pub struct Opened {
     pub payloads: Vec<Bytes>,
 }
 
-impl Opened {
+impl UnpackedBlock {
     fn payload(&self, index: u64) -> Option<Bytes> {
         let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
         let len = *self.lens.get(at)? as usize;
@@ -58,11 +58,11 @@ impl Opened {
 
 impl Data {
     /// Adds a part behind the others.
-    pub fn push(&mut self, disk: Bytes, open: Option<Opened>) {
+    pub fn push(&mut self, disk: Bytes, open: Option<UnpackedBlock>) {
         let at = self.bytes;
         self.bytes += disk.len() as u64;
         self.opened_bytes += open.as_ref().map_or(0, |open| open.payloads.iter().map(|piece| piece.len() as u64).sum());
-        self.parts.push(Part { at, disk, open });
+        self.parts.push(CachedBlock { at, disk, open });
     }
 
     /// In the order of the disk.

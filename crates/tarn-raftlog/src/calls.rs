@@ -11,17 +11,17 @@ use crate::pipeline::Call;
 
 /// Calls that are due, in LSN order.
 #[derive(Default)]
-pub struct Calls {
-    due: Mutex<Due>,
+pub struct CallbackQueue {
+    due: Mutex<DueCalls>,
 }
 
 #[derive(Default)]
-struct Due {
+struct DueCalls {
     calls: VecDeque<(u64, Call, Result<(), Arc<str>>)>,
     running: bool,
 }
 
-impl Calls {
+impl CallbackQueue {
     /// Adds calls; those of batches after `durable_lsn` fail, if the log is poisoned.
     pub fn queue(&self, mut calls: Vec<(u64, Call)>, poisoned: Option<Arc<str>>, durable_lsn: u64) {
         calls.sort_by_key(|(lsn, _)| *lsn);
@@ -39,8 +39,8 @@ impl Calls {
 
     /// Runs what is due, unless another thread is at it: then that one runs it.
     pub fn run(&self) {
-        struct Running<'a>(&'a Calls);
-        impl Drop for Running<'_> {
+        struct RunningGuard<'a>(&'a CallbackQueue);
+        impl Drop for RunningGuard<'_> {
             fn drop(&mut self) {
                 self.0.due.lock().running = false;
             }
@@ -54,7 +54,7 @@ impl Calls {
                 due.running = true;
             }
             // A call that panics must not silence those behind it for good.
-            let running = Running(self);
+            let running = RunningGuard(self);
             while let Some((_, call, result)) = { self.due.lock().calls.pop_front() } {
                 call(result);
             }

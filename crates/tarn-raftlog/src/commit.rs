@@ -14,7 +14,7 @@ use parking_lot::MutexGuard;
 
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
-use crate::gate::{Gate, Woken};
+use crate::gate::{Gate, WakeReason};
 use crate::lane::{Draft, Lane, Work};
 use crate::open_log::OpenLog;
 use crate::options::Durability;
@@ -67,7 +67,7 @@ impl OpenLog {
                 return Ok(());
             };
             drop(lane);
-            if gate.sleep() == Woken::Done && self.is_durable(lsn) {
+            if gate.sleep() == WakeReason::Done && self.is_durable(lsn) {
                 return Ok(());
             }
             lane = self.lane.lock();

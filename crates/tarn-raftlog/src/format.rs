@@ -115,7 +115,7 @@ pub struct SegmentRef {
 
 /// The segments that must be there, as FORMAT has them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Names {
+pub struct SegmentList {
     /// Counts how often they were written; the parity says in which of two blocks.
     pub turn: u64,
     /// The one that takes frames; it may be empty.
@@ -128,17 +128,17 @@ pub struct Names {
 pub const MAX_NAMES: usize = 252;
 const NAME_NUMBERS: usize = 5 + 2 * MAX_NAMES;
 
-impl Names {
+impl SegmentList {
     /// A block that says which log's segments they are; durable once it is written.
     pub fn encode(&self, store: u64) -> Vec<u8> {
-        let Names { turn, newest, before } = self;
+        let SegmentList { turn, newest, before } = self;
         let mut numbers = vec![store, *turn, newest.seq, newest.slot, before.len() as u64];
         numbers.extend(before.iter().flat_map(|place| [place.seq, place.slot]));
         seal_block(NAMES_MAGIC, &numbers)
     }
 
     /// Refuses names of another log than `want_store`.
-    pub fn decode(block: &[u8], want_store: u64) -> Result<Names, Bad> {
+    pub fn decode(block: &[u8], want_store: u64) -> Result<SegmentList, Bad> {
         let numbers: [u64; NAME_NUMBERS] = open_block(block, NAMES_MAGIC)?;
         let [store, turn, seq, slot, n] = std::array::from_fn(|i| numbers[i]);
         if store != want_store || n > MAX_NAMES as u64 {
@@ -146,7 +146,7 @@ impl Names {
         }
         let pairs = numbers[5..].chunks_exact(2).take(n as usize);
         let before = pairs.map(|pair| SegmentRef { seq: pair[0], slot: pair[1] }).collect();
-        Ok(Names { turn, newest: SegmentRef { seq, slot }, before })
+        Ok(SegmentList { turn, newest: SegmentRef { seq, slot }, before })
     }
 }
 
@@ -444,9 +444,9 @@ mod tests {
             prop_assert_eq!(Trailer::decode(&trailer.encode()), Ok(trailer));
             for n in [0, 1, MAX_NAMES] {
                 let before = (0..n as u64).map(|i| SegmentRef { seq: i, slot: salt }).collect();
-                let names = Names { turn: salt, newest: SegmentRef { seq, slot: 2 }, before };
-                prop_assert!(Names::decode(&names.encode(1), 2).is_err());
-                prop_assert_eq!(Names::decode(&names.encode(1), 1), Ok(names));
+                let names = SegmentList { turn: salt, newest: SegmentRef { seq, slot: 2 }, before };
+                prop_assert!(SegmentList::decode(&names.encode(1), 2).is_err());
+                prop_assert_eq!(SegmentList::decode(&names.encode(1), 1), Ok(names));
             }
         }
 

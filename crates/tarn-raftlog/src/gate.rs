@@ -17,7 +17,7 @@ const OPEN: u32 = u32::MAX;
 
 /// Why a sleeper woke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// What it waited for is decided.
     Done,
     /// A frame wants to be written: look under the lock.
@@ -26,7 +26,7 @@ pub enum Woken {
 
 impl Gate {
     /// Returns when the gate is open, or with a token.
-    pub fn sleep(&self) -> Woken {
+    pub fn sleep(&self) -> WakeReason {
         loop {
             if let Some(woken) = self.pass() {
                 return woken;
@@ -36,10 +36,10 @@ impl Gate {
     }
 
     /// Goes through, if that is possible now.
-    pub fn pass(&self) -> Option<Woken> {
+    pub fn pass(&self) -> Option<WakeReason> {
         let take = |word| (word != 0).then(|| if word == OPEN { OPEN } else { word - 1 });
         let word = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
-        Some(if word == OPEN { Woken::Done } else { Woken::Look })
+        Some(if word == OPEN { WakeReason::Done } else { WakeReason::Look })
     }
 
     /// Lets one through.

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::buffer::Buffers;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
-use crate::format::{self, BLOCK, MAX_NAMES, Names, SegmentRef};
+use crate::format::{self, BLOCK, MAX_NAMES, SegmentList, SegmentRef};
 use crate::options::Damage;
 use crate::segment::{EXTENSION, Segment, TEMPORARY};
 use crate::tail::{read_at, refuse};
@@ -33,25 +33,25 @@ pub const FORMAT: &str = "FORMAT";
 const HEAD_BYTES: u64 = 3 * BLOCK;
 
 /// The open file.
-pub struct Head {
+pub struct FormatFile {
     /// The number of the log, in every segment of it.
     pub store: u64,
     file: Arc<dyn DiskFile>,
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<FormatState>,
 }
 
-struct Known {
+struct FormatState {
     /// The newer of those that are whole.
-    names: Option<Names>,
+    names: Option<SegmentList>,
     both_whole: bool,
     /// Both say the same.
     in_both: bool,
 }
 
-impl Head {
+impl FormatFile {
     /// `None`: there is no such file.
-    pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Head>> {
+    pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<FormatFile>> {
         let path = dir.join(FORMAT);
         let file = match disk.open(&path) {
             Ok(file) => file,
@@ -61,21 +61,21 @@ impl Head {
         let first = read_at(&*file, &path, 0, BLOCK)?;
         let store = format::decode_format(&first).map_err(|bad| refuse(bad, &path, 0))?;
         let bytes = read_at(&*file, &path, BLOCK, HEAD_BYTES - BLOCK)?;
-        let both = bytes.chunks_exact(BLOCK as usize).map(|block| Names::decode(block, store).ok());
-        let both: Vec<Option<Names>> = both.collect();
+        let both = bytes.chunks_exact(BLOCK as usize).map(|block| SegmentList::decode(block, store).ok());
+        let both: Vec<Option<SegmentList>> = both.collect();
         let both_whole = both.iter().all(Option::is_some);
-        let said = |names: &Option<Names>| names.as_ref().map(|names| (names.newest, names.before.clone()));
+        let said = |names: &Option<SegmentList>| names.as_ref().map(|names| (names.newest, names.before.clone()));
         let in_both = both_whole && said(&both[0]) == said(&both[1]);
         let names = both.into_iter().flatten().max_by_key(|names| names.turn);
-        Ok(Some(Head { store, file, path, known: Mutex::new(Known { names, both_whole, in_both }) }))
+        Ok(Some(FormatFile { store, file, path, known: Mutex::new(FormatState { names, both_whole, in_both }) }))
     }
 
     /// Of a new log, durable; it names no segment.
-    pub fn create(disk: &dyn Disk, dir: &Path) -> Result<Head> {
+    pub fn create(disk: &dyn Disk, dir: &Path) -> Result<FormatFile> {
         let path = dir.join(FORMAT);
         let temporary = dir.join(format!("{FORMAT}{TEMPORARY}"));
         let store = disk.salt();
-        let both = [0, 1].map(|turn| Names { turn, ..Names::default() });
+        let both = [0, 1].map(|turn| SegmentList { turn, ..SegmentList::default() });
         let mut bytes = format::encode_format(store);
         both.iter().for_each(|names| bytes.extend(names.encode(store)));
         let write = || -> io::Result<Arc<dyn DiskFile>> {
@@ -88,8 +88,8 @@ impl Head {
         };
         let file = write().map_err(Error::io("write", &path))?;
         let [_, names] = both;
-        let known = Known { names: Some(names), both_whole: true, in_both: true };
-        Ok(Head { store, file, path, known: Mutex::new(known) })
+        let known = FormatState { names: Some(names), both_whole: true, in_both: true };
+        Ok(FormatFile { store, file, path, known: Mutex::new(known) })
     }
 
     /// The number of the segment that takes frames; 0: there is none yet, or it cannot be told.
@@ -111,15 +111,15 @@ impl Head {
     /// this returns. Writes nothing if they are named already.
     pub fn name(&self, newest: &Segment, before: &[Arc<Segment>], buffers: &Buffers) -> Result<()> {
         let before = before.iter().map(|segment| segment_ref(segment)).collect();
-        let name = |old: &Names| Names { newest: segment_ref(newest), before, ..*old };
+        let name = |old: &SegmentList| SegmentList { newest: segment_ref(newest), before, ..*old };
         self.write_both(name, buffers)
     }
 
     /// The log goes on in `newest`; `before`: the sealed one before it, if it got frames. One write.
     pub fn enter(&self, newest: &Segment, before: Option<&Segment>, buffers: &Buffers) -> io::Result<()> {
-        let enter = |old: &Names| {
+        let enter = |old: &SegmentList| {
             let before = old.before.iter().copied().chain(before.map(segment_ref)).collect();
-            Names { newest: segment_ref(newest), before, ..*old }
+            SegmentList { newest: segment_ref(newest), before, ..*old }
         };
         let mut known = self.known.lock();
         let names = known.change(enter);
@@ -128,14 +128,14 @@ impl Head {
 
     /// The segment may be renewed or removed when this returns.
     pub fn let_go(&self, dead: &Segment, buffers: &Buffers) -> Result<()> {
-        let let_go = |old: &Names| {
+        let let_go = |old: &SegmentList| {
             let before = old.before.iter().copied().filter(|place| place.seq != dead.seq).collect();
-            Names { before, ..*old }
+            SegmentList { before, ..*old }
         };
         self.write_both(let_go, buffers)
     }
 
-    fn write_both(&self, change: impl FnOnce(&Names) -> Names, buffers: &Buffers) -> Result<()> {
+    fn write_both(&self, change: impl FnOnce(&SegmentList) -> SegmentList, buffers: &Buffers) -> Result<()> {
         let mut known = self.known.lock();
         let names = known.change(change);
         if known.in_both && known.names.as_ref() == Some(&names) {
@@ -150,9 +150,9 @@ impl Head {
     }
 
     /// Over the older of the two. Who writes holds the lock meanwhile: there is one place for the next names.
-    fn write(&self, known: &mut Known, names: Names, buffers: &Buffers) -> io::Result<()> {
+    fn write(&self, known: &mut FormatState, names: SegmentList, buffers: &Buffers) -> io::Result<()> {
         let turn = known.names.as_ref().map_or(0, |old| old.turn) + 1;
-        let names = Names { turn, ..names };
+        let names = SegmentList { turn, ..names };
         known.in_both = false;
         let mut buffer = buffers.take(BLOCK as usize);
         buffer.extend(&names.encode(self.store));
@@ -166,7 +166,7 @@ impl Head {
     /// segment, and whether it has frames.
     pub fn find_gone(&self, all: &[(u64, bool)]) -> Vec<Damage> {
         let known = self.known.lock();
-        let Some(Names { newest, before, .. }) = &known.names else {
+        let Some(SegmentList { newest, before, .. }) = &known.names else {
             let what = "neither list of the segments is whole: nobody can tell whether all are there".to_string();
             return vec![Damage { path: self.path.clone(), offset: BLOCK, what }];
         };
@@ -188,9 +188,9 @@ impl Head {
     }
 }
 
-impl Known {
+impl FormatState {
     /// The names as they will be; those of the oldest segments are left out when they are too many.
-    fn change(&self, change: impl FnOnce(&Names) -> Names) -> Names {
+    fn change(&self, change: impl FnOnce(&SegmentList) -> SegmentList) -> SegmentList {
         let mut names = change(&self.names.clone().unwrap_or_default());
         let surplus = names.before.len().saturating_sub(MAX_NAMES);
         names.before.drain(..surplus);

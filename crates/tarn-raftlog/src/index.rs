@@ -73,7 +73,7 @@ struct Block {
 }
 
 /// Told of every run of entries that dies: segment, entries, bytes.
-pub type Killed<'a> = &'a mut dyn FnMut(&Segment, u64, u64);
+pub type DeadEntriesCallback<'a> = &'a mut dyn FnMut(&Segment, u64, u64);
 
 /// What is known of one group: where its entries lie, and the rest of it.
 #[derive(Default)]
@@ -137,7 +137,7 @@ impl Group {
     }
 
     /// Drops entries after `index`.
-    pub fn truncate_after(&mut self, index: u64, killed: Killed<'_>) {
+    pub fn truncate_after(&mut self, index: u64, killed: DeadEntriesCallback<'_>) {
         let index = index.max(self.meta.floor);
         if index >= self.meta.last {
             return;
@@ -163,7 +163,7 @@ impl Group {
     }
 
     /// Drops entries up to `upto`; beyond the last, the log restarts empty after `upto`.
-    pub fn purge(&mut self, upto: u64, term: u64, killed: Killed<'_>) {
+    pub fn purge(&mut self, upto: u64, term: u64, killed: DeadEntriesCallback<'_>) {
         if upto > self.meta.floor {
             self.kill(self.meta.floor + 1..upto.min(self.meta.last) + 1, killed);
         }
@@ -193,7 +193,7 @@ impl Group {
     }
 
     /// Drops every entry and everything known.
-    pub fn clear(&mut self, killed: Killed<'_>) {
+    pub fn clear(&mut self, killed: DeadEntriesCallback<'_>) {
         self.kill(self.meta.floor + 1..self.meta.last + 1, killed);
         self.forget_places();
         self.meta = Meta::default();
@@ -206,7 +206,7 @@ impl Group {
     }
 
     /// Reports the live entries of `range` as dead; they must still be there.
-    fn kill(&mut self, range: Range<u64>, killed: Killed<'_>) {
+    fn kill(&mut self, range: Range<u64>, killed: DeadEntriesCallback<'_>) {
         let mut at = range.start;
         while at < range.end {
             let span = self.spans.partition_point(|&(first, _)| first <= at) - 1;
@@ -291,7 +291,7 @@ impl Group {
         first: u64,
         segment: &Arc<Segment>,
         locs: impl ExactSizeIterator<Item = Loc>,
-        killed: Killed<'_>,
+        killed: DeadEntriesCallback<'_>,
     ) {
         let end = first + locs.len() as u64;
         let bytes = self.bytes_before(end) - self.bytes_before(first);
@@ -343,19 +343,20 @@ mod tests {
     use crate::memory::MemoryDisk;
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum IndexOp {
         Append { n: u64, term: u64, segment: u64 },
         Truncate(u64),
         Purge(u64),
         Relocate(u64),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<IndexOp>> {
         let step = prop_oneof![
-            4 => (prop_oneof![9 => 1u64..6, 1 => 100u64..300], 0u64..3, 0u64..2).prop_map(|(n, term, segment)| Step::Append { n, term, segment }),
-            1 => (0u64..400).prop_map(Step::Truncate),
-            1 => (0u64..400).prop_map(Step::Purge),
-            1 => (0u64..400).prop_map(Step::Relocate),
+            4 => (prop_oneof![9 => 1u64..6, 1 => 100u64..300], 0u64..3, 0u64..2)
+                .prop_map(|(n, term, segment)| IndexOp::Append { n, term, segment }),
+            1 => (0u64..400).prop_map(IndexOp::Truncate),
+            1 => (0u64..400).prop_map(IndexOp::Purge),
+            1 => (0u64..400).prop_map(IndexOp::Relocate),
         ];
         proptest::collection::vec(step, 0..40)
     }
@@ -376,7 +377,7 @@ mod tests {
                 let mut dead = Vec::new();
                 let mut killed = |segment: &Segment, n: u64, bytes: u64| dead.push((segment.seq, n as i64, bytes as i64));
                 match step {
-                    Step::Append { n, term, segment: more } => {
+                    IndexOp::Append { n, term, segment: more } => {
                         term_now += term;
                         if more > 0 {
                             segment_now = segment(segment_now.seq + more);
@@ -391,13 +392,13 @@ mod tests {
                             *entry = (entry.0 + 1, entry.1 + i64::from(loc.len()));
                         }
                     }
-                    Step::Truncate(index) => {
+                    IndexOp::Truncate(index) => {
                         let index = index.clamp(floor, last);
                         group.truncate_after(index, &mut killed);
                         model.split_off(&(index + 1));
                         last = index;
                     }
-                    Step::Purge(upto) => {
+                    IndexOp::Purge(upto) => {
                         let upto = upto.max(floor);
                         let term = group.term(upto).unwrap_or(term_now);
                         group.purge(upto, term, &mut killed);
@@ -405,7 +406,7 @@ mod tests {
                         floor = upto;
                         last = last.max(upto);
                     }
-                    Step::Relocate(at) => {
+                    IndexOp::Relocate(at) => {
                         let Some((_, from, _)) = group.locate(at.max(floor + 1)).next() else { continue };
                         let from = from.seq;
                         let range = group.ranges_in(from)[0].clone();

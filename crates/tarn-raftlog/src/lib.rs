@@ -82,7 +82,7 @@ pub use log::{Entry, RaftLog};
 pub use memory::MemoryDisk;
 pub use metrics::{Histogram, Metrics, SegmentInfo};
 pub use options::{
-    Blocker, Compression, Damage, Durability, GcReport, Lost, Options, Recovery, RecoveryReport, VerifyReport,
+    Blocker, Compression, Damage, Durability, GcReport, LostEntries, Options, Recovery, RecoveryReport, VerifyReport,
 };
 pub use ticket::{Committer, Ticket};
 

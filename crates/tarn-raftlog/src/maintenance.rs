@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, Result};
 use crate::gc::Space;
 use crate::lane::Lane;
-use crate::open_log::{Making, OpenLog};
+use crate::open_log::{OpenLog, SegmentPreparation};
 use crate::segment::{self, Preparation, Segment};
 
 /// Empty segments that are kept whatever the log takes, and that a host's idle moments make ahead.
@@ -35,13 +35,13 @@ impl OpenLog {
     }
 
     /// Makes a new file: the one under preparation, or one of another length.
-    fn make(&self, making: &mut Making, long: Option<u64>) -> Result<()> {
+    fn make(&self, making: &mut SegmentPreparation, long: Option<u64>) -> Result<()> {
         let made = self.make_file(making, long);
         making.failed = made.is_err();
         made
     }
 
-    fn make_file(&self, making: &mut Making, long: Option<u64>) -> Result<()> {
+    fn make_file(&self, making: &mut SegmentPreparation, long: Option<u64>) -> Result<()> {
         let mut preparation = match making.preparation.take() {
             Some(preparation) if long.is_none() => preparation,
             kept => {
@@ -53,7 +53,7 @@ impl OpenLog {
         self.finish(preparation)
     }
 
-    fn begin(&self, making: &mut Making, bytes: u64) -> Result<Preparation> {
+    fn begin(&self, making: &mut SegmentPreparation, bytes: u64) -> Result<Preparation> {
         let slot = making.next_slot;
         making.next_slot += 1;
         let begun = Preparation::begin(&*self.disk, &self.options, slot, bytes)?;
@@ -155,7 +155,7 @@ impl OpenLog {
     }
 
     /// Begins a file if there is none, fills some of it, and finishes it when it is full.
-    fn step(&self, making: &mut Making, preparation: Option<Preparation>) -> Result<Option<Preparation>> {
+    fn step(&self, making: &mut SegmentPreparation, preparation: Option<Preparation>) -> Result<Option<Preparation>> {
         let mut preparation = match preparation {
             Some(preparation) => preparation,
             None => self.begin(making, self.options.segment_bytes())?,

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::buffer::Buffers;
 use crate::cache::Cache;
-use crate::calls::Calls;
+use crate::calls::CallbackQueue;
 use crate::disk::Disk;
-use crate::head::Head;
+use crate::head::FormatFile;
 use crate::lane::Lane;
 use crate::options::Options;
 use crate::segment::{Ident, Preparation};
@@ -24,7 +24,7 @@ pub(crate) struct OpenLog {
     pub disk: Arc<dyn Disk>,
     pub options: Options,
     pub ident: Ident,
-    pub head: Head,
+    pub head: FormatFile,
     pub groups: Shards,
     pub lane: Mutex<Lane>,
     /// Held by who writes a frame, where frames are not flushed.
@@ -34,8 +34,8 @@ pub(crate) struct OpenLog {
     pub cache: Cache,
     pub buffers: Buffers,
     /// Callers to be told that their batches are durable.
-    pub calls: Calls,
-    pub making: Mutex<Making>,
+    pub calls: CallbackQueue,
+    pub making: Mutex<SegmentPreparation>,
     /// One collector at a time, and none beside who closes the log.
     pub collecting: Mutex<()>,
     /// What is counted without the lane's lock.
@@ -61,7 +61,7 @@ pub(crate) struct Tally {
 
 /// What is being made. Its lock is taken before the lane's.
 #[derive(Default)]
-pub struct Making {
+pub struct SegmentPreparation {
     /// A new file that is filled step by step.
     pub preparation: Option<Preparation>,
     /// Names given to files so far.
@@ -70,9 +70,9 @@ pub struct Making {
     pub failed: bool,
 }
 
-impl Making {
+impl SegmentPreparation {
     /// Nothing is under way; `next_slot` is above all names in the folder.
-    pub fn new(next_slot: u64) -> Making {
-        Making { next_slot, ..Making::default() }
+    pub fn new(next_slot: u64) -> SegmentPreparation {
+        SegmentPreparation { next_slot, ..SegmentPreparation::default() }
     }
 }

@@ -155,7 +155,7 @@ pub struct Damage {
 
 /// Entries `from..=to` of a group, which must exist, and are in no segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostEntries {
     /// Whose entries they were.
     pub group: GroupId,
     /// The first that is gone.
@@ -183,7 +183,7 @@ pub struct VerifyReport {
     /// What is not what was written, and what was there, as far as that can be told.
     pub damages: Vec<Damage>,
     /// By group: what the rest of the log shows to have been there.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostEntries>,
     /// Groups marked damaged by an opening with [`Recovery::Quarantine`], and from where; by group.
     pub damaged: Vec<(GroupId, Index)>,
 }

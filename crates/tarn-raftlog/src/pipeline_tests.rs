@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use std::sync::Arc;
 
-use crate::gate::{Gate, Woken};
+use crate::gate::{Gate, WakeReason};
 use crate::pipeline::Pipeline;
 
 proptest! {
@@ -78,14 +78,14 @@ struct Threads {
 }
 
 struct Thread {
-    at: At,
+    at: ThreadState,
     lsn: u64,
     left: u64,
     gate: Arc<Gate>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum ThreadState {
     Submit,
     Look,
     Write(u64),
@@ -95,7 +95,7 @@ enum At {
 
 impl Threads {
     fn new(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> Threads {
-        let thread = |_| Thread { at: At::Submit, lsn: 0, left: batches, gate: Arc::default() };
+        let thread = |_| Thread { at: ThreadState::Submit, lsn: 0, left: batches, gate: Arc::default() };
         Threads {
             pipeline: Pipeline::new(2, 0),
             next_lsn: 1,
@@ -107,8 +107,8 @@ impl Threads {
 
     fn may_run(&self, i: usize) -> bool {
         match self.threads[i].at {
-            At::Asleep => self.threads[i].gate.passes(),
-            at => at != At::Done,
+            ThreadState::Asleep => self.threads[i].gate.passes(),
+            at => at != ThreadState::Done,
         }
     }
 
@@ -127,36 +127,36 @@ impl Threads {
     fn returned(&mut self, i: usize) {
         let thread = &mut self.threads[i];
         thread.left -= 1;
-        thread.at = if thread.left == 0 { At::Done } else { At::Submit };
+        thread.at = if thread.left == 0 { ThreadState::Done } else { ThreadState::Submit };
     }
 
     fn step(&mut self, i: usize) {
         let lsn = self.threads[i].lsn;
         match self.threads[i].at {
-            At::Submit => {
+            ThreadState::Submit => {
                 let lsn = self.next_lsn;
                 self.next_lsn += 1;
                 match self.pipeline.newest() {
                     Some((_, last)) if !(self.opens)(lsn) => *last = lsn,
                     _ => self.pipeline.push(lsn, lsn),
                 }
-                (self.threads[i].lsn, self.threads[i].at) = (lsn, At::Look);
+                (self.threads[i].lsn, self.threads[i].at) = (lsn, ThreadState::Look);
             }
-            At::Look if self.durable >= lsn => {
+            ThreadState::Look if self.durable >= lsn => {
                 self.pass_on();
                 self.returned(i);
             }
-            At::Look => {
+            ThreadState::Look => {
                 if self.has_work() {
                     self.pipeline.start().expect("there is work");
                     let last = self.pipeline.started_lsn();
-                    self.threads[i].at = At::Write(last);
+                    self.threads[i].at = ThreadState::Write(last);
                     return;
                 }
                 self.threads[i].gate = self.pipeline.wait(lsn).expect("it is not durable");
-                self.threads[i].at = At::Asleep;
+                self.threads[i].at = ThreadState::Asleep;
             }
-            At::Write(last) => {
+            ThreadState::Write(last) => {
                 if let Some(completion) = self.pipeline.finish(last) {
                     assert!(completion.lsn > self.durable);
                     self.durable = completion.lsn;
@@ -167,14 +167,14 @@ impl Threads {
                 }
                 match self.durable >= lsn {
                     true => self.returned(i),
-                    false => self.threads[i].at = At::Look,
+                    false => self.threads[i].at = ThreadState::Look,
                 }
             }
-            At::Asleep => match self.threads[i].gate.pass() {
-                Some(Woken::Done) if self.durable >= lsn => self.returned(i),
-                _ => self.threads[i].at = At::Look,
+            ThreadState::Asleep => match self.threads[i].gate.pass() {
+                Some(WakeReason::Done) if self.durable >= lsn => self.returned(i),
+                _ => self.threads[i].at = ThreadState::Look,
             },
-            At::Done => {}
+            ThreadState::Done => {}
         }
     }
 }
@@ -190,7 +190,7 @@ fn every_schedule(n_threads: usize, batches: u64, opens: fn(u64) -> bool) -> u64
             threads.step(i);
             assert!(threads.pipeline.in_flight() <= 2);
         }
-        let stuck = threads.threads.iter().any(|thread| thread.at != At::Done);
+        let stuck = threads.threads.iter().any(|thread| thread.at != ThreadState::Done);
         assert!(!stuck, "somebody sleeps for ever after {schedule:?}");
         n_schedules += 1;
         // The next schedule: the last choice that had another thread behind it.

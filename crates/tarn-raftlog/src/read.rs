@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 use crate::index::{Group, Loc};
 use crate::log;
 use crate::open_log::OpenLog;
-use crate::record::{self, BLOCK_HEAD, Unpacked, entry_crc};
+use crate::record::{self, BLOCK_HEAD, UnpackedEntries, entry_crc};
 use crate::segment::Segment;
 use crate::submit::refuse_damaged;
 use crate::{GroupId, Index, Term};
 
-struct Found {
+struct LocatedEntry {
     index: u64,
     term: u64,
     loc: Loc,
@@ -33,8 +33,8 @@ struct Found {
 
 /// What was found of a range, and the segments it lies in, which are not used again while this is held.
 #[derive(Default)]
-struct Places {
-    found: Vec<Found>,
+struct RangeLocations {
+    found: Vec<LocatedEntry>,
     segments: Vec<Arc<Segment>>,
 }
 
@@ -50,7 +50,7 @@ impl OpenLog {
     ///
     /// `Purged`, `OutOfRange`, `Damaged`; `Corrupt` names the file when bytes are not what was written.
     pub fn entries(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Vec<log::Entry>> {
-        let Places { mut found, segments } = self.find(group, range, max_bytes)?;
+        let RangeLocations { mut found, segments } = self.find(group, range, max_bytes)?;
         let mut missed = 0;
         {
             let cache = self.cache.read();
@@ -64,23 +64,23 @@ impl OpenLog {
             self.tally.cache_misses.fetch_add(missed, Ordering::Relaxed);
             read_missing(group, &mut found, &segments)?;
         }
-        let entry = |f: Found| {
+        let entry = |f: LocatedEntry| {
             let payload = f.payload.unwrap_or_default();
             log::Entry { index: Index(f.index), term: Term(f.term), payload }
         };
         Ok(found.into_iter().map(entry).collect())
     }
 
-    fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Places> {
+    fn find(&self, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<RangeLocations> {
         if range.start >= range.end {
-            return Ok(Places::default());
+            return Ok(RangeLocations::default());
         }
         let find = |log: &mut Group| find_in(log, group, range.clone(), max_bytes);
         self.groups.with(group.0, find).unwrap_or_else(|| find(&mut Group::default()))
     }
 }
 
-fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<Places> {
+fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -> Result<RangeLocations> {
     if let Some(from) = log.meta.damaged
         && range.end.0 > from
     {
@@ -93,7 +93,7 @@ fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -
         return Err(Error::OutOfRange { group, range, last: Index(log.meta.last) });
     }
     let n = (range.end.0 - range.start.0).min(1024) as usize;
-    let mut places = Places { found: Vec::with_capacity(n), segments: Vec::new() };
+    let mut places = RangeLocations { found: Vec::with_capacity(n), segments: Vec::new() };
     let mut bytes = 0;
     for (index, segment, loc) in log.locate(range.start.0) {
         bytes += loc.len() as usize;
@@ -104,12 +104,12 @@ fn find_in(log: &Group, group: GroupId, range: Range<Index>, max_bytes: usize) -
             places.segments.push(Arc::clone(segment));
         }
         let term = log.term(index).unwrap_or(0);
-        places.found.push(Found { index, term, loc, segment: places.segments.len() - 1, payload: None });
+        places.found.push(LocatedEntry { index, term, loc, segment: places.segments.len() - 1, payload: None });
     }
     Ok(places)
 }
 
-fn read_missing(group: GroupId, found: &mut [Found], segments: &[Arc<Segment>]) -> Result<()> {
+fn read_missing(group: GroupId, found: &mut [LocatedEntry], segments: &[Arc<Segment>]) -> Result<()> {
     let mut blocks = Blocks::default();
     let mut at = 0;
     while at < found.len() {
@@ -150,7 +150,7 @@ fn read_missing(group: GroupId, found: &mut [Found], segments: &[Arc<Segment>]) 
 }
 
 /// The payload, if it is the one that was appended.
-fn checked(group: GroupId, f: &Found, payload: Bytes, segment: &Segment) -> Result<Bytes> {
+fn checked(group: GroupId, f: &LocatedEntry, payload: Bytes, segment: &Segment) -> Result<Bytes> {
     if entry_crc(group.0, f.index, f.term, &payload) == f.loc.crc {
         return Ok(payload);
     }
@@ -161,11 +161,11 @@ fn checked(group: GroupId, f: &Found, payload: Bytes, segment: &Segment) -> Resu
 /// Packed blocks already opened in this read.
 #[derive(Default)]
 struct Blocks {
-    open: HashMap<(u64, u32), Unpacked>,
+    open: HashMap<(u64, u32), UnpackedEntries>,
 }
 
 impl Blocks {
-    fn payload(&mut self, segment: &Segment, f: &Found) -> Result<Bytes> {
+    fn payload(&mut self, segment: &Segment, f: &LocatedEntry) -> Result<Bytes> {
         let block = match self.open.entry((segment.seq, f.loc.offset)) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => place.insert(open_block(segment, f)?),
@@ -175,11 +175,11 @@ impl Blocks {
     }
 }
 
-fn does_not_open(segment: &Segment, f: &Found) -> Error {
+fn does_not_open(segment: &Segment, f: &LocatedEntry) -> Error {
     Error::corrupt(&segment.path, u64::from(f.loc.offset), format!("packed entry {} does not open", f.index))
 }
 
-fn open_block(segment: &Segment, f: &Found) -> Result<Unpacked> {
+fn open_block(segment: &Segment, f: &LocatedEntry) -> Result<UnpackedEntries> {
     let offset = u64::from(f.loc.offset);
     let room = segment.size_bytes().saturating_sub(offset);
     // Packed is shorter than raw: for a block of one entry that is enough. Never past the file's end.

@@ -388,7 +388,7 @@ pub fn pack(first: u64, table: &[(u32, u32)], payloads: &[u8]) -> Option<Vec<u8>
 }
 
 /// A packed block, opened.
-pub struct Unpacked {
+pub struct UnpackedEntries {
     first: u64,
     raw: Bytes,
     n: usize,
@@ -400,7 +400,7 @@ pub fn block_bytes(head: &[u8]) -> Option<usize> {
 }
 
 /// Opens a block. `None` for anything that `pack` does not make. LZ4 gives at most 255 bytes for one.
-pub fn unpack(block: &[u8]) -> Option<Unpacked> {
+pub fn unpack(block: &[u8]) -> Option<UnpackedEntries> {
     let len = block_bytes(block)?;
     let raw_bytes = u32_at(block, 4) as usize;
     let lz4 = block.get(BLOCK_HEAD..len)?;
@@ -413,10 +413,10 @@ pub fn unpack(block: &[u8]) -> Option<Unpacked> {
     if got != raw_bytes || n.checked_mul(4)? > raw_bytes - 4 {
         return None;
     }
-    Some(Unpacked { first: u64_at(block, 8), raw: raw.into(), n })
+    Some(UnpackedEntries { first: u64_at(block, 8), raw: raw.into(), n })
 }
 
-impl Unpacked {
+impl UnpackedEntries {
     /// The payload of entry `index`, not yet held against its checksum.
     pub fn payload(&self, index: u64) -> Option<Bytes> {
         let at = usize::try_from(index.checked_sub(self.first)?).ok()?;

@@ -24,16 +24,16 @@ use crate::buffer::Buffers;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{self, BLOCK};
-use crate::head::{FORMAT, Head};
+use crate::head::{FORMAT, FormatFile};
 use crate::index::Group;
 use crate::lane::{Chain, Draft, Lane};
 use crate::maintenance::FREE_SEGMENTS;
-use crate::open_log::{Making, OpenLog};
+use crate::open_log::{OpenLog, SegmentPreparation};
 use crate::options::{Damage, Durability, Options, Recovery, RecoveryReport};
 use crate::replay::{Hole, SegmentRecords, replay, side_by_side};
 use crate::segment::{self, EXTENSION, Ident, Preparation, Segment, TEMPORARY};
 use crate::shards::Shards;
-use crate::tail::{self, Loaded};
+use crate::tail::{self, LoadedSegment};
 use crate::{GroupId, Index};
 
 /// The first segment of a log is small, so that opening a new one writes little; later ones are made beside it.
@@ -50,15 +50,20 @@ pub fn open(
     let started = options.clock.map(|clock| clock());
     let dir = options.dir.clone();
     let listing = list(&*disk, &dir)?;
-    let head = match Head::read(&*disk, &dir)? {
+    let head = match FormatFile::read(&*disk, &dir)? {
         Some(head) => head,
-        None if listing.segments.is_empty() => Head::create(&*disk, &dir)?,
+        None if listing.segments.is_empty() => FormatFile::create(&*disk, &dir)?,
         None => return Err(Error::corrupt(&dir.join(FORMAT), 0, "missing, though there are segments")),
     };
     let next_slot = listing.segments.iter().chain(&listing.temporary).map(|(slot, _)| slot + 1).max().unwrap_or(1);
     let mut report = RecoveryReport::default();
-    let mut opening =
-        Opening { disk: &*disk, options: &options, buffers: Buffers::default(), report: &mut report, unknown: false };
+    let mut opening = LogOpening {
+        disk: &*disk,
+        options: &options,
+        buffers: Buffers::default(),
+        report: &mut report,
+        unknown: false,
+    };
     let loaded = opening.load(&listing, &head)?;
     let is_gone = opening.miss(&head, &loaded)?;
     let (sources, empty, chain) = opening.order(loaded)?;
@@ -73,7 +78,7 @@ pub fn open(
     };
     // No segment gets the number of one that is gone.
     let numbers = empty.iter().map(|(_, e)| e.header.seq).chain([newest, head.newest_seq()]);
-    let mut numbers = Numbers { newest, next: numbers.max().unwrap_or(0) + 1 };
+    let mut numbers = SegmentNumbers { newest, next: numbers.max().unwrap_or(0) + 1 };
     head.sync()?;
     opening.seal(&sources, &segments)?;
     for (_, path) in &listing.temporary {
@@ -84,7 +89,7 @@ pub fn open(
         }
     }
     disk.sync_dir(&dir).map_err(Error::io("sync folder", &dir))?;
-    let mut making = Making::new(next_slot);
+    let mut making = SegmentPreparation::new(next_slot);
     let (active, free) = opening.free(&ident, empty, head.newest_seq(), name, &mut making, &mut numbers)?;
     let n_free = free.len() as u64;
     let next_seq = numbers.next;
@@ -141,7 +146,7 @@ fn remember_damage(shared: &OpenLog, damaged: &[(u64, u64)]) -> Result<()> {
     shared.wait(lsn)
 }
 
-struct Opening<'a> {
+struct LogOpening<'a> {
     disk: &'a dyn Disk,
     options: &'a Options,
     buffers: Buffers,
@@ -150,7 +155,7 @@ struct Opening<'a> {
     unknown: bool,
 }
 
-impl Opening<'_> {
+impl LogOpening<'_> {
     fn dir(&self) -> &Path {
         &self.options.dir
     }
@@ -168,7 +173,7 @@ impl Opening<'_> {
     }
 
     /// Reads all files: the sealed by their seals; of the others the newest, and any that seem to hold frames, whole.
-    fn load(&mut self, listing: &Listing, head: &Head) -> Result<Vec<(PathBuf, SegmentRecords)>> {
+    fn load(&mut self, listing: &Listing, head: &FormatFile) -> Result<Vec<(PathBuf, SegmentRecords)>> {
         let (disk, paths) = (self.disk, &listing.segments);
         let opened = side_by_side(paths.len(), |i| {
             let path = &paths[i].1;
@@ -213,7 +218,7 @@ impl Opening<'_> {
     }
 
     /// Whether segments are gone, and it was chosen to go on all the same.
-    fn miss(&mut self, head: &Head, loaded: &[(PathBuf, SegmentRecords)]) -> Result<bool> {
+    fn miss(&mut self, head: &FormatFile, loaded: &[(PathBuf, SegmentRecords)]) -> Result<bool> {
         let found = loaded.iter().map(|(_, source)| (source.loaded.header.seq, !source.loaded.is_empty()));
         let gone = head.find_gone(&found.collect::<Vec<_>>());
         let is_gone = !gone.is_empty();
@@ -234,7 +239,7 @@ impl Opening<'_> {
     fn order(
         &mut self,
         sources: Vec<(PathBuf, SegmentRecords)>,
-    ) -> Result<(Vec<(PathBuf, SegmentRecords)>, Vec<(PathBuf, Loaded)>, Chain)> {
+    ) -> Result<(Vec<(PathBuf, SegmentRecords)>, Vec<(PathBuf, LoadedSegment)>, Chain)> {
         let (sources, empty): (Vec<_>, Vec<_>) = sources.into_iter().partition(|(_, source)| !source.loaded.is_empty());
         let empty: Vec<_> = empty.into_iter().map(|(path, source)| (path, source.loaded)).collect();
         for pair in sources.windows(2) {
@@ -243,7 +248,7 @@ impl Opening<'_> {
             }
         }
         let with_frames = || sources.iter().map(|(path, source)| (path, &source.loaded));
-        let mut before: Option<(&Path, &Loaded)> = None;
+        let mut before: Option<(&Path, &LoadedSegment)> = None;
         for (path, segment) in with_frames() {
             if let Some(error) = before.and_then(|before| broken_chain(before, (path, segment))) {
                 self.damaged(error)?;
@@ -328,26 +333,26 @@ impl Opening<'_> {
     fn free(
         &self,
         ident: &Ident,
-        mut empty: Vec<(PathBuf, Loaded)>,
+        mut empty: Vec<(PathBuf, LoadedSegment)>,
         named_seq: u64,
         name: impl Fn(&Segment) -> Result<()>,
-        making: &mut Making,
-        numbers: &mut Numbers,
-    ) -> Result<(Arc<Segment>, Free)> {
-        let is_named = |loaded: &Loaded| loaded.header.seq == named_seq;
+        making: &mut SegmentPreparation,
+        numbers: &mut SegmentNumbers,
+    ) -> Result<(Arc<Segment>, FreeSegments)> {
+        let is_named = |loaded: &LoadedSegment| loaded.header.seq == named_seq;
         let usual = self.options.segment_bytes();
-        let fits = |loaded: &Loaded| loaded.is_ready(numbers.newest, ident.unit) && loaded.size_bytes <= usual;
+        let fits = |loaded: &LoadedSegment| loaded.is_ready(numbers.newest, ident.unit) && loaded.size_bytes <= usual;
         let named = empty.iter().position(|(_, loaded)| is_named(loaded) && fits(loaded));
         if let Some(at) = named {
             let active = empty_segment(empty.swap_remove(at));
             numbers.newest = active.seq;
             name(&active)?;
-            let mut free = Free::new();
+            let mut free = FreeSegments::new();
             self.use_again(ident, empty, FREE_SEGMENTS, &mut free, numbers)?;
             return Ok((active, free));
         }
         let (named, others): (Vec<_>, Vec<_>) = empty.into_iter().partition(|(_, loaded)| is_named(loaded));
-        let mut free = Free::new();
+        let mut free = FreeSegments::new();
         self.use_again(ident, others, FREE_SEGMENTS + 1, &mut free, numbers)?;
         let active = match free.pop_first() {
             Some((_, active)) => active,
@@ -362,10 +367,10 @@ impl Opening<'_> {
     fn use_again(
         &self,
         ident: &Ident,
-        empty: Vec<(PathBuf, Loaded)>,
+        empty: Vec<(PathBuf, LoadedSegment)>,
         n_free: usize,
-        free: &mut Free,
-        numbers: &mut Numbers,
+        free: &mut FreeSegments,
+        numbers: &mut SegmentNumbers,
     ) -> Result<()> {
         for (path, loaded) in empty {
             let usual = loaded.size_bytes == self.options.segment_bytes();
@@ -389,7 +394,12 @@ impl Opening<'_> {
     }
 
     /// A small segment to begin with.
-    fn first(&self, ident: &Ident, making: &mut Making, numbers: &mut Numbers) -> Result<Arc<Segment>> {
+    fn first(
+        &self,
+        ident: &Ident,
+        making: &mut SegmentPreparation,
+        numbers: &mut SegmentNumbers,
+    ) -> Result<Arc<Segment>> {
         let bytes = self.options.segment_bytes().min(FIRST_SEGMENT_BYTES);
         let mut preparation = Preparation::begin(self.disk, self.options, making.next_slot, bytes)?;
         while !preparation.fill(&self.buffers)? {}
@@ -399,22 +409,22 @@ impl Opening<'_> {
 }
 
 /// Empty segments, by number.
-type Free = BTreeMap<u64, Arc<Segment>>;
+type FreeSegments = BTreeMap<u64, Arc<Segment>>;
 
 /// Numbers of segments: an empty one can be used as it is if it is behind `newest`; `next` was never given.
-struct Numbers {
+struct SegmentNumbers {
     newest: u64,
     next: u64,
 }
 
-impl Numbers {
+impl SegmentNumbers {
     fn take(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 }
 
-fn empty_segment((path, loaded): (PathBuf, Loaded)) -> Arc<Segment> {
+fn empty_segment((path, loaded): (PathBuf, LoadedSegment)) -> Arc<Segment> {
     Arc::new(Segment::new(&loaded.header, path, loaded.file, loaded.size_bytes))
 }
 
@@ -430,7 +440,7 @@ fn segment_of(path: &Path, source: &SegmentRecords) -> Arc<Segment> {
 /// Numbers that the newest segment with frames may have if it has no seal: the one that is named, and, should the name
 /// be damaged, the first behind all sealed ones. An empty file of the same number must not hide it, nor may one with a
 /// lower number that was never used.
-fn may_be_newest(loaded: &[(PathBuf, Loaded)], head: &Head) -> [Option<u64>; 2] {
+fn may_be_newest(loaded: &[(PathBuf, LoadedSegment)], head: &FormatFile) -> [Option<u64>; 2] {
     let numbers = |sealed: bool| loaded.iter().filter(move |(_, s)| s.sealed == sealed).map(|(_, s)| s.header.seq);
     let newest_sealed = numbers(true).max().unwrap_or(0);
     [Some(head.newest_seq()), numbers(false).filter(|&seq| seq > newest_sealed).min()]
@@ -445,7 +455,10 @@ pub fn same_number(one: &(PathBuf, SegmentRecords), other: &(PathBuf, SegmentRec
 }
 
 /// What is wrong between two segments that follow each other, if anything is. Segments between them may be gone.
-pub fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&Path, &Loaded)) -> Option<Error> {
+pub fn broken_chain(
+    (before_path, before): (&Path, &LoadedSegment),
+    (path, segment): (&Path, &LoadedSegment),
+) -> Option<Error> {
     let (want, got) = (before.chain.next_lsn, segment.first_lsn);
     if got < want {
         let what = format!("starts with batch {got} after batch {}", want - 1);
@@ -462,7 +475,7 @@ pub fn broken_chain((before_path, before): (&Path, &Loaded), (path, segment): (&
 }
 
 /// Ends an unsealed segment after its last good frame.
-fn seal(loaded: &Loaded, segment: &Arc<Segment>, buffers: &Buffers) -> io::Result<()> {
+fn seal(loaded: &LoadedSegment, segment: &Arc<Segment>, buffers: &Buffers) -> io::Result<()> {
     let mut draft = Draft::new(segment, Chain { crc: loaded.first_prev_crc, next_lsn: loaded.first_lsn });
     for batch in &loaded.batches {
         draft.line(batch.lsn, batch.data_offset, loaded.head_and_meta(batch));

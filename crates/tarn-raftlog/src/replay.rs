@@ -19,14 +19,14 @@ use crate::index::{Group, Loc, Meta};
 use crate::record::{self, EntriesView, RecordView};
 use crate::segment::Segment;
 use crate::shards::{self, IdHasher};
-use crate::tail::Loaded;
+use crate::tail::LoadedSegment;
 
 /// One segment's records, taken apart: those of a group are all in one of the lots, in order, so that lots can be
 /// worked on side by side.
 pub struct SegmentRecords {
     /// The segment that they are from.
-    pub loaded: Loaded,
-    lots: [Mutex<Lot>; LOTS],
+    pub loaded: LoadedSegment,
+    lots: [Mutex<ReplayRecords>; LOTS],
     n_entries: usize,
     /// Payload and record bytes of all of them.
     pub born_bytes: u64,
@@ -39,7 +39,7 @@ fn lot_of(group: u64) -> usize {
 }
 
 #[derive(Default)]
-struct Lot {
+struct ReplayRecords {
     records: Vec<RecordRef>,
     /// Places of the entries, record after record.
     locs: Vec<Loc>,
@@ -48,19 +48,19 @@ struct Lot {
 /// Entries of one term, or a group record.
 struct RecordRef {
     group: u64,
-    what: What,
+    what: RecordContent,
 }
 
-enum What {
+enum RecordContent {
     /// Entries `first ..`; their places start at `locs`.
     Entries { first: u64, n: u32, locs: u32, term: u64 },
-    /// Where the record starts in `Loaded::bytes`, and what it clips the group to.
+    /// Where the record starts in `LoadedSegment::bytes`, and what it clips the group to.
     Group { at: u32, floor: u64, last: u64 },
 }
 
 impl SegmentRecords {
     /// Nothing is taken apart yet.
-    pub fn new(loaded: Loaded) -> SegmentRecords {
+    pub fn new(loaded: LoadedSegment) -> SegmentRecords {
         SegmentRecords { loaded, lots: Default::default(), n_entries: 0, born_bytes: 0 }
     }
 
@@ -84,7 +84,7 @@ impl SegmentRecords {
                     }
                     RecordView::Group(record) => {
                         self.born_bytes += record.size_bytes as u64;
-                        let what = What::Group { at, floor: record.floor, last: record.last };
+                        let what = RecordContent::Group { at, floor: record.floor, last: record.last };
                         let lot = self.lots[lot_of(record.group)].get_mut();
                         lot.records.push(RecordRef { group: record.group, what });
                     }
@@ -107,7 +107,7 @@ impl SegmentRecords {
     }
 }
 
-impl Lot {
+impl ReplayRecords {
     /// Adds the entries of a record, whose data starts at `data_offset` of the file.
     fn put(&mut self, entries: &EntriesView<'_>, data_offset: u64) {
         let (mut at, packed) = (data_offset, entries.block.is_some());
@@ -132,14 +132,14 @@ impl Lot {
     fn close(&mut self, group: u64, run: Option<(u64, u32, u64)>) {
         if let Some((first, n, term)) = run {
             let locs = self.locs.len() as u32 - n;
-            self.records.push(RecordRef { group, what: What::Entries { first, n, locs, term } });
+            self.records.push(RecordRef { group, what: RecordContent::Entries { first, n, locs, term } });
         }
     }
 }
 
 /// Entries `first..end` as one record has them.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct EntryRun {
     first: u64,
     end: u64,
     source: u32,
@@ -147,9 +147,9 @@ struct Piece {
 }
 
 #[derive(Default)]
-struct Rebuilt {
+struct RebuiltGroup {
     /// Ascending, not overlapping.
-    pieces: Vec<Piece>,
+    pieces: Vec<EntryRun>,
     /// Source of the newest group record, and where it starts there.
     record: Option<(u32, u32)>,
     /// The last index it tells.
@@ -159,8 +159,8 @@ struct Rebuilt {
     alive: bool,
 }
 
-impl Rebuilt {
-    fn put(&mut self, piece: Piece) {
+impl RebuiltGroup {
+    fn put(&mut self, piece: EntryRun) {
         self.alive = true;
         if self.pieces.last().is_none_or(|last| last.end <= piece.first) {
             self.pieces.push(piece);
@@ -173,14 +173,14 @@ impl Rebuilt {
             self.pieces[from..to]
                 .first()
                 .filter(|old| old.first < piece.first)
-                .map(|old| Piece { end: piece.first, ..*old }),
+                .map(|old| EntryRun { end: piece.first, ..*old }),
         );
         parts.push(piece);
         parts.extend(
             self.pieces[from..to]
                 .last()
                 .filter(|old| old.end > piece.end)
-                .map(|old| Piece { first: piece.end, ..*old }),
+                .map(|old| EntryRun { first: piece.end, ..*old }),
         );
         self.pieces.splice(from..to, parts);
     }
@@ -224,7 +224,8 @@ pub fn replay(sources: &[&SegmentRecords], segments: &[Arc<Segment>]) -> (Vec<(u
     let n_threads = n_threads().min(1 + n_entries / ENTRIES_PER_THREAD);
     let built = side_by_side_on(n_threads, LOTS, |lot| {
         // Taken, so that the memory is given back here, not by one thread for all.
-        let lots: Vec<Lot> = sources.iter().map(|source| std::mem::take(&mut *source.lots[lot].lock())).collect();
+        let lots: Vec<ReplayRecords> =
+            sources.iter().map(|source| std::mem::take(&mut *source.lots[lot].lock())).collect();
         let mut holes = Vec::new();
         let groups = take_in(&lots).into_iter();
         let groups = groups.map(|(id, rebuilt)| (id, build(id, rebuilt, &lots, sources, segments, &mut holes)));
@@ -239,16 +240,16 @@ pub fn replay(sources: &[&SegmentRecords], segments: &[Arc<Segment>]) -> (Vec<(u
 }
 
 /// What all records of a lot say together: of each source its part, oldest first.
-fn take_in(lots: &[Lot]) -> HashMap<u64, Rebuilt, BuildHasherDefault<IdHasher>> {
-    let mut groups = HashMap::<u64, Rebuilt, BuildHasherDefault<IdHasher>>::default();
+fn take_in(lots: &[ReplayRecords]) -> HashMap<u64, RebuiltGroup, BuildHasherDefault<IdHasher>> {
+    let mut groups = HashMap::<u64, RebuiltGroup, BuildHasherDefault<IdHasher>>::default();
     for (source, lot) in (0..).zip(lots) {
         for (record, found) in (0..).zip(&lot.records) {
             let group = groups.entry(found.group).or_default();
             match found.what {
-                What::Entries { first, n, .. } => {
-                    group.put(Piece { first, end: first + u64::from(n), source, record });
+                RecordContent::Entries { first, n, .. } => {
+                    group.put(EntryRun { first, end: first + u64::from(n), source, record });
                 }
-                What::Group { at, floor, last } => {
+                RecordContent::Group { at, floor, last } => {
                     group.clip(floor, last);
                     group.record = Some((source, at));
                 }
@@ -295,8 +296,8 @@ fn side_by_side_on<T: Send>(n_threads: usize, n: usize, work: impl Fn(usize) -> 
 
 fn build(
     id: u64,
-    rebuilt: Rebuilt,
-    lots: &[Lot],
+    rebuilt: RebuiltGroup,
+    lots: &[ReplayRecords],
     sources: &[&SegmentRecords],
     segments: &[Arc<Segment>],
     holes: &mut Vec<Hole>,
@@ -319,7 +320,9 @@ fn build(
             return group;
         }
         let lot = &lots[piece.source as usize];
-        let What::Entries { first, locs, term, .. } = lot.records[piece.record as usize].what else { continue };
+        let RecordContent::Entries { first, locs, term, .. } = lot.records[piece.record as usize].what else {
+            continue;
+        };
         let n = piece.end - piece.first;
         let start = locs as usize + (piece.first - first) as usize;
         let locs = &lot.locs[start..start + n as usize];

@@ -16,7 +16,7 @@ use crate::index::Group;
 const SHARDS: usize = 64;
 
 /// A group under its lock.
-pub struct Cell {
+pub struct GroupCell {
     group: Mutex<GroupEntry>,
 }
 
@@ -27,7 +27,7 @@ struct GroupEntry {
     gone: bool,
 }
 
-type Shard = HashMap<u64, Arc<Cell>, BuildHasherDefault<IdHasher>>;
+type Shard = HashMap<u64, Arc<GroupCell>, BuildHasherDefault<IdHasher>>;
 
 /// All groups, by id.
 pub struct Shards {
@@ -67,12 +67,13 @@ impl Shards {
     pub fn new(groups: impl IntoIterator<Item = (u64, Group)>) -> Shards {
         let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
         for (id, group) in groups {
-            shards[shard_of(id)].insert(id, Arc::new(Cell { group: Mutex::new(GroupEntry { group, gone: false }) }));
+            shards[shard_of(id)]
+                .insert(id, Arc::new(GroupCell { group: Mutex::new(GroupEntry { group, gone: false }) }));
         }
         Shards { shards: shards.into_iter().map(RwLock::new).collect() }
     }
 
-    fn find(&self, group: u64) -> Option<Arc<Cell>> {
+    fn find(&self, group: u64) -> Option<Arc<GroupCell>> {
         self.shards[shard_of(group)].read().get(&group).cloned()
     }
 
@@ -84,11 +85,11 @@ impl Shards {
     }
 
     /// These groups, made if absent; to be locked by [`lock_all`].
-    pub fn cells(&self, groups: &[u64]) -> Vec<Arc<Cell>> {
+    pub fn cells(&self, groups: &[u64]) -> Vec<Arc<GroupCell>> {
         let make = |&group: &u64| {
             self.find(group).unwrap_or_else(|| {
                 let mut shard = self.shards[shard_of(group)].write();
-                Arc::clone(shard.entry(group).or_insert_with(|| Arc::new(Cell { group: Mutex::default() })))
+                Arc::clone(shard.entry(group).or_insert_with(|| Arc::new(GroupCell { group: Mutex::default() })))
             })
         };
         groups.iter().map(make).collect()
@@ -114,19 +115,19 @@ impl Shards {
 
     /// Memory of the tables, beside what the groups hold.
     pub fn table_bytes(&self) -> u64 {
-        let entry = size_of::<(u64, Arc<Cell>)>();
+        let entry = size_of::<(u64, Arc<GroupCell>)>();
         self.shards
             .iter()
             .map(|shard| {
                 let shard = shard.read();
-                shard.capacity() * entry + shard.len() * size_of::<Cell>()
+                shard.capacity() * entry + shard.len() * size_of::<GroupCell>()
             })
             .sum::<usize>() as u64
     }
 }
 
 /// Locks groups that were found in ascending order of their ids. `None`: one of them left the table since.
-pub fn lock_all(cells: &[Arc<Cell>]) -> Option<Guards<'_>> {
+pub fn lock_all(cells: &[Arc<GroupCell>]) -> Option<Guards<'_>> {
     let guards: Vec<_> = cells.iter().map(|cell| cell.group.lock()).collect();
     (!guards.iter().any(|held| held.gone)).then_some(Guards { guards })
 }

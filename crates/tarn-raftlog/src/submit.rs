@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::batch::{Append, Finished, Op};
+use crate::batch::{Append, BatchOp, FinishedBatch};
 use crate::error::{Error, Result};
 use crate::format::{self, BATCH_HEAD};
-use crate::index::{Group, Killed, Loc, Meta};
+use crate::index::{DeadEntriesCallback, Group, Loc, Meta};
 use crate::lane::{EncodedBatch, Room};
 use crate::open_log::OpenLog;
 use crate::record;
@@ -132,7 +132,7 @@ impl OpenLog {
     fn apply(
         &self,
         guards: &mut Guards<'_>,
-        batch: Finished,
+        batch: FinishedBatch,
         plan: Plan,
         segment: &Arc<Segment>,
         offset: u64,
@@ -148,15 +148,15 @@ impl OpenLog {
             let group = guards.get_mut(places.of(op.group()));
             let killed = &mut |segment: &Segment, n, bytes| segment.died(n, bytes, lsn);
             match op {
-                Op::Append(append) => {
+                BatchOp::Append(append) => {
                     self.apply_append(group, &batch, append, segment, at, killed);
                     at += append.data_bytes;
                 }
-                Op::TruncateAfter { index, .. } => group.truncate_after(*index, killed),
-                Op::Purge { upto, term, .. } => group.purge(*upto, *term, killed),
-                Op::Destroy { .. } => group.clear(killed),
+                BatchOp::TruncateAfter { index, .. } => group.truncate_after(*index, killed),
+                BatchOp::Purge { upto, term, .. } => group.purge(*upto, *term, killed),
+                BatchOp::Destroy { .. } => group.clear(killed),
                 // State and pairs come with the record.
-                Op::State { .. } | Op::Put { .. } | Op::Refresh { .. } => {}
+                BatchOp::State { .. } | BatchOp::Put { .. } | BatchOp::Refresh { .. } => {}
             }
         }
         for (place, meta, size_bytes) in plan.records {
@@ -171,11 +171,11 @@ impl OpenLog {
     fn apply_append(
         &self,
         group: &mut Group,
-        batch: &Finished,
+        batch: &FinishedBatch,
         append: &Append,
         segment: &Arc<Segment>,
         offset: u64,
-        killed: Killed<'_>,
+        killed: DeadEntriesCallback<'_>,
     ) {
         let (packed, mut at) = (append.is_packed(), offset);
         let locs = batch.rows(append).iter().map(|&(len, crc)| {
@@ -199,7 +199,7 @@ impl OpenLog {
 }
 
 /// Checks a batch and encodes it; changes nothing.
-fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
+fn plan(guards: &Guards<'_>, batch: &FinishedBatch) -> Result<Plan> {
     let mut drafts: Vec<Draft> = guards.iter().map(Draft::new).collect();
     let (mut left_out, mut places) = (Vec::new(), batch.places());
     let (mut items, mut item_bytes, mut data_bytes) = (0, 0, 0u64);
@@ -208,12 +208,12 @@ fn plan(guards: &Guards<'_>, batch: &Finished) -> Result<Plan> {
         let place = places.of(op.group());
         let (group, draft) = (guards.get(place), &mut drafts[place]);
         let taken = match op {
-            Op::Append(append) => plan_append(append, group, draft)?,
+            BatchOp::Append(append) => plan_append(append, group, draft)?,
             _ => plan_small(op, group, draft)?,
         };
         match op {
             _ if !taken => left_out.push(i),
-            Op::Append(append) => {
+            BatchOp::Append(append) => {
                 items += append.n();
                 item_bytes += append.raw_bytes;
                 data_bytes = data_bytes.saturating_add(append.data_bytes);
@@ -286,13 +286,13 @@ pub fn refuse_damaged(group: GroupId, damaged: Option<u64>) -> Result<()> {
 }
 
 /// Operations that only change a group's record. `false`: nothing to do.
-fn plan_small(op: &Op, group: &Group, draft: &mut Draft) -> Result<bool> {
+fn plan_small(op: &BatchOp, group: &Group, draft: &mut Draft) -> Result<bool> {
     let id = GroupId(op.group());
-    if !matches!(op, Op::Destroy { .. } | Op::Refresh { .. }) {
+    if !matches!(op, BatchOp::Destroy { .. } | BatchOp::Refresh { .. }) {
         refuse_damaged(id, draft.damaged)?;
     }
     match op {
-        Op::TruncateAfter { index, .. } => {
+        BatchOp::TruncateAfter { index, .. } => {
             if *index < draft.floor {
                 return Err(Error::BelowFloor { group: id, index: Index(*index), floor: Index(draft.floor) });
             }
@@ -301,7 +301,7 @@ fn plan_small(op: &Op, group: &Group, draft: &mut Draft) -> Result<bool> {
             }
             draft.last = *index;
         }
-        Op::Purge { upto, term, .. } => {
+        BatchOp::Purge { upto, term, .. } => {
             if *upto <= draft.floor || *upto == u64::MAX {
                 return Ok(false);
             }
@@ -310,11 +310,11 @@ fn plan_small(op: &Op, group: &Group, draft: &mut Draft) -> Result<bool> {
             draft.last = draft.last.max(*upto);
             draft.is_there = true;
         }
-        Op::State { state, .. } => {
+        BatchOp::State { state, .. } => {
             draft.record(group).state = Some(state.clone());
             draft.is_there = true;
         }
-        Op::Put { key, value, .. } => {
+        BatchOp::Put { key, value, .. } => {
             let pairs = Arc::make_mut(&mut draft.record(group).pairs);
             match value {
                 Some(value) => pairs.insert(key.clone(), value.clone()),
@@ -322,10 +322,10 @@ fn plan_small(op: &Op, group: &Group, draft: &mut Draft) -> Result<bool> {
             };
             draft.is_there = true;
         }
-        Op::Destroy { .. } => {
+        BatchOp::Destroy { .. } => {
             *draft = Draft { floor: 0, last: 0, is_there: false, damaged: None, record: Some(Meta::default()) };
         }
-        Op::Refresh { .. } | Op::Append(_) => {}
+        BatchOp::Refresh { .. } | BatchOp::Append(_) => {}
     }
     draft.record(group);
     Ok(true)

@@ -21,7 +21,7 @@ use crate::lane::Chain;
 use crate::options::Damage;
 use crate::record::{self, RecordView};
 
-/// A batch as recovery keeps it; its head and meta lie in `Loaded::bytes`.
+/// A batch as recovery keeps it; its head and meta lie in `LoadedSegment::bytes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedBatch {
     /// Its number.
@@ -30,12 +30,12 @@ pub struct LoadedBatch {
     pub data_offset: u64,
     /// How long they are together.
     pub data_bytes: usize,
-    /// In [`Loaded::bytes`].
+    /// In [`LoadedSegment::bytes`].
     pub head_and_meta: std::ops::Range<usize>,
 }
 
 /// One segment file, read.
-pub struct Loaded {
+pub struct LoadedSegment {
     /// The newer of its two copies, of those that are whole.
     pub header: SegmentHeader,
     /// Both copies of the header are whole and alike.
@@ -65,9 +65,9 @@ pub struct Loaded {
     pub damage: Option<Damage>,
 }
 
-impl Loaded {
-    fn new(file: Arc<dyn DiskFile>, header: SegmentHeader, header_is_whole: bool, size_bytes: u64) -> Loaded {
-        Loaded {
+impl LoadedSegment {
+    fn new(file: Arc<dyn DiskFile>, header: SegmentHeader, header_is_whole: bool, size_bytes: u64) -> LoadedSegment {
+        LoadedSegment {
             header,
             header_is_whole,
             file,
@@ -86,8 +86,8 @@ impl Loaded {
     }
 
     /// The same file, of which only the header was read.
-    pub fn unread(&self) -> Loaded {
-        Loaded::new(Arc::clone(&self.file), self.header, self.header_is_whole, self.size_bytes)
+    pub fn unread(&self) -> LoadedSegment {
+        LoadedSegment::new(Arc::clone(&self.file), self.header, self.header_is_whole, self.size_bytes)
     }
 
     /// No frame of this use of the file was found.
@@ -130,10 +130,10 @@ pub fn refuse(bad: Bad, path: &Path, offset: u64) -> Error {
 }
 
 /// Reads the header, and the seal if there is a whole one. Frames are not read.
-pub fn open(file: Arc<dyn DiskFile>, path: &Path, store: u64) -> Result<Loaded> {
+pub fn open(file: Arc<dyn DiskFile>, path: &Path, store: u64) -> Result<LoadedSegment> {
     let size_bytes = file.size_bytes().map_err(Error::io("read size of", path))?;
     let (header, whole) = read_header(&*file, path, store)?;
-    let mut loaded = Loaded::new(file, header, whole, size_bytes);
+    let mut loaded = LoadedSegment::new(file, header, whole, size_bytes);
     if !load_seal(&mut loaded, path)? && size_bytes < header.reserved_bytes {
         // The reserved length goes only after a seal is written: a shorter file without one has lost its end.
         let what = format!("file of {size_bytes} bytes without a seal, want at least {}", header.reserved_bytes);
@@ -159,7 +159,7 @@ fn read_header(file: &dyn DiskFile, path: &Path, store: u64) -> Result<(SegmentH
 }
 
 /// `false` when the trailer or the seal it points to is not whole.
-fn load_seal(loaded: &mut Loaded, path: &Path) -> Result<bool> {
+fn load_seal(loaded: &mut LoadedSegment, path: &Path) -> Result<bool> {
     let (header, size_bytes) = (loaded.header, loaded.size_bytes);
     if size_bytes < FIRST_FRAME + 3 * BLOCK || !size_bytes.is_multiple_of(BLOCK) {
         return Ok(false);
@@ -207,7 +207,7 @@ fn load_seal(loaded: &mut Loaded, path: &Path) -> Result<bool> {
 }
 
 /// Whether a frame of this use of the file seems to stand where the first one stands.
-pub fn has_first_frame(loaded: &Loaded, path: &Path) -> Result<bool> {
+pub fn has_first_frame(loaded: &LoadedSegment, path: &Path) -> Result<bool> {
     if loaded.size_bytes < FIRST_FRAME + FRAME_HEADER as u64 {
         return Ok(false);
     }
@@ -216,8 +216,8 @@ pub fn has_first_frame(loaded: &Loaded, path: &Path) -> Result<bool> {
 }
 
 /// Reads frames up to `bound` until one is not whole, then looks for what may not follow it.
-pub fn scan(loaded: &mut Loaded, path: &Path, bound: u64) -> Result<()> {
-    let mut reader = Reader::new(Arc::clone(&loaded.file), path, bound);
+pub fn scan(loaded: &mut LoadedSegment, path: &Path, bound: u64) -> Result<()> {
+    let mut reader = SegmentReader::new(Arc::clone(&loaded.file), path, bound);
     while let Some(end) = scan_frame(&mut reader, loaded, loaded.end, false)? {
         loaded.end = end;
     }
@@ -236,8 +236,8 @@ pub fn scan(loaded: &mut Loaded, path: &Path, bound: u64) -> Result<()> {
 }
 
 /// After damage: takes in every later frame that is whole by itself.
-pub fn salvage(loaded: &mut Loaded, path: &Path) -> Result<()> {
-    let mut reader = Reader::new(Arc::clone(&loaded.file), path, loaded.size_bytes);
+pub fn salvage(loaded: &mut LoadedSegment, path: &Path) -> Result<()> {
+    let mut reader = SegmentReader::new(Arc::clone(&loaded.file), path, loaded.size_bytes);
     let mut at = loaded.end;
     while let Some(offset) = next_header(&mut reader, loaded, at)? {
         at = match scan_frame(&mut reader, loaded, offset, true)? {
@@ -252,7 +252,7 @@ pub fn salvage(loaded: &mut Loaded, path: &Path) -> Result<()> {
 }
 
 /// The first place from `at` on where a header of this use of the file, of no earlier frame, stands.
-fn next_header(reader: &mut Reader<'_>, loaded: &Loaded, mut at: u64) -> Result<Option<u64>> {
+fn next_header(reader: &mut SegmentReader<'_>, loaded: &LoadedSegment, mut at: u64) -> Result<Option<u64>> {
     while at + FRAME_HEADER as u64 <= reader.bound {
         let header = reader.frame_header(at)?;
         if header.is_some_and(|h| h.salt == loaded.header.salt && h.ordinal >= loaded.n_frames) {
@@ -265,7 +265,7 @@ fn next_header(reader: &mut Reader<'_>, loaded: &Loaded, mut at: u64) -> Result<
 
 /// Takes in the frame at `at`. Returns where it ends; `None` if there is no whole frame. `any`: it need not continue
 /// the one before.
-fn scan_frame(reader: &mut Reader<'_>, loaded: &mut Loaded, at: u64, any: bool) -> Result<Option<u64>> {
+fn scan_frame(reader: &mut SegmentReader<'_>, loaded: &mut LoadedSegment, at: u64, any: bool) -> Result<Option<u64>> {
     let room = reader.bound.saturating_sub(at);
     if room < FRAME_HEADER as u64 {
         return Ok(None);
@@ -329,7 +329,7 @@ fn data_matches(batch: &BatchView<'_>, data: &[u8]) -> bool {
 }
 
 /// Reads a file front to back in large pieces.
-struct Reader<'a> {
+struct SegmentReader<'a> {
     file: Arc<dyn DiskFile>,
     path: &'a Path,
     /// Nothing is read from here on.
@@ -340,9 +340,9 @@ struct Reader<'a> {
 
 const READ_BYTES: u64 = 1 << 20;
 
-impl Reader<'_> {
-    fn new(file: Arc<dyn DiskFile>, path: &Path, bound: u64) -> Reader<'_> {
-        Reader { file, path, bound, start: 0, buf: Vec::new() }
+impl SegmentReader<'_> {
+    fn new(file: Arc<dyn DiskFile>, path: &Path, bound: u64) -> SegmentReader<'_> {
+        SegmentReader { file, path, bound, start: 0, buf: Vec::new() }
     }
 
     /// `len` bytes at `offset`, which must not pass the bound.

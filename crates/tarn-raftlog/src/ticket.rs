@@ -27,11 +27,11 @@ pub struct Ticket {
     shared: Arc<OpenLog>,
     lsn: u64,
     lazy: bool,
-    polled: Option<Arc<Mutex<Polled>>>,
+    polled: Option<Arc<Mutex<TicketState>>>,
 }
 
 #[derive(Default)]
-struct Polled {
+struct TicketState {
     result: Option<Result<(), Arc<str>>>,
     waker: Option<Waker>,
 }
@@ -81,7 +81,7 @@ impl Future for Ticket {
             polled.waker = Some(waker);
             return Poll::Pending;
         }
-        let polled = Arc::new(Mutex::new(Polled { result: None, waker: Some(waker) }));
+        let polled = Arc::new(Mutex::new(TicketState { result: None, waker: Some(waker) }));
         self.polled = Some(Arc::clone(&polled));
         let call: Call = Box::new(move |result| {
             let waker = {

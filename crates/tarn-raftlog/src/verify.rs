@@ -11,13 +11,13 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{self, BATCH_HEAD, BLOCK, FRAME_HEADER};
-use crate::head::{FORMAT, Head};
-use crate::options::{Damage, Lost, VerifyReport};
+use crate::head::{FORMAT, FormatFile};
+use crate::options::{Damage, LostEntries, VerifyReport};
 use crate::record::{self, RecordView};
 use crate::recovery;
 use crate::replay::{self, SegmentRecords};
 use crate::segment::Segment;
-use crate::tail::{self, Loaded, LoadedBatch};
+use crate::tail::{self, LoadedBatch, LoadedSegment};
 use crate::{GroupId, Index};
 
 /// Reads every byte of a log that nobody has open for writing, changes nothing, and goes on behind damage; only what
@@ -25,7 +25,7 @@ use crate::{GroupId, Index};
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let listing = recovery::list(disk, dir)?;
-    let Some(head) = Head::read(disk, dir)? else {
+    let Some(head) = FormatFile::read(disk, dir)? else {
         if !listing.segments.is_empty() {
             let what = "missing, though there are segments".to_string();
             report.damages.push(Damage { path: dir.join(FORMAT), offset: 0, what });
@@ -85,7 +85,7 @@ fn two_histories(before: &(PathBuf, SegmentRecords), next: &(PathBuf, SegmentRec
 }
 
 /// `found`: the number of each segment, and whether it has frames.
-fn check_head(head: &Head, found: &[(u64, bool)], dir: &Path, report: &mut VerifyReport) {
+fn check_head(head: &FormatFile, found: &[(u64, bool)], dir: &Path, report: &mut VerifyReport) {
     let mut gone = head.find_gone(found);
     if gone.is_empty() && !head.is_whole() {
         let what = "one of the two lists of the segments is not whole".to_string();
@@ -97,7 +97,7 @@ fn check_head(head: &Head, found: &[(u64, bool)], dir: &Path, report: &mut Verif
 }
 
 /// Reads all frames; of a sealed segment they must be those of its seal. Answers the batches that replay would see.
-fn check(segment: Loaded, path: &Path, report: &mut VerifyReport) -> Result<Loaded> {
+fn check(segment: LoadedSegment, path: &Path, report: &mut VerifyReport) -> Result<LoadedSegment> {
     let damage = |what: String, offset: u64| Damage { path: path.to_path_buf(), offset, what };
     if !segment.header_is_whole {
         report.mendable.push(damage("one of the two copies of the header is not whole".to_string(), 0));
@@ -130,7 +130,7 @@ fn check(segment: Loaded, path: &Path, report: &mut VerifyReport) -> Result<Load
     Ok(segment)
 }
 
-fn same(a: &Loaded, b: &Loaded) -> bool {
+fn same(a: &LoadedSegment, b: &LoadedSegment) -> bool {
     let equal = |(x, y): (&LoadedBatch, &LoadedBatch)| {
         (x.lsn, x.data_offset, x.data_bytes) == (y.lsn, y.data_offset, y.data_bytes)
             && a.head_and_meta(x) == b.head_and_meta(y)
@@ -139,7 +139,7 @@ fn same(a: &Loaded, b: &Loaded) -> bool {
 }
 
 /// Offsets of the frames that the seal lists and a scan did not find whole, and their batches.
-fn missing_frames<'a>(sealed: &'a Loaded, scanned: &Loaded) -> Vec<(u64, Vec<&'a LoadedBatch>)> {
+fn missing_frames<'a>(sealed: &'a LoadedSegment, scanned: &LoadedSegment) -> Vec<(u64, Vec<&'a LoadedBatch>)> {
     let mut frames: Vec<(u64, Vec<&LoadedBatch>)> = Vec::new();
     let mut end_before = 0;
     for batch in &sealed.batches {
@@ -158,7 +158,7 @@ fn missing_frames<'a>(sealed: &'a Loaded, scanned: &Loaded) -> Vec<(u64, Vec<&'a
 }
 
 /// What the frame at `offset`, which is not whole, says it holds, as far as its batches are whole.
-fn readable(loaded: &Loaded, path: &Path, offset: u64) -> Result<String> {
+fn readable(loaded: &LoadedSegment, path: &Path, offset: u64) -> Result<String> {
     let mut at = offset + FRAME_HEADER as u64;
     let mut metas: Vec<Vec<u8>> = Vec::new();
     let read = |at: u64, len: usize| {
@@ -212,7 +212,7 @@ fn find_lost(sources: &[(PathBuf, SegmentRecords)], report: &mut VerifyReport) {
         })
         .collect();
     let (groups, holes) = replay::replay(&only, &segments);
-    let lost = |group, from, to| Lost { group: GroupId(group), from: Index(from), to: Index(to) };
+    let lost = |group, from, to| LostEntries { group: GroupId(group), from: Index(from), to: Index(to) };
     report.lost = holes.iter().map(|hole| lost(hole.group, hole.from, hole.to)).collect();
     report.lost.sort_unstable_by_key(|lost| lost.group);
     let damaged = groups.iter().filter_map(|(id, group)| Some((GroupId(*id), Index(group.meta.damaged?))));
@@ -220,7 +220,7 @@ fn find_lost(sources: &[(PathBuf, SegmentRecords)], report: &mut VerifyReport) {
     report.damaged.sort_unstable();
 }
 
-fn count(loaded: &Loaded, report: &mut VerifyReport) {
+fn count(loaded: &LoadedSegment, report: &mut VerifyReport) {
     for batch in &loaded.batches {
         report.n_batches += 1;
         let records = record::decode_records(&loaded.head_and_meta(batch)[BATCH_HEAD..]).unwrap_or_default();

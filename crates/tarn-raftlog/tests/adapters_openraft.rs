@@ -37,16 +37,16 @@ fn open(disk: &MemoryDisk) -> tarn_raftlog::Result<Log> {
 
 /// The least state machine the suite accepts.
 #[derive(Clone, Default)]
-struct Machine(Arc<Mutex<Applied>>);
+struct TestStateMachine(Arc<Mutex<AppliedState>>);
 
 #[derive(Default)]
-struct Applied {
+struct AppliedState {
     last: Option<LogIdOf<C>>,
     members: StoredMembershipOf<C>,
     snapshot: Option<SnapshotMetaOf<C>>,
 }
 
-impl RaftSnapshotBuilder<C> for Machine {
+impl RaftSnapshotBuilder<C> for TestStateMachine {
     type SnapshotData = Vec<u8>;
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<C, Vec<u8>>> {
@@ -57,9 +57,9 @@ impl RaftSnapshotBuilder<C> for Machine {
     }
 }
 
-impl RaftStateMachine<C> for Machine {
+impl RaftStateMachine<C> for TestStateMachine {
     type SnapshotData = Vec<u8>;
-    type SnapshotBuilder = Machine;
+    type SnapshotBuilder = TestStateMachine;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogIdOf<C>>, StoredMembershipOf<C>)> {
         let applied = self.0.lock().unwrap();
@@ -83,7 +83,7 @@ impl RaftStateMachine<C> for Machine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Machine {
+    async fn get_snapshot_builder(&mut self) -> TestStateMachine {
         self.clone()
     }
 
@@ -101,22 +101,22 @@ impl RaftStateMachine<C> for Machine {
     }
 }
 
-struct Fresh;
+struct FreshLog;
 
-impl StoreBuilder<C, Log, Machine> for Fresh {
-    async fn build(&self) -> Result<((), Log, Machine), StorageError<C>> {
-        Ok(((), open(&MemoryDisk::new(1)).unwrap(), Machine::default()))
+impl StoreBuilder<C, Log, TestStateMachine> for FreshLog {
+    async fn build(&self) -> Result<((), Log, TestStateMachine), StorageError<C>> {
+        Ok(((), open(&MemoryDisk::new(1)).unwrap(), TestStateMachine::default()))
     }
 }
 
 /// A log that is closed and opened again before each call.
 #[derive(Clone)]
-struct Reopened {
+struct ReopenedLog {
     disk: MemoryDisk,
     log: Arc<Mutex<Option<Log>>>,
 }
 
-impl Reopened {
+impl ReopenedLog {
     /// Closes the log with everything durable, and opens it.
     async fn log(&self) -> Log {
         let closed = self.log.lock().unwrap().take();
@@ -135,7 +135,7 @@ impl Reopened {
     }
 }
 
-impl RaftLogReader<C> for Reopened {
+impl RaftLogReader<C> for ReopenedLog {
     async fn try_get_log_entries<B>(&mut self, range: B) -> io::Result<Vec<EntryOf<C>>>
     where
         B: RangeBounds<u64> + Clone + Debug + OptionalSend,
@@ -152,7 +152,7 @@ impl RaftLogReader<C> for Reopened {
     }
 }
 
-impl RaftLogStorage<C> for Reopened {
+impl RaftLogStorage<C> for ReopenedLog {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<C>> {
@@ -216,10 +216,10 @@ async fn append(log: &mut Log, entries: Vec<EntryOf<C>>) -> io::Result<()> {
 
 struct ReopenedEachTime;
 
-impl StoreBuilder<C, Reopened, Machine> for ReopenedEachTime {
-    async fn build(&self) -> Result<((), Reopened, Machine), StorageError<C>> {
-        let log = Reopened { disk: MemoryDisk::new(1), log: Arc::new(Mutex::new(None)) };
-        Ok(((), log, Machine::default()))
+impl StoreBuilder<C, ReopenedLog, TestStateMachine> for ReopenedEachTime {
+    async fn build(&self) -> Result<((), ReopenedLog, TestStateMachine), StorageError<C>> {
+        let log = ReopenedLog { disk: MemoryDisk::new(1), log: Arc::new(Mutex::new(None)) };
+        Ok(((), log, TestStateMachine::default()))
     }
 }
 
@@ -229,7 +229,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn openrafts_own_suite_passes() {
-    run(async { Suite::test_all(Fresh).await }).unwrap();
+    run(async { Suite::test_all(FreshLog).await }).unwrap();
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn snapshots() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum RaftOp {
     /// Append `n` entries of the newest term from `back` before the end.
     Append {
         back: u64,
@@ -199,13 +199,13 @@ enum Step {
     Restart,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RaftOp> {
     prop_oneof![
         6 => (0..4u64, 1..5u64, 0..3000usize, any::<bool>())
-            .prop_map(|(back, n, bytes, newer)| Step::Append { back, n, bytes, newer }),
-        2 => (0..6u64).prop_map(|back| Step::Compact { back }),
-        1 => (0..4u64).prop_map(|ahead| Step::Snapshot { ahead }),
-        1 => Just(Step::Restart),
+            .prop_map(|(back, n, bytes, newer)| RaftOp::Append { back, n, bytes, newer }),
+        2 => (0..6u64).prop_map(|back| RaftOp::Compact { back }),
+        1 => (0..4u64).prop_map(|ahead| RaftOp::Snapshot { ahead }),
+        1 => Just(RaftOp::Restart),
     ]
 }
 
@@ -220,7 +220,7 @@ proptest! {
             let store = store(&log);
             let (first, last) = (store.first_index().unwrap(), store.last_index().unwrap());
             match step {
-                Step::Append { back, n, bytes, newer } => {
+                RaftOp::Append { back, n, bytes, newer } => {
                     term += u64::from(newer);
                     let start = (last + 1).saturating_sub(back).max(first);
                     let added: Vec<Entry> = (start..start + n)
@@ -230,13 +230,13 @@ proptest! {
                     memory.wl().append(&added).unwrap();
                 }
                 // MemStorage cannot be compacted to nothing.
-                Step::Compact { .. } if last < first => {}
-                Step::Compact { back } => {
+                RaftOp::Compact { .. } if last < first => {}
+                RaftOp::Compact { back } => {
                     let index = last.saturating_sub(back).max(1);
                     commit(&log, |batch| store.compact(index, batch));
                     memory.wl().compact(index).unwrap();
                 }
-                Step::Snapshot { ahead } => {
+                RaftOp::Snapshot { ahead } => {
                     let installed = snapshot(last + ahead, term);
                     let mut batch = log.batch();
                     let ours = store.apply_snapshot(installed.get_metadata(), &mut batch);
@@ -245,7 +245,7 @@ proptest! {
                         log.commit(batch).unwrap();
                     }
                 }
-                Step::Restart => {
+                RaftOp::Restart => {
                     drop((store, log));
                     disk.kill_process();
                     log = open(&disk);
@@ -277,20 +277,20 @@ fn same(store: &Store, memory: &MemStorage, max: u64) -> Result<(), TestCaseErro
     Ok(())
 }
 
-struct Node {
+struct RaftNode {
     disk: MemoryDisk,
     log: Arc<RaftLog>,
     raw: RawNode<Store>,
     applied: Vec<Vec<u8>>,
 }
 
-impl Node {
-    fn start(id: u64, disk: MemoryDisk, applied: Vec<Vec<u8>>) -> Node {
+impl RaftNode {
+    fn start(id: u64, disk: MemoryDisk, applied: Vec<Vec<u8>>) -> RaftNode {
         let log = open(&disk);
         let config = Config { id, applied: applied.len() as u64, ..Config::default() };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, store(&log), &logger).unwrap();
-        Node { disk, log, raw, applied }
+        RaftNode { disk, log, raw, applied }
     }
 
     /// Persists and applies one `Ready`; returns what is to be sent.
@@ -318,10 +318,10 @@ impl Node {
 }
 
 /// Hands messages round until nobody has anything to say; `absent` hears nothing.
-fn settle(nodes: &mut [Node], absent: Option<u64>) {
+fn settle(nodes: &mut [RaftNode], absent: Option<u64>) {
     let mut network: VecDeque<Message> = VecDeque::new();
     loop {
-        let sent: Vec<Message> = nodes.iter_mut().flat_map(Node::handle_ready).collect();
+        let sent: Vec<Message> = nodes.iter_mut().flat_map(RaftNode::handle_ready).collect();
         network.extend(sent);
         if network.is_empty() {
             return;
@@ -337,13 +337,13 @@ fn settle(nodes: &mut [Node], absent: Option<u64>) {
 
 #[test]
 fn three_nodes_replicate_restart_and_catch_up() {
-    let mut nodes: Vec<Node> = (1..=3)
+    let mut nodes: Vec<RaftNode> = (1..=3)
         .map(|id| {
             let disk = MemoryDisk::new(id);
             let log = open(&disk);
             commit(&log, |batch| store(&log).set_conf_state(&ConfState::from((vec![1, 2, 3], vec![])), batch));
             drop(log);
-            Node::start(id, disk, Vec::new())
+            RaftNode::start(id, disk, Vec::new())
         })
         .collect();
     nodes[0].raw.campaign().unwrap();
@@ -356,13 +356,13 @@ fn three_nodes_replicate_restart_and_catch_up() {
     assert_eq!(nodes[0].applied.len(), 51, "the leader's own entry and fifty");
 
     // All die and come back with what they had made durable; another leads.
-    let mut nodes: Vec<Node> = nodes
+    let mut nodes: Vec<RaftNode> = nodes
         .into_iter()
         .zip(1..)
-        .map(|(Node { disk, log, raw, applied }, id)| {
+        .map(|(RaftNode { disk, log, raw, applied }, id)| {
             drop((raw, log));
             disk.kill_process();
-            Node::start(id, disk, applied)
+            RaftNode::start(id, disk, applied)
         })
         .collect();
     nodes[1].raw.campaign().unwrap();

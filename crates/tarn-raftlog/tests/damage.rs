@@ -22,9 +22,9 @@ fn open(disk: &MemoryDisk) -> tarn_raftlog::Result<RaftLog> {
 }
 
 /// What a reader sees of one group.
-type View = (Index, Vec<(Index, Term, Vec<u8>)>, Option<Vec<u8>>, Option<Vec<u8>>);
+type GroupView = (Index, Vec<(Index, Term, Vec<u8>)>, Option<Vec<u8>>, Option<Vec<u8>>);
 
-fn view(log: &RaftLog) -> tarn_raftlog::Result<Vec<View>> {
+fn view(log: &RaftLog) -> tarn_raftlog::Result<Vec<GroupView>> {
     let group = |g| {
         let id = GroupId(g);
         let entries = log.entries(id, log.first_index(id)..log.last_index(id).next(), usize::MAX)?;
@@ -36,7 +36,7 @@ fn view(log: &RaftLog) -> tarn_raftlog::Result<Vec<View>> {
 }
 
 /// The disk of a killed process, and what it showed before its last commit and after it.
-fn small_log() -> (MemoryDisk, Vec<View>, Vec<View>) {
+fn small_log() -> (MemoryDisk, Vec<GroupView>, Vec<GroupView>) {
     let disk = MemoryDisk::new(42);
     let log = open(&disk).unwrap();
     let mut before = Vec::new();
@@ -61,7 +61,7 @@ fn small_log() -> (MemoryDisk, Vec<View>, Vec<View>) {
     (disk, before, after)
 }
 
-fn check(disk: &MemoryDisk, before: &[View], after: &[View], what: &str) {
+fn check(disk: &MemoryDisk, before: &[GroupView], after: &[GroupView], what: &str) {
     let log = match open(disk) {
         Ok(log) => log,
         Err(error) => {

@@ -26,13 +26,13 @@ fn payload(group: u64, index: u64) -> Vec<u8> {
 
 /// What was acknowledged: the last index, and the highest purge, of each of two groups.
 #[derive(Debug, Default, Clone, Copy)]
-struct Acknowledged {
+struct AcknowledgedState {
     last: [u64; 2],
     floor: [u64; 2],
 }
 
 /// Ends at the first error: the power is off.
-fn life(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
+fn life(disk: &MemoryDisk, acknowledged: &mut AcknowledgedState) -> Result<()> {
     let log = open(disk)?;
     for round in 1..=20u64 {
         for group in 0..2 {
@@ -62,7 +62,7 @@ fn life(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
     log.close()
 }
 
-fn check(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str) {
+fn check(disk: &MemoryDisk, acknowledged: AcknowledgedState, what: &str) {
     let log = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
     for group in 0..2 {
         let id = GroupId(group as u64);
@@ -91,12 +91,12 @@ fn check(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str) {
 #[test]
 fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
     let whole = MemoryDisk::new(1);
-    life(&whole, &mut Acknowledged::default()).unwrap();
+    life(&whole, &mut AcknowledgedState::default()).unwrap();
     let n_steps = whole.n_steps();
     assert!(n_steps > 100, "{n_steps}");
     for step in 0..n_steps {
         let disk = MemoryDisk::new(step);
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedState::default();
         disk.pull_plug_in(step);
         let error = life(&disk, &mut acknowledged).expect_err("the power goes before the end");
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
@@ -116,7 +116,7 @@ fn the_power_goes_at_every_step_of_a_life_and_of_its_recovery() {
 }
 
 /// A life that ends with a close, a short one that ends with a kill, and another that is closed.
-fn lives(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
+fn lives(disk: &MemoryDisk, acknowledged: &mut AcknowledgedState) -> Result<()> {
     life(disk, acknowledged)?;
     let log = open(disk)?;
     for _ in 0..2 {
@@ -132,7 +132,7 @@ fn lives(disk: &MemoryDisk, acknowledged: &mut Acknowledged) -> Result<()> {
 }
 
 /// Takes each file of a segment away. The log is refused, or nothing acknowledged was in it.
-fn check_without_each(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str) {
+fn check_without_each(disk: &MemoryDisk, acknowledged: AcknowledgedState, what: &str) {
     for path in disk.paths().into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")) {
         let disk = disk.fork(acknowledged.last[0]);
         Disk::remove(&disk, &path).unwrap();
@@ -147,12 +147,12 @@ fn check_without_each(disk: &MemoryDisk, acknowledged: Acknowledged, what: &str)
 #[test]
 fn wherever_the_power_goes_no_missing_file_is_overlooked() {
     let whole = MemoryDisk::new(1);
-    lives(&whole, &mut Acknowledged::default()).unwrap();
+    lives(&whole, &mut AcknowledgedState::default()).unwrap();
     let n_steps = whole.n_steps();
     for (step, is_killed) in (0..n_steps).flat_map(|step| [(step, false), (step, true)]) {
         let what = format!("cut at step {step}, killed: {is_killed}");
         let disk = MemoryDisk::new(step);
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedState::default();
         disk.pull_plug_in(step);
         let _ = lives(&disk, &mut acknowledged);
         if is_killed {
@@ -174,10 +174,10 @@ fn wherever_the_power_goes_no_missing_file_is_overlooked() {
 #[test]
 fn any_one_step_may_fail_without_the_power_going() {
     let whole = MemoryDisk::new(1);
-    life(&whole, &mut Acknowledged::default()).unwrap();
+    life(&whole, &mut AcknowledgedState::default()).unwrap();
     for step in 0..whole.n_steps() {
         let disk = MemoryDisk::new(step);
-        let mut acknowledged = Acknowledged::default();
+        let mut acknowledged = AcknowledgedState::default();
         disk.fail_in(step);
         let _ = life(&disk, &mut acknowledged);
         disk.cut_power();

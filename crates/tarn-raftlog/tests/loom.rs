@@ -53,7 +53,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex, MutexGuard};
 use loom::thread;
 
-use gate::Woken;
+use gate::WakeReason;
 use pipeline::Pipeline;
 
 struct Lane {
@@ -110,7 +110,7 @@ impl Log {
             }
             let Some(gate) = lane.frames.wait(lsn) else { panic!("lsn {lsn} is in no frame") };
             drop(lane);
-            if gate.sleep() == Woken::Done && self.is_durable(lsn) {
+            if gate.sleep() == WakeReason::Done && self.is_durable(lsn) {
                 return;
             }
             lane = self.lane.lock().unwrap();

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use tarn_raftlog::{Durability, Error, ErrorKind, GroupId, Index, MemoryDisk, Options, RaftLog, Term, Ticket};
 
 #[derive(Debug, Clone)]
-enum Op {
+enum ModelOp {
     Append { group: u64, back: u64, lens: Vec<usize>, new_term: bool },
     Truncate { group: u64, back: u64 },
     Purge { group: u64, keep: u64 },
@@ -24,9 +24,9 @@ enum Op {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum LogStep {
     Submit {
-        ops: Vec<Op>,
+        ops: Vec<ModelOp>,
         wait: bool,
     },
     Sync,
@@ -39,7 +39,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Group {
+struct ModelGroup {
     floor: u64,
     floor_term: u64,
     last: u64,
@@ -48,33 +48,34 @@ struct Group {
     pairs: BTreeMap<u8, u8>,
 }
 
-type Model = BTreeMap<u64, Group>;
+type LogModel = BTreeMap<u64, ModelGroup>;
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<ModelOp>> {
     let group = 0u64..4;
     let len = prop_oneof![8 => 0usize..300, 2 => 300usize..5000, 1 => 5000usize..20000];
     let op = prop_oneof![
         12 => (group.clone(), prop_oneof![6 => Just(0u64), 1 => 1u64..6], prop::collection::vec(len, 1..5), any::<bool>())
-            .prop_map(|(group, back, lens, new_term)| Op::Append { group, back, lens, new_term }),
-        1 => (group.clone(), 0u64..6).prop_map(|(group, back)| Op::Truncate { group, back }),
-        4 => (group.clone(), 0u64..6).prop_map(|(group, keep)| Op::Purge { group, keep }),
-        1 => (group.clone(), 1u64..5).prop_map(|(group, ahead)| Op::Skip { group, ahead }),
-        2 => (group.clone(), 0usize..40).prop_map(|(group, len)| Op::State { group, len }),
-        1 => (group.clone(), 0u8..3, any::<Option<u8>>()).prop_map(|(group, key, value)| Op::Put { group, key, value }),
-        1 => group.prop_map(|group| Op::Destroy { group }),
+            .prop_map(|(group, back, lens, new_term)| ModelOp::Append { group, back, lens, new_term }),
+        1 => (group.clone(), 0u64..6).prop_map(|(group, back)| ModelOp::Truncate { group, back }),
+        4 => (group.clone(), 0u64..6).prop_map(|(group, keep)| ModelOp::Purge { group, keep }),
+        1 => (group.clone(), 1u64..5).prop_map(|(group, ahead)| ModelOp::Skip { group, ahead }),
+        2 => (group.clone(), 0usize..40).prop_map(|(group, len)| ModelOp::State { group, len }),
+        1 => (group.clone(), 0u8..3, any::<Option<u8>>())
+            .prop_map(|(group, key, value)| ModelOp::Put { group, key, value }),
+        1 => group.prop_map(|group| ModelOp::Destroy { group }),
     ];
     prop::collection::vec(op, 1..4)
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LogStep>> {
     let step = prop_oneof![
-        30 => (ops(), any::<bool>()).prop_map(|(ops, wait)| Step::Submit { ops, wait }),
-        2 => Just(Step::Sync),
-        4 => prop_oneof![Just(0), Just(u64::MAX)].prop_map(Step::Collect),
-        1 => Just(Step::Reopen),
-        1 => Just(Step::Kill),
-        2 => (0u64..40).prop_map(Step::Plug),
-        1 => Just(Step::CutNow),
+        30 => (ops(), any::<bool>()).prop_map(|(ops, wait)| LogStep::Submit { ops, wait }),
+        2 => Just(LogStep::Sync),
+        4 => prop_oneof![Just(0), Just(u64::MAX)].prop_map(LogStep::Collect),
+        1 => Just(LogStep::Reopen),
+        1 => Just(LogStep::Kill),
+        2 => (0u64..40).prop_map(LogStep::Plug),
+        1 => Just(LogStep::CutNow),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -84,39 +85,47 @@ fn payload(len: usize, salt: u64) -> Vec<u8> {
     (0..len).map(|i| (i as u64 * 31 + salt * 7 + (salt >> 8)) as u8).collect()
 }
 
-struct World {
+struct LogHarness {
     disk: MemoryDisk,
     options: Options,
     log: Option<RaftLog>,
     /// Model after each submitted batch; the first is what the last open found.
-    history: Vec<Model>,
+    history: Vec<LogModel>,
     /// No older model than this may be found after a crash.
     acknowledged: usize,
     n_payloads: u64,
     term: u64,
 }
 
-impl World {
-    fn new(seed: u64, segment_bytes: u64, cache_bytes: u64) -> World {
+impl LogHarness {
+    fn new(seed: u64, segment_bytes: u64, cache_bytes: u64) -> LogHarness {
         let disk = MemoryDisk::new(seed);
         let options = Options { segment_bytes, cache_bytes, sync: Durability::Durable, ..Options::new("/log") };
         let (log, _) = RaftLog::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
-        World { disk, options, log: Some(log), history: vec![Model::new()], acknowledged: 0, n_payloads: 0, term: 1 }
+        LogHarness {
+            disk,
+            options,
+            log: Some(log),
+            history: vec![LogModel::new()],
+            acknowledged: 0,
+            n_payloads: 0,
+            term: 1,
+        }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &LogStep) {
         let failed = match step {
-            Step::Submit { ops, wait } => self.submit(ops, *wait),
-            Step::Sync => {
+            LogStep::Submit { ops, wait } => self.submit(ops, *wait),
+            LogStep::Sync => {
                 let done = self.log.as_ref().unwrap().sync();
                 self.note(done)
             }
-            Step::Collect(budget) => {
+            LogStep::Collect(budget) => {
                 let done = self.log.as_ref().unwrap().collect_garbage(*budget);
                 done.map_err(|e| assert!(matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{e}"))
                     .is_err()
             }
-            Step::Reopen => {
+            LogStep::Reopen => {
                 let done = self.log.as_ref().unwrap().sync();
                 let failed = self.note(done);
                 if !failed {
@@ -124,17 +133,17 @@ impl World {
                 }
                 failed
             }
-            Step::Kill => {
+            LogStep::Kill => {
                 self.log = None;
                 self.disk.kill_process();
                 self.reopen();
                 false
             }
-            Step::Plug(steps) => {
+            LogStep::Plug(steps) => {
                 self.disk.pull_plug_in(*steps);
                 false
             }
-            Step::CutNow => true,
+            LogStep::CutNow => true,
         };
         if failed {
             self.log = None;
@@ -158,13 +167,13 @@ impl World {
         }
     }
 
-    fn submit(&mut self, ops: &[Op], wait: bool) -> bool {
+    fn submit(&mut self, ops: &[ModelOp], wait: bool) -> bool {
         let log = self.log.as_ref().unwrap();
         let mut batch = log.batch();
         let mut model = self.history.last().unwrap().clone();
         for op in ops {
             match op {
-                Op::Append { group, back, lens, new_term } => {
+                ModelOp::Append { group, back, lens, new_term } => {
                     self.term += u64::from(*new_term);
                     let g = model.entry(*group).or_default();
                     let first = g.last.saturating_sub(*back).max(g.floor) + 1;
@@ -182,13 +191,13 @@ impl World {
                         g.last = index;
                     }
                 }
-                Op::Truncate { group, back } => {
+                ModelOp::Truncate { group, back } => {
                     let g = model.entry(*group).or_default();
                     g.last = g.last.saturating_sub(*back).max(g.floor);
                     g.entries.split_off(&(g.last + 1));
                     batch.truncate_after(GroupId(*group), Index(g.last));
                 }
-                Op::Purge { group, keep } => {
+                ModelOp::Purge { group, keep } => {
                     let g = model.entry(*group).or_default();
                     let upto = g.last.saturating_sub(*keep);
                     let term = g.entries.get(&upto).map_or(0, |e| e.0);
@@ -198,20 +207,20 @@ impl World {
                         g.entries = g.entries.split_off(&(upto + 1));
                     }
                 }
-                Op::Skip { group, ahead } => {
+                ModelOp::Skip { group, ahead } => {
                     let g = model.entry(*group).or_default();
                     let upto = g.last + ahead;
                     batch.purge(GroupId(*group), Index(upto), Term(self.term));
                     (g.floor, g.floor_term, g.last) = (upto, self.term, upto);
                     g.entries.clear();
                 }
-                Op::State { group, len } => {
+                ModelOp::State { group, len } => {
                     self.n_payloads += 1;
                     let state = payload(*len, self.n_payloads);
                     batch.state(GroupId(*group), &state);
                     model.entry(*group).or_default().state = Some(state);
                 }
-                Op::Put { group, key, value } => {
+                ModelOp::Put { group, key, value } => {
                     batch.put(GroupId(*group), &[*key], value.as_ref().map(std::slice::from_ref));
                     let g = model.entry(*group).or_default();
                     match value {
@@ -219,7 +228,7 @@ impl World {
                         None => g.pairs.remove(key),
                     };
                 }
-                Op::Destroy { group } => {
+                ModelOp::Destroy { group } => {
                     batch.destroy(GroupId(*group));
                     model.remove(group);
                 }
@@ -272,9 +281,9 @@ impl World {
     }
 }
 
-fn difference(log: &RaftLog, model: &Model) -> Option<String> {
+fn difference(log: &RaftLog, model: &LogModel) -> Option<String> {
     for group in 0..4 {
-        let nothing = Group::default();
+        let nothing = ModelGroup::default();
         let (id, want) = (GroupId(group), model.get(&group).unwrap_or(&nothing));
         if (log.first_index(id).0, log.last_index(id).0) != (want.floor + 1, want.last) {
             return Some(format!(
@@ -321,7 +330,7 @@ proptest! {
         cache in prop_oneof![Just(0u64), Just(20_000), Just(1 << 30)],
         steps in steps(),
     ) {
-        let mut world = World::new(seed, segment_kib << 10, cache);
+        let mut world = LogHarness::new(seed, segment_kib << 10, cache);
         for step in &steps {
             world.step(step);
         }

@@ -86,19 +86,19 @@ fn check_missed(disk: &MemoryDisk, options: &Options, n_entries: u64, what: &str
 
 /// How a process ended, or what it did last.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum ProcessEnd {
     Killed,
     Prepared,
     Closed,
     Collected,
 }
 
-fn end(disk: &MemoryDisk, log: RaftLog, end: End) {
+fn end(disk: &MemoryDisk, log: RaftLog, end: ProcessEnd) {
     match end {
-        End::Killed => {}
-        End::Prepared => log.prepare().unwrap(),
-        End::Closed => log.close().unwrap(),
-        End::Collected => drop(log.collect_garbage(u64::MAX).unwrap()),
+        ProcessEnd::Killed => {}
+        ProcessEnd::Prepared => log.prepare().unwrap(),
+        ProcessEnd::Closed => log.close().unwrap(),
+        ProcessEnd::Collected => drop(log.collect_garbage(u64::MAX).unwrap()),
     }
     drop(log);
     disk.kill_process();
@@ -109,11 +109,11 @@ fn the_newest_segment_is_missed_however_the_log_was_left() {
     for sync in [Durability::Durable, Durability::Os] {
         let options = Options { sync, ..options() };
         for (first, second) in [
-            (End::Killed, End::Killed),
-            (End::Closed, End::Killed),
-            (End::Prepared, End::Prepared),
-            (End::Killed, End::Closed),
-            (End::Collected, End::Collected),
+            (ProcessEnd::Killed, ProcessEnd::Killed),
+            (ProcessEnd::Closed, ProcessEnd::Killed),
+            (ProcessEnd::Prepared, ProcessEnd::Prepared),
+            (ProcessEnd::Killed, ProcessEnd::Closed),
+            (ProcessEnd::Collected, ProcessEnd::Collected),
         ] {
             for n_entries in 1..9u64 {
                 let what = format!("{sync:?}, {first:?} and {second:?} after {n_entries}");
@@ -135,7 +135,7 @@ fn the_newest_segment_is_missed_however_the_log_was_left() {
 #[test]
 fn the_newest_segment_is_missed_after_starts_without_a_write() {
     for n_starts in 1..4 {
-        for last in [End::Killed, End::Closed, End::Collected, End::Prepared] {
+        for last in [ProcessEnd::Killed, ProcessEnd::Closed, ProcessEnd::Collected, ProcessEnd::Prepared] {
             let disk = MemoryDisk::new(n_starts);
             let log = open(&disk).unwrap();
             (0..5).for_each(|_| append(&log, 900));
@@ -158,7 +158,7 @@ fn the_newest_segment_is_missed_when_all_before_it_were_used_again() {
         log.collect_garbage(u64::MAX).unwrap();
     }
     assert!(log.metrics().segments_deleted > 3, "{:?}", log.metrics());
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     check_missed(&disk, &options(), 40, "purged");
 }
 
@@ -169,14 +169,14 @@ fn a_log_of_many_segments_misses_its_newest() {
     let log = open(&disk).unwrap();
     (0..300).for_each(|_| append(&log, 9000));
     assert!(log.segments().len() > 252, "{}", log.segments().len());
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     (0..2).for_each(|_| check_missed(&disk, &options(), 300, "many segments"));
     let log = open(&disk).unwrap();
     let mut batch = log.batch();
     batch.purge(GROUP, Index(290), Term(1));
     log.commit(batch).unwrap();
     log.collect_garbage(u64::MAX).unwrap();
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     check_missed(&disk, &options(), 300, "few segments again");
 }
 
@@ -190,19 +190,19 @@ fn a_closed_log_that_forgot_all_it_had_opens_again() {
     log.commit(batch).unwrap();
     log.close().unwrap();
     log.collect_garbage(u64::MAX).unwrap();
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     let log = open(&disk).unwrap();
     append(&log, 10);
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     check_missed(&disk, &options(), 1, "forgotten");
 }
 
 #[test]
 fn starts_without_a_write_make_no_files() {
     let disk = MemoryDisk::new(3);
-    end(&disk, open(&disk).unwrap(), End::Killed);
+    end(&disk, open(&disk).unwrap(), ProcessEnd::Killed);
     let before = all_bytes(&disk);
-    (0..5).for_each(|_| end(&disk, open(&disk).unwrap(), End::Killed));
+    (0..5).for_each(|_| end(&disk, open(&disk).unwrap(), ProcessEnd::Killed));
     assert!(all_bytes(&disk) == before);
 }
 
@@ -211,7 +211,7 @@ fn without_newest() -> (MemoryDisk, PathBuf, Vec<u8>) {
     let disk = MemoryDisk::new(4);
     let log = open(&disk).unwrap();
     (0..7).for_each(|_| append(&log, 900));
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     let path = newest(&disk);
     let file = disk.read(&path).unwrap();
     disk.remove(&path).unwrap();
@@ -232,11 +232,11 @@ fn a_quarantine_marks_the_groups_and_later_starts_know_it() {
     let (disk, path, file) = without_newest();
     let log = quarantined(&disk).unwrap();
     assert_eq!(log.check_group(GROUP).unwrap_err().kind(), ErrorKind::Corrupt);
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     for _ in 0..2 {
         let log = open(&disk).unwrap();
         assert_eq!(log.check_group(GROUP).unwrap_err().kind(), ErrorKind::Corrupt);
-        end(&disk, log, End::Killed);
+        end(&disk, log, ProcessEnd::Killed);
     }
     // Too late: the log went on without it.
     put(&disk, &path, file);
@@ -281,7 +281,7 @@ fn one_damaged_list_is_written_again_and_two_are_refused() {
     let disk = MemoryDisk::new(5);
     let log = open(&disk).unwrap();
     (0..7).for_each(|_| append(&log, 900));
-    end(&disk, log, End::Killed);
+    end(&disk, log, ProcessEnd::Killed);
     let whole = disk.read(Path::new(FORMAT)).unwrap();
     assert_eq!(whole.len(), 3 * 4096);
     for block in [1, 2] {
@@ -293,7 +293,7 @@ fn one_damaged_list_is_written_again_and_two_are_refused() {
         assert!(report.is_sound() && report.mendable.len() == 1, "{report:?}");
         let log = open(&disk).unwrap();
         assert_eq!(log.last_index(GROUP), Index(7));
-        end(&disk, log, End::Killed);
+        end(&disk, log, ProcessEnd::Killed);
         let report = RaftLog::verify_on(&disk, Path::new("/log")).unwrap();
         assert!(report.is_sound() && report.mendable.is_empty(), "{report:?}");
     }
@@ -304,8 +304,8 @@ fn one_damaged_list_is_written_again_and_two_are_refused() {
     assert!(refused.kind() == ErrorKind::Corrupt && refused.to_string().contains("neither list"), "{refused}");
     disk.kill_process();
     assert!(!RaftLog::verify_on(&disk, Path::new("/log")).unwrap().is_sound());
-    end(&disk, quarantined(&disk).unwrap(), End::Killed);
-    (0..2).for_each(|_| end(&disk, open(&disk).unwrap(), End::Killed));
+    end(&disk, quarantined(&disk).unwrap(), ProcessEnd::Killed);
+    (0..2).for_each(|_| end(&disk, open(&disk).unwrap(), ProcessEnd::Killed));
     let report = RaftLog::verify_on(&disk, Path::new("/log")).unwrap();
     assert!(report.damages.is_empty() && report.mendable.is_empty(), "{report:?}");
 }

@@ -42,5 +42,5 @@ mod replicas;
 
 pub use error::{Error, Result};
 pub use reader::LogReader;
-pub use replica::{Pending, Replica, group_of, propose_all, propose_named, propose_together};
-pub use replicas::{Decided, Replayed, Replicas, commit_named, commit_together};
+pub use replica::{PendingBatch, Replica, group_of, propose_all, propose_named, propose_together};
+pub use replicas::{PartDecision, Replicas, TabletReplay, commit_named, commit_together};

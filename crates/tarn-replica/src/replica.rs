@@ -20,10 +20,10 @@
 //! under way.
 //!
 //! Entries of several tablets that are to be seen together ([`propose_together`]) are in the log as one write, so they
-//! are durable all or none. Each tablet's queue knows of its own that it is one of several ([`Together`]): who comes to
-//! it brings the other tablets as far, locks all of them, and applies all. They were submitted while the queues of all
-//! their tablets were locked, so of two such sets one is before the other in every tablet that both have: bringing the
-//! other tablets as far only ever meets earlier ones.
+//! are durable all or none. Each tablet's queue knows of its own that it is one of several ([`EntryGroup`]): who comes
+//! to it brings the other tablets as far, locks all of them, and applies all. They were submitted while the queues of
+//! all their tablets were locked, so of two such sets one is before the other in every tablet that both have: bringing
+//! the other tablets as far only ever meets earlier ones.
 //!
 //! Locks, in the order they are taken: `applying`, then `queue` (of several replicas: by tablet), then the log's own.
 //! The rows that a batch depends on are read before `queue` is taken; what was applied since is still there
@@ -35,8 +35,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use tarn_raftlog::{Batch as LogBatch, GroupId, Index, RaftLog, Term, Ticket};
-use tarn_rows::{Does, Known, Outcome, Table, TabletEntry, UnderWay, apply_together};
-use tarn_types::{Effects, EffectsBuilder, Entry, MutationBatch, Named, Request, SeqNo, TabletId};
+use tarn_rows::{BatchReads, EntryEffect, Outcome, Table, TabletEntry, UnderWay, apply_together};
+use tarn_types::{Effects, EffectsBuilder, Entry, MutationBatch, NamedEffects, Request, SeqNo, TabletId};
 
 use crate::error::{Error, Result};
 
@@ -60,7 +60,7 @@ pub struct Replica {
     table: Arc<Table>,
     tablet: TabletId,
     damaged_from: Option<SeqNo>,
-    queue: Mutex<Queue>,
+    queue: Mutex<ReplicaQueue>,
     /// Held while entries are applied: one at a time, in order.
     applying: Mutex<()>,
     /// The last entry that is in effect.
@@ -68,19 +68,19 @@ pub struct Replica {
 }
 
 /// What is submitted to the log and not yet applied, or was just now.
-struct Queue {
+struct ReplicaQueue {
     next: SeqNo,
     /// Without gaps.
     under_way: UnderWay,
     /// Entries that are not applied and take effect with those of other tablets, ascending.
-    together: VecDeque<(SeqNo, Arc<Together>)>,
+    together: VecDeque<(SeqNo, Arc<EntryGroup>)>,
     /// Of the newest entry.
     last: Option<Arc<Ticket>>,
 }
 
 /// A batch on its way. Dropped without waiting it still takes effect, with a later proposal or after a restart.
 #[must_use = "a batch is agreed and in effect only when it has been waited for"]
-pub struct Pending<'a> {
+pub struct PendingBatch<'a> {
     replica: &'a Replica,
     outcome: Outcome,
     /// The entry to wait for: its own, or the last one that it was decided upon. `None`: nothing is under way.
@@ -89,7 +89,7 @@ pub struct Pending<'a> {
     seqno: Option<SeqNo>,
 }
 
-impl Pending<'_> {
+impl PendingBatch<'_> {
     /// The place the batch will have in its tablet; `None`: it changes nothing.
     #[must_use]
     pub fn seqno(&self) -> Option<SeqNo> {
@@ -142,7 +142,7 @@ impl Replica {
             return Err(Error::LogBehind { tablet, applied, last });
         }
         let replica = Self {
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(ReplicaQueue {
                 next: last.next(),
                 under_way: UnderWay::default(),
                 together: VecDeque::new(),
@@ -214,14 +214,14 @@ impl Replica {
     /// and what became of it.
     ///
     /// # Errors
-    /// `Unavailable`: nothing happened (the log is full or read-only). `Indeterminate`: see [`Pending::wait`].
+    /// `Unavailable`: nothing happened (the log is full or read-only). `Indeterminate`: see [`PendingBatch::wait`].
     pub fn propose(&self, batch: MutationBatch) -> Result<(Option<SeqNo>, Outcome)> {
         self.submit(batch)?.wait()
     }
 
     /// Decides the batch and gives it its place in the tablet; nothing is durable yet. To write to several tablets with
     /// one flush, see [`propose_all`].
-    pub fn submit(&self, batch: MutationBatch) -> Result<Pending<'_>> {
+    pub fn submit(&self, batch: MutationBatch) -> Result<PendingBatch<'_>> {
         let mut pending = submit_batches(&[(self, batch)])?;
         Ok(pending.pop().expect("one pending batch for one submitted"))
     }
@@ -267,7 +267,7 @@ impl Replica {
 
     /// Applies entries up to `seqno`, or to the next one that takes effect with those of other tablets, which is
     /// answered.
-    fn apply_own(&self, seqno: SeqNo) -> Result<Option<Arc<Together>>> {
+    fn apply_own(&self, seqno: SeqNo) -> Result<Option<Arc<EntryGroup>>> {
         let _one = self.applying.lock();
         loop {
             let (first, entry) = {
@@ -345,12 +345,12 @@ fn propose_as_one(proposals: &[(Arc<Replica>, MutationBatch)], mut request: Opti
         known.push((
             &**replica,
             match request.take() {
-                Some(request) => Asked::Named(looked_up, request),
-                None => Asked::Batch(looked_up),
+                Some(request) => Proposal::Named(looked_up, request),
+                None => Proposal::Batch(looked_up),
             },
         ));
     }
-    let Some(mut turns) = Turns::decide(known)? else { return Ok(Vec::new()) };
+    let Some(mut turns) = ProposalTurns::decide(known)? else { return Ok(Vec::new()) };
     assert_eq!(turns.turns.len(), proposals.len(), "one batch a tablet");
     if !turns.are_all_applied() {
         return turns.refused();
@@ -360,7 +360,7 @@ fn propose_as_one(proposals: &[(Arc<Replica>, MutationBatch)], mut request: Opti
     if parts.len() > 1 {
         let of = |tablet| proposals.iter().find(|(replica, _)| replica.tablet == tablet);
         let parts = parts.iter().filter_map(|(tablet, seqno)| Some((&of(*tablet)?.0, *seqno)));
-        turns.are_one(&Arc::new(Together::new(parts)));
+        turns.are_one(&Arc::new(EntryGroup::new(parts)));
     }
     let done = wait_all(turns.submit()?)?;
     Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
@@ -368,60 +368,60 @@ fn propose_as_one(proposals: &[(Arc<Replica>, MutationBatch)], mut request: Opti
 
 /// Commits entries that are no batches, as [`propose_all`] does. Answers their places.
 pub(crate) fn propose_entries(entries: Vec<(&Replica, Entry)>) -> Result<Vec<SeqNo>> {
-    let asked = entries.into_iter().map(|(replica, entry)| (replica, Asked::Entry(entry))).collect();
+    let asked = entries.into_iter().map(|(replica, entry)| (replica, Proposal::Entry(entry))).collect();
     let done = wait_all(submit_all(asked)?)?;
     Ok(done.into_iter().filter_map(|(seqno, _)| seqno).collect())
 }
 
-fn wait_all(pending: Vec<Pending<'_>>) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
-    let decided: Vec<Result<_>> = pending.into_iter().map(Pending::wait).collect();
+fn wait_all(pending: Vec<PendingBatch<'_>>) -> Result<Vec<(Option<SeqNo>, Outcome)>> {
+    let decided: Vec<Result<_>> = pending.into_iter().map(PendingBatch::wait).collect();
     decided.into_iter().collect()
 }
 
-fn submit_batches<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<Pending<'a>>> {
+fn submit_batches<'a>(proposals: &[(&'a Replica, MutationBatch)]) -> Result<Vec<PendingBatch<'a>>> {
     // The rows are read before anybody has to wait for it.
-    let known = proposals.iter().map(|(replica, batch)| Ok((*replica, Asked::Batch(replica.look_up(batch)?))));
+    let known = proposals.iter().map(|(replica, batch)| Ok((*replica, Proposal::Batch(replica.look_up(batch)?))));
     submit_all(known.collect::<Result<Vec<_>>>()?)
 }
 
 /// What is to get its place in a tablet's log.
-enum Asked<'b> {
-    Batch(Known<'b>),
+enum Proposal<'b> {
+    Batch(BatchReads<'b>),
     /// A batch that has an entry whatever it comes to, unless it is refused.
-    Named(Known<'b>, Request),
+    Named(BatchReads<'b>, Request),
     Entry(Entry),
 }
 
-fn submit_all<'a>(asked: Vec<(&'a Replica, Asked<'_>)>) -> Result<Vec<Pending<'a>>> {
-    match Turns::decide(asked)? {
+fn submit_all<'a>(asked: Vec<(&'a Replica, Proposal<'_>)>) -> Result<Vec<PendingBatch<'a>>> {
+    match ProposalTurns::decide(asked)? {
         Some(turns) => turns.submit(),
         None => Ok(Vec::new()),
     }
 }
 
 /// What one call asks, decided and not submitted; the queues of all its tablets are locked.
-struct Turns<'a> {
-    turns: Vec<Turn<'a>>,
+struct ProposalTurns<'a> {
+    turns: Vec<ProposalTurn<'a>>,
     /// In the order in which they were asked: which turn, and what became of it.
-    decided: Vec<(usize, Decided)>,
+    decided: Vec<(usize, BatchDecision)>,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> ProposalTurns<'a> {
     /// `None`: nothing is asked.
-    fn decide(asked: Vec<(&'a Replica, Asked<'_>)>) -> Result<Option<Self>> {
+    fn decide(asked: Vec<(&'a Replica, Proposal<'_>)>) -> Result<Option<Self>> {
         let Some((first, _)) = asked.first() else { return Ok(None) };
         let first: &'a Replica = first;
         if let Some((stranger, _)) = asked.iter().find(|(replica, _)| !Arc::ptr_eq(&replica.log, &first.log)) {
             return Err(Error::NotOurs { tablet: first.tablet, given: stranger.tablet });
         }
         // Everyone locks by tablet; what is asked of one tablet keeps the order it was given in.
-        let mut asked: Vec<(usize, (&'a Replica, Asked<'_>))> = asked.into_iter().enumerate().collect();
+        let mut asked: Vec<(usize, (&'a Replica, Proposal<'_>))> = asked.into_iter().enumerate().collect();
         asked.sort_by_key(|(_, (replica, _))| replica.tablet);
-        let mut turns: Vec<Turn<'a>> = Vec::new();
+        let mut turns: Vec<ProposalTurn<'a>> = Vec::new();
         let mut decided = Vec::with_capacity(asked.len());
         for (place, (replica, asked)) in asked {
             if turns.last().is_none_or(|turn| turn.replica.tablet != replica.tablet) {
-                turns.push(Turn::new(replica));
+                turns.push(ProposalTurn::new(replica));
             }
             let of_turn = turns.len() - 1;
             decided.push((place, (of_turn, turns[of_turn].decide(asked)?)));
@@ -435,12 +435,12 @@ impl<'a> Turns<'a> {
     }
 
     /// Their entries take effect together.
-    fn are_one(&mut self, together: &Arc<Together>) {
+    fn are_one(&mut self, together: &Arc<EntryGroup>) {
         let turns = self.turns.iter_mut().filter(|turn| !turn.entries.is_empty());
         turns.for_each(|turn| turn.together = Some(Arc::clone(together)));
     }
 
-    fn submit(mut self) -> Result<Vec<Pending<'a>>> {
+    fn submit(mut self) -> Result<Vec<PendingBatch<'a>>> {
         let (log, tablet) = (&self.turns[0].replica.log, self.turns[0].replica.tablet);
         let mut log_batch = log.batch();
         self.turns.iter().for_each(|turn| turn.append_to(&mut log_batch));
@@ -478,24 +478,24 @@ impl<'a> Turns<'a> {
 }
 
 /// What one call asks of one tablet, whose queue is locked. Dropped before it is submitted, it is forgotten.
-struct Turn<'a> {
+struct ProposalTurn<'a> {
     replica: &'a Replica,
-    queue: MutexGuard<'a, Queue>,
+    queue: MutexGuard<'a, ReplicaQueue>,
     /// The place of its first entry.
     first: SeqNo,
     entries: Vec<Entry>,
     /// With which entries of other tablets its only one takes effect.
-    together: Option<Arc<Together>>,
+    together: Option<Arc<EntryGroup>>,
 }
 
-struct Decided {
+struct BatchDecision {
     outcome: Outcome,
     seqno: Option<SeqNo>,
     /// The newest entry that it is, or was decided upon.
     after: Option<SeqNo>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> ProposalTurn<'a> {
     fn new(replica: &'a Replica) -> Self {
         let queue = replica.queue.lock();
         Self { replica, first: queue.next, queue, entries: Vec::new(), together: None }
@@ -506,18 +506,18 @@ impl<'a> Turn<'a> {
         SeqNo(self.first.0 + self.entries.len() as u64)
     }
 
-    fn decide(&mut self, asked: Asked<'_>) -> Result<Decided> {
+    fn decide(&mut self, asked: Proposal<'_>) -> Result<BatchDecision> {
         let next = self.next();
         let (outcome, entry) = match asked {
-            Asked::Entry(entry) => (Outcome::Applied { affected: 0 }, Some(entry)),
-            Asked::Batch(known) => {
+            Proposal::Entry(entry) => (Outcome::Applied { affected: 0 }, Some(entry)),
+            Proposal::Batch(known) => {
                 let (outcome, effects) = self.resolve(next, known)?;
                 (outcome, effects.map(Entry::Effects))
             }
-            Asked::Named(known, request) => {
+            Proposal::Named(known, request) => {
                 let (outcome, effects) = self.resolve(next, known)?;
                 let none = || EffectsBuilder::new(&self.replica.table.table_schema()).finish(None);
-                let named = || Named::new(request, effects.unwrap_or_else(none));
+                let named = || NamedEffects::new(request, effects.unwrap_or_else(none));
                 let is_applied = matches!(outcome, Outcome::Applied { .. });
                 (outcome, is_applied.then(|| Entry::Named(Arc::new(named()))))
             }
@@ -527,17 +527,17 @@ impl<'a> Turn<'a> {
             self.entries.push(entry);
             next
         });
-        Ok(Decided { outcome, seqno, after: self.queue.under_way.last() })
+        Ok(BatchDecision { outcome, seqno, after: self.queue.under_way.last() })
     }
 
-    fn resolve(&self, next: SeqNo, known: Known<'_>) -> Result<(Outcome, Option<Effects>)> {
+    fn resolve(&self, next: SeqNo, known: BatchReads<'_>) -> Result<(Outcome, Option<Effects>)> {
         let resolved = self.replica.table.resolve(next, known, &self.queue.under_way);
         resolved.map_err(Error::not_decided(self.replica.tablet))
     }
 
-    fn pending(&self, decided: Decided, waits_for: Option<Arc<Ticket>>) -> Pending<'a> {
-        let Decided { outcome, seqno, after } = decided;
-        Pending { replica: self.replica, outcome, after: after.zip(waits_for), seqno }
+    fn pending(&self, decided: BatchDecision, waits_for: Option<Arc<Ticket>>) -> PendingBatch<'a> {
+        let BatchDecision { outcome, seqno, after } = decided;
+        PendingBatch { replica: self.replica, outcome, after: after.zip(waits_for), seqno }
     }
 
     fn append_to(&self, log_batch: &mut LogBatch) {
@@ -559,7 +559,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ProposalTurn<'_> {
     fn drop(&mut self) {
         let first = self.queue.next;
         self.queue.under_way.take_back(first);
@@ -567,19 +567,19 @@ impl Drop for Turn<'_> {
 }
 
 impl Replica {
-    fn look_up<'b>(&self, batch: &'b MutationBatch) -> Result<Known<'b>> {
+    fn look_up<'b>(&self, batch: &'b MutationBatch) -> Result<BatchReads<'b>> {
         let since = SeqNo(self.applied.load(Ordering::Acquire));
         self.table.look_up(self.tablet, batch, since).map_err(Error::not_decided(self.tablet))
     }
 }
 
 /// Entries of different tablets.
-struct Together {
+struct EntryGroup {
     /// In the order of tablets. A replica whose table was dropped is gone, and with it who would see its entry.
     parts: Vec<(Weak<Replica>, SeqNo)>,
 }
 
-impl Together {
+impl EntryGroup {
     fn new<'a>(parts: impl Iterator<Item = (&'a Arc<Replica>, SeqNo)>) -> Self {
         Self { parts: parts.map(|(replica, seqno)| (Arc::downgrade(replica), seqno)).collect() }
     }
@@ -608,7 +608,7 @@ impl Together {
             table: &replica.table,
             tablet: replica.tablet(),
             seqno: *seqno,
-            does: Does::of(entry).expect("entries that take effect together change rows"),
+            does: EntryEffect::of(entry).expect("entries that take effect together change rows"),
         });
         let of_parts: Vec<TabletEntry<'_>> = of_parts.collect();
         let (tablet, seqno) = (of_parts[0].tablet, of_parts[0].seqno);

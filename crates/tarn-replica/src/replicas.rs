@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use tarn_raftlog::RaftLog;
-use tarn_rows::{FeedError, FeedResult, Frozen, HotTable, Outcome, Pending, Stage, Staged, Table};
+use tarn_rows::{DeliveryBacklog, FeedError, FeedResult, FrozenRows, HotTable, Outcome, Stage, StagedAddresses, Table};
 use tarn_types::{Cursor, Entry, MutationBatch, Request, SeqNo, TableSchema, TabletId, Version};
 
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub struct Replicas {
 
 /// What became of the log of one tablet at start.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct TabletReplay {
     /// The tablet.
     pub tablet: TabletId,
     /// From which entry on the log lost what was acknowledged, if it did ([`Replica::damaged_from`]).
@@ -39,7 +39,7 @@ pub struct Replayed {
 
 /// What became of a batch, or of the part of it that is in one tablet.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub struct PartDecision {
     /// The place of the batch among those that were proposed.
     pub of: usize,
     /// What was decided as one.
@@ -48,7 +48,7 @@ pub struct Decided {
     pub outcome: Outcome,
 }
 
-impl Decided {
+impl PartDecision {
     /// Whether nothing of it happened.
     #[must_use]
     pub fn is_refused(&self) -> bool {
@@ -68,8 +68,8 @@ impl Replicas {
     ///
     /// # Errors
     /// As [`Replica::open`]. What a replay met is in the answer, by tablet.
-    pub fn replay(&self) -> Result<Vec<Replayed>> {
-        let mut done: Vec<Replayed> = Vec::new();
+    pub fn replay(&self) -> Result<Vec<TabletReplay>> {
+        let mut done: Vec<TabletReplay> = Vec::new();
         loop {
             let map = self.table.tablet_map();
             let is_open = |tablet: TabletId| self.open.read().contains_key(&tablet);
@@ -79,7 +79,7 @@ impl Replicas {
             let Some(tablet) = map.ids().find(is_next) else { return Ok(done) };
             let replica = Replica::open(Arc::clone(&self.log), Arc::clone(&self.table), tablet)?;
             let failed = replica.replay().err();
-            done.push(Replayed { tablet, damaged_from: replica.damaged_from(), failed });
+            done.push(TabletReplay { tablet, damaged_from: replica.damaged_from(), failed });
             self.open.write().insert(tablet, Arc::new(replica));
         }
     }
@@ -121,7 +121,7 @@ impl Replicas {
     ///
     /// # Errors
     /// As [`propose_all`].
-    pub fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<Decided>> {
+    pub fn propose(&self, batches: &[MutationBatch]) -> Result<Vec<PartDecision>> {
         for _ in 0..MAX_CUTS {
             let tablets = self.table.tablet_map();
             let mut parts: Vec<(usize, Arc<Replica>, MutationBatch)> = Vec::with_capacity(batches.len());
@@ -136,7 +136,7 @@ impl Replicas {
                 Err(error) if error.is_elsewhere() => self.wait_for_splits(&proposals)?,
                 decided => {
                     let parts = parts.into_iter().zip(decided?);
-                    return Ok(parts.map(|((of, _, part), (_, outcome))| Decided { of, part, outcome }).collect());
+                    return Ok(parts.map(|((of, _, part), (_, outcome))| PartDecision { of, part, outcome }).collect());
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Replicas {
     /// call is known.
     ///
     /// # Errors
-    /// As of [`crate::Pending::wait`].
+    /// As of [`crate::PendingBatch::wait`].
     pub fn settle(&self) -> Result<()> {
         self.all().iter().try_for_each(|replica| replica.settle())
     }
@@ -187,7 +187,7 @@ impl Replicas {
 ///
 /// # Errors
 /// As [`propose_together`].
-pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Decided>> {
+pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<PartDecision>> {
     commit_as_one(batches, None)
 }
 
@@ -196,11 +196,11 @@ pub fn commit_together(batches: &[(&Replicas, MutationBatch)]) -> Result<Vec<Dec
 ///
 /// # Errors
 /// As [`propose_together`].
-pub fn commit_named(batches: &[(&Replicas, MutationBatch)], request: &Request) -> Result<Vec<Decided>> {
+pub fn commit_named(batches: &[(&Replicas, MutationBatch)], request: &Request) -> Result<Vec<PartDecision>> {
     commit_as_one(batches, Some(request))
 }
 
-fn commit_as_one(batches: &[(&Replicas, MutationBatch)], request: Option<&Request>) -> Result<Vec<Decided>> {
+fn commit_as_one(batches: &[(&Replicas, MutationBatch)], request: Option<&Request>) -> Result<Vec<PartDecision>> {
     for _ in 0..MAX_CUTS {
         let mut parts: Vec<(usize, Arc<Replica>, MutationBatch)> = Vec::with_capacity(batches.len());
         for (of, (replicas, batch)) in batches.iter().enumerate() {
@@ -225,10 +225,10 @@ fn commit_as_one(batches: &[(&Replicas, MutationBatch)], request: Option<&Reques
             Err(error) if error.is_elsewhere() => proposals.iter().try_for_each(|(replica, _)| replica.settle())?,
             decided => {
                 let parts = parts.into_iter().zip(decided?);
-                let mut decided: Vec<Decided> =
-                    parts.map(|((of, _, part), outcome)| Decided { of, part, outcome }).collect();
-                if decided.iter().any(Decided::is_refused) {
-                    decided.retain(Decided::is_refused);
+                let mut decided: Vec<PartDecision> =
+                    parts.map(|((of, _, part), outcome)| PartDecision { of, part, outcome }).collect();
+                if decided.iter().any(PartDecision::is_refused) {
+                    decided.retain(PartDecision::is_refused);
                 }
                 return Ok(decided);
             }
@@ -243,7 +243,7 @@ impl HotTable for Replicas {
         self.table.table_schema()
     }
 
-    fn pending(&self) -> Pending {
+    fn pending(&self) -> DeliveryBacklog {
         self.table.pending()
     }
 
@@ -251,7 +251,7 @@ impl HotTable for Replicas {
         self.table.installed()
     }
 
-    fn freeze(&self) -> FeedResult<Option<Frozen>> {
+    fn freeze(&self) -> FeedResult<Option<FrozenRows>> {
         // What an earlier attempt froze goes first, as it was.
         if let Some(frozen) = self.table.frozen()? {
             return Ok(Some(frozen));
@@ -260,11 +260,11 @@ impl HotTable for Replicas {
         Ok(self.table.frozen()?)
     }
 
-    fn stage(&self, stage: Stage) -> FeedResult<Staged> {
+    fn stage(&self, stage: Stage) -> FeedResult<StagedAddresses> {
         Ok(self.table.stage(&stage)?)
     }
 
-    fn install(&self, staged: Staged) -> FeedResult<()> {
+    fn install(&self, staged: StagedAddresses) -> FeedResult<()> {
         Ok(self.table.install(staged)?)
     }
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use tarn_raftlog::{MemoryDisk, Options, RaftLog};
-use tarn_replica::{Decided, Error, LogReader, Replica, Replicas, commit_named, commit_together, propose_all};
+use tarn_replica::{Error, LogReader, PartDecision, Replica, Replicas, commit_named, commit_together, propose_all};
 use tarn_rows::{
-    ChangeLog, Changes, Engine, EngineSnapshot, EngineStats, EntrySource, FeedError, HotSnapshot, Lookup, MemoryEngine,
-    Outcome, Space, StagedFile, Table, WriteBatch, first_outcome,
+    ChangeLog, Engine, EngineSnapshot, EngineStats, EntrySource, FeedError, HotSnapshot, Lookup, MemoryEngine, Outcome,
+    Space, StagedFile, Table, TableChanges, WriteBatch, first_outcome,
 };
 use tarn_types::{
     BatchBuilder, Column, ColumnId, Cursor, DataType, KeyPart, Kind, ManualClock, MutationBatch, Partitioning, Request,
@@ -60,7 +60,7 @@ fn put(schema: &TableSchema, id: i64, v: i64) -> MutationBatch {
 }
 
 /// A node: one log, one table, its replicas.
-struct Node {
+struct TestNode {
     disk: MemoryDisk,
     schema: Arc<TableSchema>,
     log: Arc<RaftLog>,
@@ -69,8 +69,8 @@ struct Node {
     replayed: u64,
 }
 
-impl Node {
-    fn open(disk: &MemoryDisk, engine: Arc<dyn Engine>, schema: Arc<TableSchema>) -> Result<Node, Error> {
+impl TestNode {
+    fn open(disk: &MemoryDisk, engine: Arc<dyn Engine>, schema: Arc<TableSchema>) -> Result<TestNode, Error> {
         let options = Options { segment_bytes: 64 << 10, ..Options::new("/log") };
         let (log, _) = RaftLog::open_on(Arc::new(disk.clone()), options).unwrap();
         let log = Arc::new(log);
@@ -83,19 +83,19 @@ impl Node {
             replicas.push(replica);
         }
         table.finish_replay().unwrap();
-        Ok(Node { disk: disk.clone(), schema, log, table, replicas, replayed })
+        Ok(TestNode { disk: disk.clone(), schema, log, table, replicas, replayed })
     }
 
-    fn new(tablets: u32) -> Node {
-        Node::open(&MemoryDisk::new(7), Arc::new(MemoryEngine::new()), schema(tablets)).unwrap()
+    fn new(tablets: u32) -> TestNode {
+        TestNode::open(&MemoryDisk::new(7), Arc::new(MemoryEngine::new()), schema(tablets)).unwrap()
     }
 
     /// Loses power. The engine loses everything, as one that was never flushed does.
-    fn restart(self) -> Node {
-        let Node { disk, schema, log, table, replicas, .. } = self;
+    fn restart(self) -> TestNode {
+        let TestNode { disk, schema, log, table, replicas, .. } = self;
         drop((log, table, replicas));
         disk.cut_power();
-        Node::open(&disk, Arc::new(MemoryEngine::new()), schema).unwrap()
+        TestNode::open(&disk, Arc::new(MemoryEngine::new()), schema).unwrap()
     }
 
     fn replica_of(&self, batch: &MutationBatch) -> &Replica {
@@ -120,7 +120,7 @@ impl Node {
 
 #[test]
 fn what_was_acknowledged_is_there_after_loss_of_power() {
-    let node = Node::new(2);
+    let node = TestNode::new(2);
     for id in 0..50 {
         assert!(matches!(node.put(id, id * 10).unwrap().1, Outcome::Applied { affected: 1 }));
     }
@@ -138,7 +138,7 @@ fn what_was_acknowledged_is_there_after_loss_of_power() {
 
 #[test]
 fn what_is_refused_or_changes_nothing_is_in_no_log() {
-    let node = Node::new(1);
+    let node = TestNode::new(1);
     let replica = &node.replicas[0];
     let k = key(&node.schema, 1);
     let mut outcomes = Vec::new();
@@ -160,7 +160,7 @@ fn what_is_refused_or_changes_nothing_is_in_no_log() {
 
 #[test]
 fn concurrent_proposals_share_flushes_and_apply_in_order() {
-    let node = Node::new(3);
+    let node = TestNode::new(3);
     let (n_threads, n_puts) = (6, 40);
     std::thread::scope(|scope| {
         for thread in 0..n_threads {
@@ -185,7 +185,7 @@ fn concurrent_proposals_share_flushes_and_apply_in_order() {
 
 #[test]
 fn several_tablets_cost_one_flush_and_are_all_or_none() {
-    let node = Node::new(4);
+    let node = TestNode::new(4);
     node.put(0, 0).unwrap(); // makes the spare segment
     let syncs = node.disk.n_syncs();
     let batches: Vec<MutationBatch> = (0..40).map(|id| put(&node.schema, id, 5)).collect();
@@ -210,7 +210,7 @@ fn several_tablets_cost_one_flush_and_are_all_or_none() {
 
 #[test]
 fn submitting_is_not_yet_agreement() {
-    let node = Node::new(1);
+    let node = TestNode::new(1);
     let first = node.replicas[0].submit(put(&node.schema, 1, 1)).unwrap();
     let second = node.replicas[0].submit(put(&node.schema, 1, 2)).unwrap();
     assert_eq!((first.seqno(), second.seqno()), (Some(SeqNo(1)), Some(SeqNo(2))));
@@ -224,7 +224,7 @@ fn submitting_is_not_yet_agreement() {
 #[test]
 fn a_failed_flush_is_indeterminate_and_then_the_log_is_unavailable() {
     for steps in 0..2 {
-        let node = Node::new(1);
+        let node = TestNode::new(1);
         node.put(1, 1).unwrap();
         node.disk.fail_in(steps); // the write, then the flush
         let error = node.put(1, 2).unwrap_err();
@@ -240,12 +240,12 @@ fn a_failed_flush_is_indeterminate_and_then_the_log_is_unavailable() {
 
 /// An engine that refuses writes while it is told to.
 #[derive(Default)]
-struct Refusing {
+struct RefusingEngine {
     engine: MemoryEngine,
     refuses: AtomicBool,
 }
 
-impl Engine for Refusing {
+impl Engine for RefusingEngine {
     fn write(&self, batch: &WriteBatch) -> tarn_rows::Result<()> {
         if self.refuses.load(Ordering::Relaxed) {
             return Err(tarn_rows::Error::Faulty { reason: "it is told to".into() });
@@ -300,8 +300,8 @@ impl Engine for Refusing {
 
 #[test]
 fn an_entry_that_could_not_be_applied_is_applied_next() {
-    let engine = Arc::new(Refusing::default());
-    let node = Node::open(&MemoryDisk::new(9), Arc::<Refusing>::clone(&engine), schema(1)).unwrap();
+    let engine = Arc::new(RefusingEngine::default());
+    let node = TestNode::open(&MemoryDisk::new(9), Arc::<RefusingEngine>::clone(&engine), schema(1)).unwrap();
     engine.refuses.store(true, Ordering::Relaxed);
     let error = node.put(1, 1).unwrap_err();
     assert_eq!(error.kind(), Kind::Indeterminate, "it is in the log, and waits: {error}");
@@ -391,7 +391,7 @@ fn tablets_are_split_under_load() {
 
     // The feed has the changes of each row in order, though they are in several logs.
     let reader = Arc::new(LogReader::new(Arc::clone(replicas.log()), Arc::clone(&table)));
-    let changes = Changes::new(Arc::clone(&table), reader);
+    let changes = TableChanges::new(Arc::clone(&table), reader);
     let (mut at, mut seen) = (Cursor::new(), BTreeMap::<Vec<u8>, i64>::new());
     loop {
         let some = changes.read(&at, 20_000).unwrap();
@@ -422,9 +422,9 @@ fn tablets_are_split_under_load() {
 
 #[test]
 fn the_feed_reads_what_is_in_effect_and_learns_what_is_trimmed() {
-    let node = Node::new(2);
+    let node = TestNode::new(2);
     let reader = Arc::new(LogReader::new(Arc::clone(&node.log), Arc::clone(&node.table)));
-    let changes = Changes::new(Arc::clone(&node.table), reader.clone());
+    let changes = TableChanges::new(Arc::clone(&node.table), reader.clone());
     for id in 0..20 {
         node.put(id, 1).unwrap();
     }
@@ -464,7 +464,7 @@ fn first_of(schema: &TableSchema, tablet: u32) -> i64 {
 
 #[test]
 fn rows_and_log_must_belong_together() {
-    let node = Node::new(1);
+    let node = TestNode::new(1);
     for v in 0..3 {
         node.put(1, v).unwrap();
     }
@@ -475,19 +475,19 @@ fn rows_and_log_must_belong_together() {
 
     // Rows from another log: they are ahead of this one.
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
-    let one = Node::open(&MemoryDisk::new(1), Arc::clone(&engine), schema(1)).unwrap();
+    let one = TestNode::open(&MemoryDisk::new(1), Arc::clone(&engine), schema(1)).unwrap();
     one.put(1, 1).unwrap();
     drop(one);
-    let behind = Node::open(&MemoryDisk::new(2), engine, schema(1)).err().unwrap();
+    let behind = TestNode::open(&MemoryDisk::new(2), engine, schema(1)).err().unwrap();
     assert!(matches!(behind, Error::LogBehind { applied: SeqNo(1), last: SeqNo(0), .. }), "{behind}");
 
     // A log that begins after what the rows lost.
     let mut batch = node.log.batch();
     batch.purge(tarn_replica::group_of(TabletId(1)), tarn_raftlog::Index(2), tarn_raftlog::Term(1));
     node.log.commit(batch).unwrap();
-    let Node { disk, schema, log, table, replicas, .. } = node;
+    let TestNode { disk, schema, log, table, replicas, .. } = node;
     drop((log, table, replicas));
-    let gone = Node::open(&disk, Arc::new(MemoryEngine::new()), schema).err().unwrap();
+    let gone = TestNode::open(&disk, Arc::new(MemoryEngine::new()), schema).err().unwrap();
     assert!(matches!(gone, Error::LogGone { needed: SeqNo(1), first: SeqNo(3), .. }), "{gone}");
     assert_eq!(gone.kind(), Kind::Corrupt);
 }
@@ -495,7 +495,7 @@ fn rows_and_log_must_belong_together() {
 /// Who decides sees what is under way, and answers when that is there.
 #[test]
 fn a_batch_is_decided_behind_those_that_are_under_way() {
-    let node = Node::new(1);
+    let node = TestNode::new(1);
     let replica = &node.replicas[0];
     let k = key(&node.schema, 1);
     let batch = |push: &dyn Fn(&mut BatchBuilder)| {
@@ -527,7 +527,7 @@ fn a_batch_is_decided_behind_those_that_are_under_way() {
 
 #[test]
 fn what_was_not_submitted_is_not_decided_upon() {
-    let node = Node::new(1);
+    let node = TestNode::new(1);
     node.put(1, 1).unwrap();
     node.disk.fail_in(0);
     assert_eq!(node.put(1, 2).unwrap_err().kind(), Kind::Indeterminate);
@@ -677,7 +677,7 @@ fn a_request_and_its_outcome_are_there_together_or_not_at_all() {
 
     // It changes nothing, and is known all the same.
     let decided = commit_named(&[(&tables[0], none(&tables[0]))], &request(2, 0)).unwrap();
-    assert!(matches!(decided[..], [Decided { outcome: Outcome::Applied { affected: 0 }, .. }]));
+    assert!(matches!(decided[..], [PartDecision { outcome: Outcome::Applied { affected: 0 }, .. }]));
     commit_named(&[(&tables[0], none(&tables[0])), all(2)[0].clone()], &request(3, 16)).unwrap();
     assert_eq!([2, 3].map(|sequence| told(&engine, sequence)), [Some(0), Some(16)]);
 
@@ -686,7 +686,7 @@ fn a_request_and_its_outcome_are_there_together_or_not_at_all() {
     let mut there = BatchBuilder::new(&schema);
     there.create(&key(&schema, 3), &cells(&schema, 3, 9));
     let refused = commit_named(&[all(4)[0].clone(), (&tables[0], there.finish())], &request(4, 17)).unwrap();
-    assert!(matches!(&refused[..], [Decided { outcome: Outcome::Exists { .. }, of: 1, .. }]), "{refused:?}");
+    assert!(matches!(&refused[..], [PartDecision { outcome: Outcome::Exists { .. }, of: 1, .. }]), "{refused:?}");
     assert_eq!(told(&engine, 4), None);
 
     // A split gives both halves what there was; nothing was flushed, and all comes from the log.

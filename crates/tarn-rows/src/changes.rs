@@ -18,12 +18,12 @@ pub trait EntrySource: Send + Sync {
 }
 
 /// The changes of one table.
-pub struct Changes {
+pub struct TableChanges {
     table: Arc<Table>,
     source: Arc<dyn EntrySource>,
 }
 
-impl Changes {
+impl TableChanges {
     /// Over the table's tablets.
     #[must_use]
     pub fn new(table: Arc<Table>, source: Arc<dyn EntrySource>) -> Self {
@@ -31,7 +31,7 @@ impl Changes {
     }
 }
 
-impl ChangeLog for Changes {
+impl ChangeLog for TableChanges {
     fn head(&self) -> Cursor {
         self.table.tablet_map().ids().map(|tablet| (tablet, self.source.head(tablet))).collect()
     }
@@ -57,7 +57,7 @@ impl ChangeLog for Changes {
     }
 }
 
-impl Changes {
+impl TableChanges {
     /// Are there changes of `tablet` after the cursor and up to `upto`?
     fn has_before(&self, tablet: TabletId, after: &Cursor, upto: SeqNo) -> tarn_feed::Result<bool> {
         let at = after.get(tablet);

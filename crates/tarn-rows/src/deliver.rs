@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use tarn_feed::{Frozen, Pending, Placed, Stage, Staged};
+use tarn_feed::{DeliveryBacklog, FrozenRows, PlacedRows, Stage, StagedAddresses};
 use tarn_types::{
-    ADDRESS_BYTES, Address, Audit, Cursor, Keys, SEQNO_COLUMN, SeqNo, TableSchema, TabletId, Version, encode_keys,
+    ADDRESS_BYTES, Address, Audit, Cursor, EncodedKeys, SEQNO_COLUMN, SeqNo, TableSchema, TabletId, Version,
+    encode_keys,
 };
 
 use crate::engine::{Space, StagedFile};
@@ -31,14 +32,14 @@ use crate::layout;
 use crate::recent::RowsView;
 use crate::snapshot::union;
 use crate::table::{Table, Tablets};
-use crate::tablet::{Shared, Tablet};
-use crate::writer::Writer;
+use crate::tablet::{PublishedState, Tablet};
+use crate::writer::TabletWriter;
 
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
 
-/// What [`Staged::payload`] carries.
-struct Prepared {
+/// What [`StagedAddresses::payload`] carries.
+struct StagedPayload {
     file: StagedFile,
     /// The version it was staged on.
     base: Version,
@@ -50,13 +51,13 @@ struct Prepared {
 impl Table {
     /// How much waits for a delivery. Cheap.
     #[must_use]
-    pub fn pending(&self) -> Pending {
+    pub fn pending(&self) -> DeliveryBacklog {
         let append_only = self.base.append_only;
         let rows = |view: &RowsView| if append_only { view.n_live() } else { view.n_keys as u64 };
         let tablets = self.tablets.read();
         let shared = tablets.read();
         let views = || shared.iter().flat_map(|shared| &shared.recent);
-        Pending {
+        DeliveryBacklog {
             rows: views().map(rows).sum(),
             bytes: views().map(|view| view.size_bytes).sum(),
             oldest_ms: shared.iter().filter_map(|of| of.frozen_since_ms.or(of.active_since_ms)).min(),
@@ -87,7 +88,7 @@ impl Table {
     /// What is frozen and not installed, with the rows of the lake that it supersedes. None: nothing is. The same again
     /// until it is installed or another freeze comes, whatever was written meanwhile (with `version` and `dead` moved
     /// on by compactions).
-    pub fn frozen(&self) -> Result<Option<Frozen>> {
+    pub fn frozen(&self) -> Result<Option<FrozenRows>> {
         self.check_serving()?;
         let schema = &self.base.schema();
         let mut cursor = Cursor::new();
@@ -115,7 +116,7 @@ impl Table {
         let n_rows = views().map(RowsView::n_live).sum();
         // A table that only appends has no keys here, and deletes none.
         let n_keys: u64 = parts.iter().map(|(epoch, views)| epoch.n_keys(views)).sum();
-        Ok(Some(Frozen {
+        Ok(Some(FrozenRows {
             table: Arc::clone(schema),
             cursor,
             version,
@@ -127,7 +128,7 @@ impl Table {
     }
 
     /// Writes the addresses of a committed version beside the table. Nothing is visible yet; nothing is locked.
-    pub fn stage(&self, stage: &Stage) -> Result<Staged> {
+    pub fn stage(&self, stage: &Stage) -> Result<StagedAddresses> {
         let schema = &self.base.schema();
         let (base, before) = self.installed();
         if stage.version <= base {
@@ -174,8 +175,8 @@ impl Table {
         let markers = markers.iter().map(|(key, marker)| (&key[..], Some(&marker[..])));
         let addresses = entries.iter().map(|(key, address)| (*key, address.as_ref().map(|bytes| &bytes[..])));
         let file = self.base.engine.stage(Space::Addresses, &mut markers.chain(addresses))?;
-        let prepared = Prepared { file, base, installed, has_placed: n_addresses > 0 };
-        Ok(Staged {
+        let prepared = StagedPayload { file, base, installed, has_placed: n_addresses > 0 };
+        Ok(StagedAddresses {
             version: stage.version,
             cursor: stage.cursor.clone(),
             n_addresses: n_addresses as u64,
@@ -227,10 +228,10 @@ impl Table {
     ///
     /// Errors: [`Error::Stale`] when another version was installed since, or a tablet was split: stage again.
     /// [`Error::WrongCursor`] for one that the tablets have not applied yet.
-    pub fn install(&self, staged: Staged) -> Result<()> {
+    pub fn install(&self, staged: StagedAddresses) -> Result<()> {
         let foreign = || Error::Unsupported { engine: "table", operation: "install what it did not stage" };
-        let prepared = staged.payload.downcast::<Prepared>().map_err(|_| foreign())?;
-        let Prepared { file, base, installed, has_placed } = *prepared;
+        let prepared = staged.payload.downcast::<StagedPayload>().map_err(|_| foreign())?;
+        let StagedPayload { file, base, installed, has_placed } = *prepared;
         // Invariant: the installed cursor is never ahead of what the engine holds after a crash.
         self.flush()?;
         let now_ms = self.base.clock.now_ms();
@@ -288,7 +289,7 @@ impl Tablets {
 }
 
 /// Are all changes up to `upto`, and no others, in generations that can be forgotten? Else what it should be.
-fn check_freeze(writer: &Writer, shared: &Shared, upto: SeqNo) -> Result<(), String> {
+fn check_freeze(writer: &TabletWriter, shared: &PublishedState, upto: SeqNo) -> Result<(), String> {
     if upto > shared.applied {
         return Err(format!("at most {}, which is applied", shared.applied));
     }
@@ -304,9 +305,9 @@ fn check_freeze(writer: &Writer, shared: &Shared, upto: SeqNo) -> Result<(), Str
     Err(format!("{begins_after}, where it was frozen"))
 }
 
-impl Shared {
+impl PublishedState {
     /// What is delivered up to `upto` is recent no more. Answers the keys that were deleted.
-    fn forget(&mut self, writer: &mut Writer, upto: SeqNo) -> Vec<Vec<u8>> {
+    fn forget(&mut self, writer: &mut TabletWriter, upto: SeqNo) -> Vec<Vec<u8>> {
         self.installed = upto;
         let n = writer.frozen.iter().take_while(|frozen| frozen.upto <= upto).count();
         let deleted = writer.frozen.drain(..n).flat_map(|frozen| frozen.generation.deleted_keys(&self.range)).collect();
@@ -321,9 +322,9 @@ impl Shared {
     }
 }
 
-type PlacedKeys<'a> = (&'a Placed, Keys, Vec<SeqNo>);
+type PlacedKeys<'a> = (&'a PlacedRows, EncodedKeys, Vec<SeqNo>);
 
-fn encode_placed<'a>(schema: &TableSchema, placed: &'a [Placed]) -> Result<Vec<PlacedKeys<'a>>> {
+fn encode_placed<'a>(schema: &TableSchema, placed: &'a [PlacedRows]) -> Result<Vec<PlacedKeys<'a>>> {
     placed.iter().map(|placed| Ok((placed, encode_keys(schema, &placed.keys)?, seqnos(&placed.keys)?))).collect()
 }
 

@@ -28,7 +28,7 @@ const FORMAT: u8 = 1;
 
 /// Where the rows of a tablet come from, beside its own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Born {
+pub(crate) struct TabletOrigin {
     /// The tablet that was split.
     pub(crate) parent: TabletId,
     /// The entry that split it: what came before it is in the parent's log.
@@ -40,7 +40,7 @@ pub(crate) struct Born {
 pub(crate) struct TabletRecord {
     pub(crate) range: Range<Vec<u8>>,
     /// None of those that the table began with.
-    pub(crate) born: Option<Born>,
+    pub(crate) born: Option<TabletOrigin>,
 }
 
 /// Where a tablet's marker lies in the addresses space.
@@ -59,7 +59,7 @@ pub(crate) fn encode_marker(version: Version, installed: SeqNo) -> [u8; 17] {
 }
 
 pub(crate) fn decode_marker(key: &[u8], bytes: &[u8]) -> Result<(Version, SeqNo)> {
-    let mut reader = Reader::new("marker", key, bytes)?;
+    let mut reader = ValueReader::new("marker", key, bytes)?;
     let marker = (Version(reader.u64()?), SeqNo(reader.u64()?));
     reader.finish(marker)
 }
@@ -79,7 +79,7 @@ pub(crate) fn encode_applied(of: &Audit) -> [u8; 33] {
 }
 
 pub(crate) fn decode_applied(key: &[u8], bytes: &[u8]) -> Result<Audit> {
-    let mut reader = Reader::new("applied seqno", key, bytes)?;
+    let mut reader = ValueReader::new("applied seqno", key, bytes)?;
     let (upto, after) = (SeqNo(reader.u64()?), SeqNo(reader.u64()?));
     let digest = u128::from_le_bytes(reader.array()?);
     reader.finish(Audit { after, upto, digest })
@@ -132,11 +132,11 @@ pub(crate) fn encode_tablet(record: &TabletRecord) -> Vec<u8> {
 }
 
 pub(crate) fn decode_tablet(key: &[u8], bytes: &[u8]) -> Result<TabletRecord> {
-    let mut reader = Reader::new("tablet", key, bytes)?;
+    let mut reader = ValueReader::new("tablet", key, bytes)?;
     let (start, end) = (reader.bytes()?, reader.bytes()?);
     let (parent, at) = (TabletId(u32::from_le_bytes(reader.array()?)), SeqNo(reader.u64()?));
     // Tablets count from 1.
-    let born = (parent.0 > 0).then_some(Born { parent, at });
+    let born = (parent.0 > 0).then_some(TabletOrigin { parent, at });
     reader.finish(TabletRecord { range: start..end, born })
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn encode_outcome(seqno: SeqNo, statements: &[StatementOutcome]) -> V
 }
 
 pub(crate) fn decode_outcome(key: &[u8], bytes: &[u8]) -> Result<(SeqNo, Vec<StatementOutcome>)> {
-    let mut reader = Reader::new("outcome of a request", key, bytes)?;
+    let mut reader = ValueReader::new("outcome of a request", key, bytes)?;
     let seqno = SeqNo(reader.u64()?);
     Ok((seqno, statements_of(reader.rest)?))
 }
@@ -199,7 +199,7 @@ pub(crate) fn encode_by_age(id: RequestId) -> [u8; 17] {
 
 /// The entry that such a key names, and the request that it was.
 pub(crate) fn decode_by_age(key: &[u8], bytes: &[u8]) -> Result<(SeqNo, RequestId)> {
-    let mut reader = Reader::new("name of a request", key, bytes)?;
+    let mut reader = ValueReader::new("name of a request", key, bytes)?;
     let id = RequestId { origin: reader.u64()?, sequence: reader.u64()? };
     let no_entry = || Error::corrupt("name of a request", key, "its key names no entry");
     let (_, seqno) = key.split_last_chunk().ok_or_else(no_entry)?;
@@ -216,7 +216,7 @@ pub(crate) fn encode_owner(id: [u8; 16]) -> [u8; 17] {
 }
 
 pub(crate) fn decode_owner(key: &[u8], bytes: &[u8]) -> Result<[u8; 16]> {
-    let mut reader = Reader::new("owner", key, bytes)?;
+    let mut reader = ValueReader::new("owner", key, bytes)?;
     let id = reader.array()?;
     reader.finish(id)
 }
@@ -233,13 +233,13 @@ fn tagged(tag: u8, id: u32) -> [u8; 5] {
 }
 
 /// Reads a value that begins with [`FORMAT`].
-struct Reader<'a> {
+struct ValueReader<'a> {
     what: &'static str,
     key: &'a [u8],
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ValueReader<'a> {
     fn new(what: &'static str, key: &'a [u8], bytes: &'a [u8]) -> Result<Self> {
         match bytes.split_first() {
             Some((&FORMAT, rest)) => Ok(Self { what, key, rest }),
@@ -295,7 +295,10 @@ mod tests {
         documented(&encode_applied(&Audit { after: SeqNo(257), upto: SeqNo(258), digest: 0xab }));
         documented(&tablet_key(TableId(3), TabletId(6)));
         let range = vec![0, 0, 0, 3, 0x80]..vec![0, 0, 0, 4];
-        documented(&encode_tablet(&TabletRecord { range, born: Some(Born { parent: TabletId(5), at: SeqNo(258) }) }));
+        documented(&encode_tablet(&TabletRecord {
+            range,
+            born: Some(TabletOrigin { parent: TabletId(5), at: SeqNo(258) }),
+        }));
         documented(&evicted_key(TabletId(5)));
         let id = RequestId { origin: 0xab, sequence: 0xcd };
         documented(&outcome_key(id, TabletId(5)));
@@ -314,7 +317,7 @@ mod tests {
             let audit = Audit { after: SeqNo(numbers.0), upto: SeqNo(numbers.1), digest: numbers.2 };
             let applied = encode_applied(&audit);
             prop_assert_eq!(decode_applied(b"k", &applied).unwrap(), audit);
-            let born = born.map(|(parent, at)| Born { parent: TabletId(parent.max(1)), at: SeqNo(at) });
+            let born = born.map(|(parent, at)| TabletOrigin { parent: TabletId(parent.max(1)), at: SeqNo(at) });
             let record = TabletRecord { range: start..end, born };
             let tablet = encode_tablet(&record);
             prop_assert_eq!(decode_tablet(b"k", &tablet).unwrap(), record);

@@ -5,7 +5,7 @@
 //! - [`Table`]: decides what batches come to, applies committed entries, serves keys and [`HotSnapshot`]s, hands recent
 //!   rows to a delivery ([`Table::frozen`], [`Table::install`]), evicts what the lake holds, comes back from the log
 //!   after a crash.
-//! - [`Changes`]: the table's [`tarn_feed::ChangeLog`].
+//! - [`TableChanges`]: the table's [`tarn_feed::ChangeLog`].
 //!
 //! Who keeps the log, who agrees on its entries and what a lake file is are other rooms' business.
 //!
@@ -72,22 +72,24 @@ mod under_way;
 mod whose;
 mod writer;
 
-pub use changes::{Changes, EntrySource};
+pub use changes::{EntrySource, TableChanges};
 pub use engine::{
-    Engine, EngineSnapshot, EngineStats, Fault, MemoryEngine, Remedy, RocksEngine, RocksOptions, RowIter, Space,
+    Engine, EngineFault, EngineSnapshot, EngineStats, MemoryEngine, Remedy, RocksEngine, RocksOptions, RowIter, Space,
     StagedFile, WriteBatch,
 };
 pub use error::{Error, Result};
 pub use evict::EvictReport;
 pub use recent_bytes::RecentBytes;
 pub use requests::{KEPT_ENTRIES, first_outcome, first_outcome_within};
-pub use resolve::{Known, Outcome};
+pub use resolve::{BatchReads, Outcome};
 pub use row_scan::{KeyRange, RangeOfRows, RowScan, ScannedRows};
 pub use snapshot::{HotSnapshot, Lookup};
 pub use table::{FlushMark, Table};
 pub use tablet::Tuning;
 /// How movers and readers of changes see a table: who holds one of its names needs no other crate.
-pub use tarn_feed::{ChangeLog, Error as FeedError, Frozen, HotTable, Pending, Result as FeedResult, Stage, Staged};
-pub use together::{Does, TabletEntry, apply_together};
+pub use tarn_feed::{
+    ChangeLog, DeliveryBacklog, Error as FeedError, FrozenRows, HotTable, Result as FeedResult, Stage, StagedAddresses,
+};
+pub use together::{EntryEffect, TabletEntry, apply_together};
 pub use under_way::UnderWay;
-pub use whose::{Standing, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};
+pub use whose::{TableProgress, owner, remove, remove_tables, set_owner, standing, tables_beside, tablets_of};

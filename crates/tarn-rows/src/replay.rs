@@ -12,10 +12,10 @@ use tarn_types::{Audit, Effect, Entry, RowKind, SeqNo, StoredRow, TabletId};
 
 use crate::engine::Space;
 use crate::error::{Error, Result};
-use crate::recent::{Changes, Generation, RowsView, contains};
+use crate::recent::{Generation, RowsView, ViewChanges, contains};
 use crate::table::Table;
 use crate::tablet::Tablet;
-use crate::writer::{FrozenGeneration, Replay, Writer};
+use crate::writer::{FrozenGeneration, Replay, TabletWriter};
 
 /// Keys of one engine call.
 const READ_KEYS: usize = 1024;
@@ -69,7 +69,7 @@ impl Table {
 }
 
 impl Tablet {
-    fn replay(&self, writer: &mut Writer, seqno: SeqNo, entry: &Entry) -> Result<()> {
+    fn replay(&self, writer: &mut TabletWriter, seqno: SeqNo, entry: &Entry) -> Result<()> {
         let (applied, installed, range) = {
             let shared = self.shared.read();
             (shared.applied, shared.installed, Arc::clone(&shared.range))
@@ -96,7 +96,7 @@ impl Tablet {
     }
 
     /// An entry that the engine lost.
-    fn write_again(&self, writer: &mut Writer, seqno: SeqNo, entry: &Entry) -> Result<()> {
+    fn write_again(&self, writer: &mut TabletWriter, seqno: SeqNo, entry: &Entry) -> Result<()> {
         let audited = writer.auditor.with(seqno, entry);
         match entry {
             Entry::Effects(effects) => self.write_effects(&audited, seqno, effects)?,
@@ -158,8 +158,8 @@ impl Tablet {
     ) -> Result<(Vec<Generation>, Vec<RowsView>)> {
         let range = Arc::clone(&self.shared.read().range);
         let generation_of = |seqno: SeqNo| freezes.partition_point(|freeze| *freeze < seqno);
-        let mut built: Vec<(Generation, Changes)> =
-            (0..=freezes.len()).map(|_| (empty.successor(), Changes::default())).collect();
+        let mut built: Vec<(Generation, ViewChanges)> =
+            (0..=freezes.len()).map(|_| (empty.successor(), ViewChanges::default())).collect();
         for (seqno, effects) in &replay.appended {
             if *seqno > installed {
                 let (generation, changes) = &mut built[generation_of(*seqno)];

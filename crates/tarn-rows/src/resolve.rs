@@ -16,7 +16,7 @@ use tarn_types::{
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::table::Table;
-use crate::under_way::{Coming, UnderWay};
+use crate::under_way::{UnderWay, UpcomingRow};
 
 /// What became of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-enum State {
+enum RowState {
     /// Nothing depends on it.
     NotAsked,
     Absent,
@@ -62,24 +62,24 @@ enum State {
 
 /// What is known of a batch before it gets its place.
 #[derive(Debug)]
-pub struct Known<'a> {
+pub struct BatchReads<'a> {
     tablet: TabletId,
     batch: &'a MutationBatch,
-    depends: Depends<'a>,
+    depends: BatchDependency<'a>,
 }
 
 /// On what does it depend?
 #[derive(Debug)]
-enum Depends<'a> {
+enum BatchDependency<'a> {
     /// On nothing: plain rows, which are their own effects.
     Nothing(Effects),
     /// On nothing, but what is asked must be what such a table takes.
     AppendOnly,
     /// On the rows. Entries up to `since` were applied when they were read; `states` is by key.
-    Rows { since: SeqNo, states: Vec<(&'a [u8], State)> },
+    Rows { since: SeqNo, states: Vec<(&'a [u8], RowState)> },
 }
 
-impl State {
+impl RowState {
     fn seqno(&self) -> Option<SeqNo> {
         match self {
             Self::NotAsked | Self::Absent => None,
@@ -88,8 +88,8 @@ impl State {
     }
 }
 
-impl From<Coming> for State {
-    fn from(Coming { seqno, cells }: Coming) -> Self {
+impl From<UpcomingRow> for RowState {
+    fn from(UpcomingRow { seqno, cells }: UpcomingRow) -> Self {
         cells.map_or(Self::Absent, |cells| Self::Live { cells, seqno })
     }
 }
@@ -99,17 +99,17 @@ impl Table {
     /// that was applied before.
     ///
     /// Cost: one read of the engine for all keys that something is asked of; none for plain rows.
-    pub fn look_up<'a>(&self, tablet: TabletId, batch: &'a MutationBatch, since: SeqNo) -> Result<Known<'a>> {
+    pub fn look_up<'a>(&self, tablet: TabletId, batch: &'a MutationBatch, since: SeqNo) -> Result<BatchReads<'a>> {
         self.check_serving()?;
         if batch.table() != self.base.id {
             return Err(Error::NotOurs { table: self.base.schema().name.clone(), tablet });
         }
         let depends = match Effects::of_rows(batch) {
-            Some(rows) => Depends::Nothing(rows),
-            None if self.base.append_only => Depends::AppendOnly,
-            None => Depends::Rows { since, states: read_states(&*self.base.engine, batch)? },
+            Some(rows) => BatchDependency::Nothing(rows),
+            None if self.base.append_only => BatchDependency::AppendOnly,
+            None => BatchDependency::Rows { since, states: read_states(&*self.base.engine, batch)? },
         };
-        Ok(Known { tablet, batch, depends })
+        Ok(BatchReads { tablet, batch, depends })
     }
 
     /// Decides a batch that would be entry `seqno` of its tablet, behind all those that are applied or in `under_way`.
@@ -118,23 +118,28 @@ impl Table {
     /// Cost: no read, unless so much was applied since [`Table::look_up`] that `under_way` does not tell it any more.
     /// Errors: [`Error::Elsewhere`] for keys that are another tablet's, or will be by a split that is under way: cut
     /// the batch anew.
-    pub fn resolve(&self, seqno: SeqNo, known: Known<'_>, under_way: &UnderWay) -> Result<(Outcome, Option<Effects>)> {
-        let Known { tablet, batch, depends } = known;
+    pub fn resolve(
+        &self,
+        seqno: SeqNo,
+        known: BatchReads<'_>,
+        under_way: &UnderWay,
+    ) -> Result<(Outcome, Option<Effects>)> {
+        let BatchReads { tablet, batch, depends } = known;
         self.check_range(tablet, batch, under_way)?;
         let (since, mut states) = match depends {
-            Depends::Nothing(rows) => {
+            BatchDependency::Nothing(rows) => {
                 let affected = rows.len() as u64;
                 return Ok((Outcome::Applied { affected }, Some(rows).filter(|rows| !rows.is_empty())));
             }
-            Depends::AppendOnly => return self.resolve_appended(batch),
-            Depends::Rows { since, .. } if since < under_way.forgotten() => {
+            BatchDependency::AppendOnly => return self.resolve_appended(batch),
+            BatchDependency::Rows { since, .. } if since < under_way.forgotten() => {
                 (under_way.forgotten(), read_states(&*self.base.engine, batch)?)
             }
-            Depends::Rows { since, states } => (since, states),
+            BatchDependency::Rows { since, states } => (since, states),
         };
         for (key, state) in &mut states {
             if let Some(coming) = under_way.latest(key, since) {
-                *state = State::from(coming);
+                *state = RowState::from(coming);
             }
         }
         let mut effects = EffectsBuilder::new(&self.base.schema());
@@ -153,13 +158,13 @@ impl Table {
                 return Ok((Outcome::Conflict { key: mutation.key.to_vec() }, None));
             }
             let after = match (mutation.op, &*state) {
-                (Op::Put, _) | (Op::Insert | Op::Create, State::Absent) => {
+                (Op::Put, _) | (Op::Insert | Op::Create, RowState::Absent) => {
                     Some(Some(batch.as_bytes().slice_ref(mutation.cells)))
                 }
                 (Op::Create, _) => return Ok((Outcome::Exists { key: mutation.key.to_vec() }, None)),
-                (Op::Insert, _) | (Op::Patch | Op::Delete, State::NotAsked | State::Absent) => None,
-                (Op::Patch, State::Live { cells, .. }) => Some(Some(patch_cells(cells, mutation.cells)?.into())),
-                (Op::Patch, State::InLake { .. }) => {
+                (Op::Insert, _) | (Op::Patch | Op::Delete, RowState::NotAsked | RowState::Absent) => None,
+                (Op::Patch, RowState::Live { cells, .. }) => Some(Some(patch_cells(cells, mutation.cells)?.into())),
+                (Op::Patch, RowState::InLake { .. }) => {
                     return Ok((Outcome::NeedsBase { key: mutation.key.to_vec() }, None));
                 }
                 (Op::Delete, _) => Some(None),
@@ -168,7 +173,7 @@ impl Table {
             let Some(after) = after else { continue };
             affected += 1;
             effects.push(mutation.key, after.as_deref());
-            *state = after.map_or(State::Absent, |cells| State::Live { cells, seqno });
+            *state = after.map_or(RowState::Absent, |cells| RowState::Live { cells, seqno });
         }
         let outcome = Outcome::Applied { affected };
         if effects.is_empty() {
@@ -213,7 +218,7 @@ impl Table {
 }
 
 /// The states of all keys of a batch, in their order.
-fn read_states<'a>(engine: &dyn Engine, batch: &'a MutationBatch) -> Result<Vec<(&'a [u8], State)>> {
+fn read_states<'a>(engine: &dyn Engine, batch: &'a MutationBatch) -> Result<Vec<(&'a [u8], RowState)>> {
     let mut asked: Vec<(&'a [u8], bool)> =
         batch.iter().map(|mutation| (mutation.key, !mutation.is_plain_row())).collect();
     asked.sort_unstable();
@@ -223,13 +228,15 @@ fn read_states<'a>(engine: &dyn Engine, batch: &'a MutationBatch) -> Result<Vec<
         kept.1 |= is_same && next.1;
         is_same
     });
-    let mut states: Vec<(&[u8], State)> =
-        asked.iter().map(|(key, is_asked)| (*key, if *is_asked { State::Absent } else { State::NotAsked })).collect();
+    let mut states: Vec<(&[u8], RowState)> = asked
+        .iter()
+        .map(|(key, is_asked)| (*key, if *is_asked { RowState::Absent } else { RowState::NotAsked }))
+        .collect();
     let keys: Vec<&[u8]> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(key, _)| *key).collect();
     let mut rows = engine.multi_get(Space::Rows, &keys)?.into_iter();
     let mut elsewhere = Vec::new();
     for (at, (key, state)) in states.iter_mut().enumerate() {
-        if matches!(state, State::NotAsked) {
+        if matches!(state, RowState::NotAsked) {
             continue;
         }
         let Some(row) = rows.next().flatten() else {
@@ -238,13 +245,13 @@ fn read_states<'a>(engine: &dyn Engine, batch: &'a MutationBatch) -> Result<Vec<
         };
         let stored = StoredRow::parse(&row)?;
         if stored.kind == RowKind::Live {
-            *state = State::Live { cells: row.slice_ref(stored.cells), seqno: stored.seqno };
+            *state = RowState::Live { cells: row.slice_ref(stored.cells), seqno: stored.seqno };
         }
     }
     let keys: Vec<&[u8]> = elsewhere.iter().map(|(_, key)| *key).collect();
     for ((at, _), address) in elsewhere.iter().zip(engine.multi_get(Space::Addresses, &keys)?) {
         if let Some(bytes) = address {
-            states[*at].1 = State::InLake { seqno: Address::decode(&bytes)?.seqno };
+            states[*at].1 = RowState::InLake { seqno: Address::decode(&bytes)?.seqno };
         }
     }
     Ok(states)

@@ -70,7 +70,7 @@ pub struct ScannedRows {
 }
 
 /// Keys, and the engine as it is to be read there.
-pub(crate) struct Part {
+pub(crate) struct ScanRange {
     pub(crate) engine: Arc<dyn EngineSnapshot>,
     pub(crate) range: Range<Vec<u8>>,
     /// Whether addresses have to be asked, too.
@@ -86,7 +86,7 @@ struct Merge<'a> {
     given: Option<Ordering>,
 }
 
-enum Found<'a> {
+enum ScannedKey<'a> {
     Row { key: &'a [u8], stored: &'a [u8] },
     Address { key: &'a [u8], address: &'a [u8] },
 }
@@ -97,7 +97,7 @@ impl<'a> Merge<'a> {
         Self { rows: engine.scan_in(Space::Rows, range, direction), addresses, direction, given: None }
     }
 
-    fn next(&mut self) -> Result<Option<Found<'_>>> {
+    fn next(&mut self) -> Result<Option<ScannedKey<'_>>> {
         let given = self.given.replace(Ordering::Equal);
         if given.is_none_or(Ordering::is_le) {
             self.rows.advance()?;
@@ -108,11 +108,11 @@ impl<'a> Merge<'a> {
         let address = self.addresses.as_ref().and_then(|addresses| addresses.entry());
         let (order, found) = match (self.rows.entry(), address) {
             (None, None) => return Ok(None),
-            (Some((key, stored)), None) => (Ordering::Less, Found::Row { key, stored }),
-            (None, Some((key, address))) => (Ordering::Greater, Found::Address { key, address }),
+            (Some((key, stored)), None) => (Ordering::Less, ScannedKey::Row { key, stored }),
+            (None, Some((key, address))) => (Ordering::Greater, ScannedKey::Address { key, address }),
             (Some((key, stored)), Some((of_address, address))) => match self.direction.of(key.cmp(of_address)) {
-                Ordering::Greater => (Ordering::Greater, Found::Address { key: of_address, address }),
-                order => (order, Found::Row { key, stored }),
+                Ordering::Greater => (Ordering::Greater, ScannedKey::Address { key: of_address, address }),
+                order => (order, ScannedKey::Row { key, stored }),
             },
         };
         self.given = Some(order);
@@ -133,19 +133,19 @@ pub struct RowScan {
     schema: Arc<TableSchema>,
     wanted: RangeOfRows,
     /// Not begun yet, in the order of keys.
-    parts: VecDeque<Part>,
+    parts: VecDeque<ScanRange>,
     part: Option<OwnedMerge>,
     done: bool,
 }
 
 impl RowScan {
-    pub(crate) fn new(schema: Arc<TableSchema>, parts: VecDeque<Part>, wanted: RangeOfRows) -> Self {
+    pub(crate) fn new(schema: Arc<TableSchema>, parts: VecDeque<ScanRange>, wanted: RangeOfRows) -> Self {
         Self { schema, wanted, parts, part: None, done: false }
     }
 
     fn next_part(&mut self) -> Option<OwnedMerge> {
         let direction = self.wanted.direction;
-        let Part { engine, range, evicted } = match direction {
+        let ScanRange { engine, range, evicted } = match direction {
             Direction::Ascending => self.parts.pop_front(),
             Direction::Descending => self.parts.pop_back(),
         }?;
@@ -153,7 +153,7 @@ impl RowScan {
     }
 
     fn read(&mut self) -> Result<Option<ScannedRows>> {
-        let mut batch = Filling {
+        let mut batch = ScanBatch {
             decoder: RowDecoder::new(&self.schema, self.wanted.projection.as_deref(), self.wanted.with_seqno),
             max_rows: self.wanted.batch_rows.max(1),
             n_bytes: 0,
@@ -178,7 +178,7 @@ impl RowScan {
 }
 
 /// A batch on its way.
-struct Filling {
+struct ScanBatch {
     decoder: RowDecoder,
     max_rows: usize,
     n_bytes: usize,
@@ -186,7 +186,7 @@ struct Filling {
     last_key: Option<Vec<u8>>,
 }
 
-impl Filling {
+impl ScanBatch {
     fn n_rows(&self) -> usize {
         self.decoder.len() + self.evicted.len()
     }
@@ -200,7 +200,7 @@ impl Filling {
         while !self.is_full() {
             let key = match merge.next()? {
                 None => return Ok(true),
-                Some(Found::Row { key, stored }) => {
+                Some(ScannedKey::Row { key, stored }) => {
                     let stored = StoredRow::parse(stored)?;
                     if stored.kind != RowKind::Live {
                         continue;
@@ -209,7 +209,7 @@ impl Filling {
                     self.n_bytes += stored.cells.len();
                     key
                 }
-                Some(Found::Address { key, address }) => {
+                Some(ScannedKey::Address { key, address }) => {
                     self.evicted.push((self.n_rows(), Address::decode(address)?));
                     key
                 }

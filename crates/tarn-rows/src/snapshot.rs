@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hide::{Bitmaps, ChangedKeys, VersionEpoch};
 use crate::layout;
 use crate::recent::RowsView;
-use crate::row_scan::{KeyRange, Part, RangeOfRows, RowScan};
+use crate::row_scan::{KeyRange, RangeOfRows, RowScan, ScanRange};
 
 /// Keys of one engine call.
 const ADDRESSES_AT_ONCE: usize = 1024;
@@ -190,8 +190,8 @@ impl HotSnapshot {
     }
 
     /// What to read for a range: of neighbours that have one engine snapshot, and both evicted rows or none, one piece.
-    fn parts(&self, range: &Range<Vec<u8>>) -> VecDeque<Part> {
-        let mut parts: VecDeque<Part> = VecDeque::new();
+    fn parts(&self, range: &Range<Vec<u8>>) -> VecDeque<ScanRange> {
+        let mut parts: VecDeque<ScanRange> = VecDeque::new();
         for tablet in &self.tablets {
             let start = tablet.range.start.as_slice().max(&range.start);
             let end = tablet.range.end.as_slice().min(&range.end);
@@ -202,7 +202,7 @@ impl HotSnapshot {
                 Some(last) if Arc::ptr_eq(&last.engine, &tablet.engine) && last.evicted == tablet.evicted => {
                     last.range.end = end.to_vec();
                 }
-                _ => parts.push_back(Part {
+                _ => parts.push_back(ScanRange {
                     engine: Arc::clone(&tablet.engine),
                     range: start.to_vec()..end.to_vec(),
                     evicted: tablet.evicted,

@@ -17,11 +17,11 @@ use tarn_types::{SeqNo, Split, TabletId};
 use crate::audit::Auditor;
 use crate::engine::{Space, WriteBatch};
 use crate::error::{Error, Result};
-use crate::layout::{self, Born, TabletRecord};
+use crate::layout::{self, TabletOrigin, TabletRecord};
 use crate::recent::{RowsView, contains};
 use crate::table::{Table, Tablets};
-use crate::tablet::{Opened, Shared, Tablet};
-use crate::writer::{FrozenGeneration, Writer};
+use crate::tablet::{PublishedState, Tablet, TabletState};
+use crate::writer::{FrozenGeneration, TabletWriter};
 
 impl Table {
     /// What to propose, so that the table is split at `at`: the tablet whose log it belongs to, and the entry.
@@ -50,7 +50,7 @@ impl Table {
     pub(crate) fn split(
         &self,
         parent: &Arc<Tablet>,
-        writer: &mut Writer,
+        writer: &mut TabletWriter,
         audited: &Auditor,
         split: &Split,
     ) -> Result<()> {
@@ -58,7 +58,7 @@ impl Table {
         let (low, high) = self.parts_of(parent, split)?;
         // Prepared before anything is locked or written: nobody but a writer changes what is alive.
         let (low_rows, high_rows) = (self.rows_within(parent, writer, &low)?, self.rows_within(parent, writer, &high)?);
-        let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
+        let new = NewTablet { id: split.new, born: TabletOrigin { parent: parent.id, at: seqno } };
         self.write_split(parent, writer, audited, &new, (&low, &high))?;
         parent.rotate(writer, seqno);
         // Whoever reads holds `tablets`: nobody sees one without the other.
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// What all generations show of a range.
-    fn rows_within(&self, parent: &Tablet, writer: &Writer, range: &Keys) -> Result<Rows> {
+    fn rows_within(&self, parent: &Tablet, writer: &TabletWriter, range: &EngineKeyRange) -> Result<RecentRows> {
         let (recent, at_freeze) = {
             let shared = parent.shared.read();
             (shared.recent.clone(), shared.at_freeze.clone())
@@ -86,14 +86,14 @@ impl Table {
             Some((upto, views)) => Some((upto, within(&views)?)),
             None => None,
         };
-        Ok(Rows { recent: within(&recent)?, at_freeze })
+        Ok(RecentRows { recent: within(&recent)?, at_freeze })
     }
 
     /// A split that the engine lost, or has already, comes again from the log. The parent's writer is locked.
     pub(crate) fn replay_split(
         &self,
         parent: &Arc<Tablet>,
-        writer: &mut Writer,
+        writer: &mut TabletWriter,
         audited: Auditor,
         split: &Split,
     ) -> Result<()> {
@@ -102,7 +102,7 @@ impl Table {
         }
         let (low, high) = self.parts_of(parent, split)?;
         let seqno = audited.now.upto;
-        let new = NewTablet { id: split.new, born: Born { parent: parent.id, at: seqno } };
+        let new = NewTablet { id: split.new, born: TabletOrigin { parent: parent.id, at: seqno } };
         self.write_split(parent, writer, &audited, &new, (&low, &high))?;
         writer.auditor = audited;
         let mut tablets = self.tablets.write();
@@ -117,7 +117,7 @@ impl Table {
     }
 
     /// What the parent keeps, and what the new one gets.
-    fn parts_of(&self, parent: &Tablet, split: &Split) -> Result<(Keys, Keys)> {
+    fn parts_of(&self, parent: &Tablet, split: &Split) -> Result<(EngineKeyRange, EngineKeyRange)> {
         self.tablets().map.split(&split.at, split.new)?;
         let range = Arc::clone(&parent.shared.read().range);
         if !contains(&range, &split.at) {
@@ -130,10 +130,10 @@ impl Table {
     fn write_split(
         &self,
         parent: &Tablet,
-        writer: &Writer,
+        writer: &TabletWriter,
         audited: &Auditor,
         new: &NewTablet,
-        (low, high): (&Keys, &Keys),
+        (low, high): (&EngineKeyRange, &EngineKeyRange),
     ) -> Result<()> {
         let (table, at) = (self.base.id, new.born.at);
         let mut writes = WriteBatch::default();
@@ -158,10 +158,10 @@ impl Table {
 }
 
 /// Engine keys, half-open.
-type Keys = Range<Vec<u8>>;
+type EngineKeyRange = Range<Vec<u8>>;
 
 /// The part of a tablet's recent rows that is in one range.
-struct Rows {
+struct RecentRows {
     /// By generation, oldest first.
     recent: Vec<RowsView>,
     /// A delivery that is under way goes on with what it took.
@@ -170,12 +170,19 @@ struct Rows {
 
 struct NewTablet {
     id: TabletId,
-    born: Born,
+    born: TabletOrigin,
 }
 
 impl NewTablet {
     /// Of a tablet that serves and was frozen just now; `rows` are what it had of `range`.
-    fn serving(self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys, rows: Rows) -> Arc<Tablet> {
+    fn serving(
+        self,
+        parent: &Tablet,
+        writer: &TabletWriter,
+        shared: &PublishedState,
+        range: EngineKeyRange,
+        rows: RecentRows,
+    ) -> Arc<Tablet> {
         let mut child = self.open(parent, writer, shared, range);
         let own = child.writer.get_mut();
         own.replay = None;
@@ -188,7 +195,13 @@ impl NewTablet {
     }
 
     /// Of a tablet that replays its log.
-    fn replaying(self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Arc<Tablet> {
+    fn replaying(
+        self,
+        parent: &Tablet,
+        writer: &TabletWriter,
+        shared: &PublishedState,
+        range: EngineKeyRange,
+    ) -> Arc<Tablet> {
         let mut child = self.open(parent, writer, shared, range.clone());
         if let (Some(own), Some(parents)) = (&mut child.writer.get_mut().replay, &writer.replay) {
             own.take_from(parents, &range);
@@ -198,8 +211,8 @@ impl NewTablet {
     }
 
     /// As a restart would find it.
-    fn open(&self, parent: &Tablet, writer: &Writer, shared: &Shared, range: Keys) -> Tablet {
-        let opened = Opened {
+    fn open(&self, parent: &Tablet, writer: &TabletWriter, shared: &PublishedState, range: EngineKeyRange) -> Tablet {
+        let opened = TabletState {
             id: self.id,
             range,
             born: Some(self.born),
@@ -216,10 +229,10 @@ impl NewTablet {
     }
 }
 
-impl Shared {
+impl PublishedState {
     /// The frozen generations, of which there are `n`, show `rows`.
-    fn set_frozen(&mut self, n: usize, rows: Rows) {
-        let Rows { mut recent, at_freeze } = rows;
+    fn set_frozen(&mut self, n: usize, rows: RecentRows) {
+        let RecentRows { mut recent, at_freeze } = rows;
         recent.truncate(n);
         recent.extend(self.recent.pop());
         (self.recent, self.at_freeze) = (recent, at_freeze);

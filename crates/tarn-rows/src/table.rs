@@ -15,7 +15,7 @@ use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::recent_bytes::RecentBytes;
 use crate::snapshot::{HotSnapshot, Lookup, TabletView, keyed, lookup};
-use crate::tablet::{Base, Shared, Tablet, Tuning};
+use crate::tablet::{Base, PublishedState, Tablet, Tuning};
 use crate::whose;
 use crate::writer::Replay;
 
@@ -54,7 +54,7 @@ impl Tablets {
     }
 
     /// What readers see of all of them, at one moment, while the locks are held.
-    pub(crate) fn read(&self) -> Vec<RwLockReadGuard<'_, Shared>> {
+    pub(crate) fn read(&self) -> Vec<RwLockReadGuard<'_, PublishedState>> {
         self.all.iter().map(|tablet| tablet.shared.read()).collect()
     }
 }
@@ -250,7 +250,7 @@ impl Table {
     }
 
     /// The table as `shared`, that of its tablets, shows it.
-    fn view(&self, tablets: &Tablets, shared: &[RwLockReadGuard<'_, Shared>]) -> Result<Arc<HotSnapshot>> {
+    fn view(&self, tablets: &Tablets, shared: &[RwLockReadGuard<'_, PublishedState>]) -> Result<Arc<HotSnapshot>> {
         self.check_serving()?;
         let mut now = None;
         let views = tablets.all.iter().zip(shared).map(|(tablet, shared)| {

@@ -7,8 +7,8 @@
 //! Two locks, taken in this order. `writer` is held for a whole apply, an eviction step and an install: writes of a
 //! tablet are serial, those of several go on beside each other. `shared` is what readers see; it is held for writing
 //! only to publish what was prepared, so a snapshot waits for nobody's disk and for no bulk batch. While the engine is
-//! being written, readers get an engine snapshot from just before (`Shared::before_write`), so that rows, recent rows
-//! and position are of one moment.
+//! being written, readers get an engine snapshot from just before (`PublishedState::before_write`), so that rows,
+//! recent rows and position are of one moment.
 //!
 //! Entries of the log are effects, decided before they got there (`resolve.rs`): applying one reads nothing, so a
 //! replay, or a replica that evicts at other times, ends in the same state.
@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, RwLock};
 use tarn_types::{
-    Audit, Clock, Effect, Effects, Named, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
+    Audit, Clock, Effect, Effects, NamedEffects, RowKind, SeqNo, TableId, TableSchema, TabletId, Version, encode_stored,
 };
 
 use crate::audit::Auditor;
@@ -29,11 +29,11 @@ use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
 use crate::evictions::Evictions;
 use crate::hide::VersionEpoch;
-use crate::layout::{self, Born};
-use crate::recent::{Changes, Generation, RowsView, contains};
+use crate::layout::{self, TabletOrigin};
+use crate::recent::{Generation, RowsView, ViewChanges, contains};
 use crate::recent_bytes::{RecentBytes, Reservation};
 use crate::requests::{KEPT_ENTRIES, Requests};
-use crate::writer::{FrozenGeneration, Replay, Writer};
+use crate::writer::{FrozenGeneration, Replay, TabletWriter};
 
 /// Sizes of the pieces that recent rows are kept in, and how long outcomes of requests are. The defaults are right;
 /// tests take small ones.
@@ -98,15 +98,15 @@ impl Base {
 pub(crate) struct Tablet {
     pub(crate) id: TabletId,
     pub(crate) base: Arc<Base>,
-    pub(crate) born: Option<Born>,
-    pub(crate) writer: Mutex<Writer>,
-    pub(crate) shared: RwLock<Shared>,
+    pub(crate) born: Option<TabletOrigin>,
+    pub(crate) writer: Mutex<TabletWriter>,
+    pub(crate) shared: RwLock<PublishedState>,
     /// What the last completed flush covers.
     durable: AtomicU64,
 }
 
 /// What readers see.
-pub(crate) struct Shared {
+pub(crate) struct PublishedState {
     /// The tablet's keys.
     pub(crate) range: Arc<Range<Vec<u8>>>,
     pub(crate) applied: SeqNo,
@@ -116,7 +116,7 @@ pub(crate) struct Shared {
     pub(crate) ended_epochs: Vec<Weak<VersionEpoch>>,
     /// Of the frozen generations, oldest first, then of the active one.
     pub(crate) recent: Vec<RowsView>,
-    /// Invariant: what `recent` takes ([`Shared::measure`]).
+    /// Invariant: what `recent` takes ([`PublishedState::measure`]).
     pub(crate) reservation: Reservation,
     /// As the frozen ones were at the newest freeze, and that freeze: what a delivery takes. None: nothing is frozen,
     /// or a restart has lost which rows were superseded since.
@@ -130,10 +130,10 @@ pub(crate) struct Shared {
 }
 
 /// What the engine says of a tablet that is opened.
-pub(crate) struct Opened {
+pub(crate) struct TabletState {
     pub(crate) id: TabletId,
     pub(crate) range: Range<Vec<u8>>,
-    pub(crate) born: Option<Born>,
+    pub(crate) born: Option<TabletOrigin>,
     pub(crate) version: Version,
     pub(crate) installed: SeqNo,
     pub(crate) applied: Audit,
@@ -144,10 +144,10 @@ pub(crate) struct Opened {
 
 impl Tablet {
     /// A tablet that has to replay its log.
-    pub(crate) fn open(base: Arc<Base>, of: Opened) -> Self {
+    pub(crate) fn open(base: Arc<Base>, of: TabletState) -> Self {
         let active = Generation::new(base.hasher.clone(), base.tuning.max_open_rows);
         let range = Arc::new(of.range);
-        let shared = Shared {
+        let shared = PublishedState {
             applied: of.applied.upto,
             installed: of.installed,
             epoch: Arc::new(VersionEpoch::new(of.version, Arc::clone(&range), of.has_addresses)),
@@ -161,7 +161,7 @@ impl Tablet {
             active_since_ms: None,
             frozen_since_ms: None,
         };
-        let writer = Writer {
+        let writer = TabletWriter {
             replay: Some(Replay::new(&active, of.born.map_or(of.installed, |born| born.at.max(of.installed)))),
             active,
             frozen_upto: of.applied.after,
@@ -188,7 +188,7 @@ impl Tablet {
     }
 
     /// Is the entry the next one to come? The writer's lock is held.
-    pub(crate) fn check_order(&self, writer: &Writer, seqno: SeqNo) -> Result<()> {
+    pub(crate) fn check_order(&self, writer: &TabletWriter, seqno: SeqNo) -> Result<()> {
         if writer.replay.is_some() {
             return Err(Error::Replaying { table: self.base.schema().name.clone() });
         }
@@ -211,10 +211,10 @@ impl Tablet {
     /// then.
     pub(crate) fn write_named(
         &self,
-        writer: &Writer,
+        writer: &TabletWriter,
         audited: &Auditor,
         seqno: SeqNo,
-        named: &Named,
+        named: &NamedEffects,
     ) -> Result<Requests> {
         let mut writes = WriteBatch::default();
         self.put_effects(&mut writes, seqno, named.effects())?;
@@ -257,7 +257,7 @@ impl Tablet {
     }
 
     /// Remembers a freeze in the engine. Answers what is known of requests then.
-    pub(crate) fn write_freeze(&self, writer: &Writer, audited: &Auditor) -> Result<Requests> {
+    pub(crate) fn write_freeze(&self, writer: &TabletWriter, audited: &Auditor) -> Result<Requests> {
         let mut writes = WriteBatch::default();
         if let Some(before) = &audited.before {
             writes.put(Space::Meta, &layout::audit_key(self.id), &layout::encode_applied(before));
@@ -285,16 +285,16 @@ impl Tablet {
     }
 
     /// Puts a written entry into the recent rows and shows it to readers.
-    pub(crate) fn publish(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) {
+    pub(crate) fn publish(&self, writer: &mut TabletWriter, seqno: SeqNo, effects: &Effects) {
         let changes = self.prepare(writer, seqno, effects);
         let (size_bytes, now_ms) = (writer.active.size_bytes(), self.base.clock.now_ms());
         self.shared.write().show(&writer.active, seqno, &changes, size_bytes, now_ms);
     }
 
-    /// Puts a written entry into the recent rows, where no reader sees it yet ([`Shared::show`]).
-    pub(crate) fn prepare(&self, writer: &mut Writer, seqno: SeqNo, effects: &Effects) -> Changes {
-        let mut changes = Changes::default();
-        let Writer { active, frozen, .. } = &mut *writer;
+    /// Puts a written entry into the recent rows, where no reader sees it yet ([`PublishedState::show`]).
+    pub(crate) fn prepare(&self, writer: &mut TabletWriter, seqno: SeqNo, effects: &Effects) -> ViewChanges {
+        let mut changes = ViewChanges::default();
+        let TabletWriter { active, frozen, .. } = &mut *writer;
         let older: Vec<&Generation> = frozen.iter().map(|frozen| &*frozen.generation).collect();
         self.record(active, &older, seqno, effects, &mut changes);
         changes
@@ -306,7 +306,7 @@ impl Tablet {
         older: &[&Generation],
         seqno: SeqNo,
         effects: &Effects,
-        changes: &mut Changes,
+        changes: &mut ViewChanges,
     ) {
         let keyed = !self.base.append_only;
         if let Some(columns) = effects.columns().filter(|_| effects.len() >= self.base.tuning.min_bulk_rows) {
@@ -328,7 +328,7 @@ impl Tablet {
     }
 
     /// The active generation is frozen at `upto`, which is applied; another one begins.
-    pub(crate) fn rotate(&self, writer: &mut Writer, upto: SeqNo) {
+    pub(crate) fn rotate(&self, writer: &mut TabletWriter, upto: SeqNo) {
         let after = std::mem::replace(&mut writer.frozen_upto, upto);
         let is_new = !writer.active.is_empty();
         let mut shared = self.shared.write();
@@ -365,9 +365,16 @@ impl Tablet {
     }
 }
 
-impl Shared {
+impl PublishedState {
     /// Shows readers an entry that was put into the active generation.
-    pub(crate) fn show(&mut self, active: &Generation, seqno: SeqNo, changes: &Changes, size_bytes: u64, now_ms: i64) {
+    pub(crate) fn show(
+        &mut self,
+        active: &Generation,
+        seqno: SeqNo,
+        changes: &ViewChanges,
+        size_bytes: u64,
+        now_ms: i64,
+    ) {
         self.before_write = None;
         self.applied = seqno;
         if let Some((newest, older)) = self.recent.split_last_mut() {

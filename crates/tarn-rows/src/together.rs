@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tarn_types::{Effects, Entry, Named, SeqNo, TabletId};
+use tarn_types::{Effects, Entry, NamedEffects, SeqNo, TabletId};
 
 use crate::engine::WriteBatch;
 use crate::error::Result;
@@ -24,19 +24,19 @@ pub struct TabletEntry<'a> {
     /// Its place in the tablet's log.
     pub seqno: SeqNo,
     /// What it does.
-    pub does: Does<'a>,
+    pub does: EntryEffect<'a>,
 }
 
 /// What an entry does to rows, and what it is called.
 #[derive(Clone, Copy)]
-pub enum Does<'a> {
+pub enum EntryEffect<'a> {
     /// Without a name.
     Effects(&'a Effects),
     /// By a request.
-    Named(&'a Arc<Named>),
+    Named(&'a Arc<NamedEffects>),
 }
 
-impl<'a> Does<'a> {
+impl<'a> EntryEffect<'a> {
     /// Of an entry; `None`: it changes no rows.
     #[must_use]
     pub fn of(entry: &'a Entry) -> Option<Self> {
@@ -85,8 +85,8 @@ pub fn apply_together(entries: &[TabletEntry<'_>]) -> Result<()> {
         let auditor = writer.auditor.with(entry.seqno, &entry.does.entry());
         tablet.put_effects(&mut writes, entry.seqno, entry.does.effects())?;
         let requests = match entry.does {
-            Does::Effects(_) => writer.requests,
-            Does::Named(named) => writer.requests.put(&engine, &mut writes, entry.seqno, named.request())?,
+            EntryEffect::Effects(_) => writer.requests,
+            EntryEffect::Named(named) => writer.requests.put(&engine, &mut writes, entry.seqno, named.request())?,
         };
         tablet.put_position(&mut writes, &auditor);
         known.push((auditor, requests));

@@ -21,7 +21,7 @@ const KEPT_BYTES: usize = 64 << 10;
 /// Entries in order of the log. Guarded by whoever submits.
 pub struct UnderWay {
     kept: usize,
-    entries: VecDeque<Submitted>,
+    entries: VecDeque<SubmittedEntry>,
     /// Of them, the oldest, which are applied.
     n_applied: usize,
     applied_bytes: usize,
@@ -29,7 +29,7 @@ pub struct UnderWay {
     forgotten: SeqNo,
 }
 
-struct Submitted {
+struct SubmittedEntry {
     seqno: SeqNo,
     entry: Entry,
     /// What the last effect on each key is.
@@ -38,7 +38,7 @@ struct Submitted {
 
 /// What will be there at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Coming {
+pub(crate) struct UpcomingRow {
     /// The entry that writes it.
     pub(crate) seqno: SeqNo,
     /// `None`: the row is gone.
@@ -60,7 +60,7 @@ impl UnderWay {
 
     /// An entry was submitted, after those that are here.
     pub fn push(&mut self, seqno: SeqNo, entry: Entry) {
-        self.entries.push_back(Submitted { seqno, entry, index: OnceLock::new() });
+        self.entries.push_back(SubmittedEntry { seqno, entry, index: OnceLock::new() });
     }
 
     /// The oldest entry that is not applied.
@@ -110,18 +110,18 @@ impl UnderWay {
     }
 
     /// What entries after `since` make of `key`, if they change it.
-    pub(crate) fn latest(&self, key: &[u8], since: SeqNo) -> Option<Coming> {
+    pub(crate) fn latest(&self, key: &[u8], since: SeqNo) -> Option<UpcomingRow> {
         let later = self.entries.iter().rev().take_while(|entry| entry.seqno > since);
         later.filter_map(|entry| entry.latest(key)).next()
     }
 }
 
-impl Submitted {
+impl SubmittedEntry {
     fn size_bytes(&self) -> usize {
         self.entry.effects().map_or(0, Effects::size_bytes)
     }
 
-    fn latest(&self, key: &[u8]) -> Option<Coming> {
+    fn latest(&self, key: &[u8]) -> Option<UpcomingRow> {
         let effects = self.entry.effects()?;
         let bytes = effects.as_bytes();
         let owned = |cells: Option<&[u8]>| cells.map(|cells| bytes.slice_ref(cells));
@@ -131,7 +131,7 @@ impl Submitted {
             let index = || effects.iter().map(|effect| (bytes.slice_ref(effect.key), owned(effect.cells)));
             self.index.get_or_init(|| index().collect()).get(key).cloned()
         };
-        found.map(|cells| Coming { seqno: self.seqno, cells })
+        found.map(|cells| UpcomingRow { seqno: self.seqno, cells })
     }
 }
 

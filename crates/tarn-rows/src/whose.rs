@@ -10,11 +10,11 @@ use crate::engine::{Engine, EngineSnapshot, Space, WriteBatch};
 use crate::error::{Error, Result};
 use crate::layout::{self, TabletRecord};
 use crate::requests;
-use crate::tablet::Opened;
+use crate::tablet::TabletState;
 
 /// How far a table's rows are, as the engine has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct TableProgress {
     /// The lake version whose addresses are installed, and its cursor.
     pub installed: (Version, Cursor),
     /// The last entry of each tablet that is in the rows.
@@ -24,9 +24,9 @@ pub struct Standing {
 }
 
 /// How far the rows of a table are. Cost: some reads a tablet.
-pub fn standing(engine: &dyn Engine, schema: &TableSchema) -> Result<Standing> {
+pub fn standing(engine: &dyn Engine, schema: &TableSchema) -> Result<TableProgress> {
     let opened = open_tablets(engine, schema)?;
-    Ok(Standing {
+    Ok(TableProgress {
         installed: (
             opened.first().map_or(Version(0), |of| of.version),
             opened.iter().map(|of| (of.id, of.installed)).collect(),
@@ -37,7 +37,7 @@ pub fn standing(engine: &dyn Engine, schema: &TableSchema) -> Result<Standing> {
 }
 
 /// The tablets of a table as the engine has them; those that it begins with, if the engine knows none of it yet.
-pub(crate) fn open_tablets(engine: &dyn Engine, schema: &TableSchema) -> Result<Vec<Opened>> {
+pub(crate) fn open_tablets(engine: &dyn Engine, schema: &TableSchema) -> Result<Vec<TabletState>> {
     let snapshot = engine.snapshot();
     let mut records = Vec::new();
     {
@@ -81,7 +81,12 @@ fn first_records(schema: &TableSchema) -> Vec<(TabletId, TabletRecord)> {
     map.ids().filter_map(record).collect()
 }
 
-fn open_tablet(snapshot: &dyn EngineSnapshot, table: TableId, id: TabletId, record: TabletRecord) -> Result<Opened> {
+fn open_tablet(
+    snapshot: &dyn EngineSnapshot,
+    table: TableId,
+    id: TabletId,
+    record: TabletRecord,
+) -> Result<TabletState> {
     let meta = |key: &[u8]| snapshot.get(Space::Meta, key);
     let audit = |key: &[u8]| meta(key)?.map(|bytes| layout::decode_applied(key, &bytes)).transpose();
     let marker_key = layout::marker_key(table, id);
@@ -89,7 +94,7 @@ fn open_tablet(snapshot: &dyn EngineSnapshot, table: TableId, id: TabletId, reco
     let marker = marker.map(|bytes| layout::decode_marker(&marker_key, &bytes)).transpose()?;
     let (version, installed) = marker.unwrap_or_default();
     let has_addresses = snapshot.scan(Space::Addresses, record.range.clone()).next()?.is_some();
-    Ok(Opened {
+    Ok(TabletState {
         id,
         range: record.range,
         born: record.born,

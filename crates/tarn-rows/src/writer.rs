@@ -8,11 +8,11 @@ use tarn_types::{Effects, Entry, SeqNo};
 
 use crate::audit::Auditor;
 use crate::evictions::Evictions;
-use crate::recent::{Changes, Generation, contains};
+use crate::recent::{Generation, ViewChanges, contains};
 use crate::requests::Requests;
 
 /// What only writers need.
-pub(crate) struct Writer {
+pub(crate) struct TabletWriter {
     pub(crate) active: Generation,
     /// The freeze before the first entry of `active`.
     pub(crate) frozen_upto: SeqNo,
@@ -46,7 +46,7 @@ pub(crate) struct Replay {
     pub(crate) audited: Auditor,
 }
 
-impl Writer {
+impl TabletWriter {
     /// The frozen generations, oldest first.
     pub(crate) fn older(&self) -> Vec<&Generation> {
         self.frozen.iter().map(|frozen| &*frozen.generation).collect()
@@ -69,7 +69,7 @@ impl Replay {
             Some(effects) if append_only => self.appended.push((seqno, effects.clone())),
             Some(effects) => {
                 let ours = effects.iter().map(|effect| effect.key).filter(|key| contains(range, key));
-                self.marked.record(ours.map(|key| (key, None)), &[], &mut Changes::default());
+                self.marked.record(ours.map(|key| (key, None)), &[], &mut ViewChanges::default());
             }
             // A freeze, or a split.
             None => self.freezes.push(seqno),
@@ -79,7 +79,7 @@ impl Replay {
     /// What another tablet remembers of `range`, which was its own.
     pub(crate) fn take_from(&mut self, other: &Self, range: &Range<Vec<u8>>) {
         let keys = other.marked.deleted_keys(range);
-        self.marked.record(keys.iter().map(|key| (key.as_slice(), None)), &[], &mut Changes::default());
+        self.marked.record(keys.iter().map(|key| (key.as_slice(), None)), &[], &mut ViewChanges::default());
         self.appended.clone_from(&other.appended);
         self.freezes.clone_from(&other.freezes);
     }

@@ -289,11 +289,11 @@ fn near(token: &Token) -> SqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> Access {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Access(access) => *access,
+            ParsedSql::Access(access) => *access,
             other => panic!("{sql}: {other:?}"),
         }
     }

@@ -29,7 +29,7 @@ const SHOWN_BYTES: usize = 4 << 10;
 
 /// How a statement is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum StatementPath {
     /// About keys: without a plan.
     Keyed,
     /// Planned, and read.
@@ -42,17 +42,18 @@ pub enum Way {
     Other,
 }
 
-impl Way {
-    const ALL: [Way; 5] = [Way::Keyed, Way::Query, Way::Write, Way::Copy, Way::Other];
+impl StatementPath {
+    const ALL: [StatementPath; 5] =
+        [StatementPath::Keyed, StatementPath::Query, StatementPath::Write, StatementPath::Copy, StatementPath::Other];
 
     /// As metrics and `tarn.queries` call it.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Keyed => "keyed",
-            Way::Query => "query",
-            Way::Write => "write",
-            Way::Copy => "copy",
-            Way::Other => "other",
+            StatementPath::Keyed => "keyed",
+            StatementPath::Query => "query",
+            StatementPath::Write => "write",
+            StatementPath::Copy => "copy",
+            StatementPath::Other => "other",
         }
     }
 }
@@ -74,14 +75,14 @@ pub struct Activity {
     clock: Arc<dyn Clock>,
     /// What takes longer is logged; 0: nothing is.
     slow_us: u64,
-    /// By [`Way`].
-    seconds: [Seconds; Way::ALL.len()],
+    /// By [`StatementPath`].
+    seconds: [Seconds; StatementPath::ALL.len()],
     n_statements: AtomicU64,
-    present: Mutex<Present>,
+    present: Mutex<BackendRegistry>,
 }
 
 #[derive(Default)]
-struct Present {
+struct BackendRegistry {
     backends: BTreeMap<i32, Arc<Backend>>,
     last_pid: i32,
 }
@@ -91,7 +92,7 @@ impl Activity {
         Arc::new(Activity {
             clock: Arc::clone(node.clock()),
             slow_us: slow_statement_ms.saturating_mul(1000),
-            seconds: Way::ALL.map(|way| node.metrics().statement_seconds(way.name())),
+            seconds: StatementPath::ALL.map(|way| node.metrics().statement_seconds(way.name())),
             n_statements: AtomicU64::new(0),
             present: Mutex::default(),
         })
@@ -106,7 +107,7 @@ impl Activity {
     ) -> Arc<Backend> {
         let began_ms = self.clock.now_ms();
         let mut present = self.present.lock();
-        let Present { backends, last_pid } = &mut *present;
+        let BackendRegistry { backends, last_pid } = &mut *present;
         loop {
             *last_pid = last_pid.checked_add(1).unwrap_or(1);
             if !backends.contains_key(last_pid) {
@@ -124,7 +125,7 @@ impl Activity {
             rows: Arc::default(),
             way: AtomicU8::new(NOWAY),
             ended: CancellationToken::new(),
-            now: Mutex::new(Now { changed_ms: began_ms, ..Now::default() }),
+            now: Mutex::new(BackendState { changed_ms: began_ms, ..BackendState::default() }),
         });
         backends.insert(backend.pid, Arc::clone(&backend));
         backend
@@ -163,17 +164,17 @@ pub struct Backend {
     interrupt: Arc<Interrupt>,
     /// Given out by the statement that runs.
     rows: Arc<AtomicU64>,
-    /// Place in [`Way::ALL`] of the statement that runs, or [`NOWAY`].
+    /// Place in [`StatementPath::ALL`] of the statement that runs, or [`NOWAY`].
     way: AtomicU8,
     ended: CancellationToken,
-    now: Mutex<Now>,
+    now: Mutex<BackendState>,
 }
 
 /// Guarded by the backend's lock.
 #[derive(Debug, Default)]
-struct Now {
+struct BackendState {
     status: Status,
-    running: Option<Running>,
+    running: Option<RunningStatement>,
     /// Of the statement that runs or ran last; `None` until it is parsed.
     text: Option<Arc<str>>,
     /// When it began or ended to run something.
@@ -185,7 +186,7 @@ struct Now {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Running {
+struct RunningStatement {
     statement: u64,
     began_ms: i64,
     began_us: u64,
@@ -193,7 +194,7 @@ struct Running {
 
 /// What a backend is and does at one moment.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct BackendActivity {
     /// What the client was told as its process.
     pub pid: i32,
     /// Who proved it at the login.
@@ -228,7 +229,7 @@ pub struct SeenRunning {
     /// Unix time.
     pub began_ms: i64,
     /// How it is answered, once that is known.
-    pub way: Option<Way>,
+    pub way: Option<StatementPath>,
     /// Given out, or written, so far.
     pub rows: u64,
     /// It was cancelled, and has not ended yet.
@@ -253,7 +254,8 @@ impl Backend {
         self.rows.store(0, Ordering::Relaxed);
         self.way.store(NOWAY, Ordering::Relaxed);
         let mut now = self.now.lock();
-        (now.running, now.text, now.changed_ms) = (Some(Running { statement, began_ms, began_us }), None, began_ms);
+        (now.running, now.text, now.changed_ms) =
+            (Some(RunningStatement { statement, began_ms, began_us }), None, began_ms);
     }
 
     /// What it runs, as it may be shown.
@@ -266,7 +268,7 @@ impl Backend {
         self.now.lock().text.clone().unwrap_or_default()
     }
 
-    pub(crate) fn goes(&self, way: Way) {
+    pub(crate) fn goes(&self, way: StatementPath) {
         self.way.store(way as u8, Ordering::Relaxed);
     }
 
@@ -287,7 +289,7 @@ impl Backend {
     /// The message is answered, with this SQLSTATE if it failed. Nothing happens when none was begun.
     pub(crate) fn ends(&self, status: Status, failed: Option<&str>) {
         let mut now = self.now.lock();
-        let Some(Running { statement, began_ms, began_us }) = now.running.take() else { return };
+        let Some(RunningStatement { statement, began_ms, began_us }) = now.running.take() else { return };
         let took_us = self.of.clock.monotonic_us().saturating_sub(began_us);
         now.changed_ms = began_ms.saturating_add((took_us / 1000) as i64);
         (now.status, now.ran_ms) = (status, Some(began_ms));
@@ -312,7 +314,7 @@ impl Backend {
     }
 
     /// What it is and does now.
-    pub fn look(&self) -> Seen {
+    pub fn look(&self) -> BackendActivity {
         let (user, application_name) = {
             let vars = self.vars.lock();
             (vars.get("session_authorization").unwrap_or_default(), vars.get("application_name").unwrap_or_default())
@@ -321,11 +323,11 @@ impl Backend {
         let running = now.running.map(|running| SeenRunning {
             statement: running.statement,
             began_ms: running.began_ms,
-            way: Way::ALL.get(usize::from(self.way.load(Ordering::Relaxed))).copied(),
+            way: StatementPath::ALL.get(usize::from(self.way.load(Ordering::Relaxed))).copied(),
             rows: self.n_rows(),
             is_stopping: self.interrupt.is_stopping(),
         });
-        Seen {
+        BackendActivity {
             pid: self.pid,
             who: self.who.lock().clone(),
             user,

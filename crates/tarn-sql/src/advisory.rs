@@ -19,7 +19,7 @@ const MAX_HOLDS: usize = 100_000;
 
 /// What is locked: one number, or two, which are never the same lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum LockKey {
     One(i64),
     Two(i32, i32),
 }
@@ -36,16 +36,16 @@ pub(crate) struct Mode {
 /// The locks of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    state: Mutex<State>,
+    state: Mutex<LockState>,
     released: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    held: HashMap<Key, Vec<Hold>>,
+struct LockState {
+    held: HashMap<LockKey, Vec<Hold>>,
     n_holds: usize,
     /// What each session waits for.
-    waiting: HashMap<i32, (Key, Mode)>,
+    waiting: HashMap<i32, (LockKey, Mode)>,
 }
 
 #[derive(Debug)]
@@ -64,14 +64,14 @@ pub(crate) struct OwnLocks {
     has_any: AtomicBool,
 }
 
-impl State {
-    fn conflicts(&self, session: i32, key: Key, mode: Mode) -> impl Iterator<Item = i32> {
+impl LockState {
+    fn conflicts(&self, session: i32, key: LockKey, mode: Mode) -> impl Iterator<Item = i32> {
         let holds = self.held.get(&key).into_iter().flatten();
         let others = holds.filter(move |hold| hold.session != session && !(hold.mode.is_shared && mode.is_shared));
         others.map(|hold| hold.session)
     }
 
-    fn take(&mut self, session: i32, key: Key, mode: Mode) -> Result<bool> {
+    fn take(&mut self, session: i32, key: LockKey, mode: Mode) -> Result<bool> {
         if self.conflicts(session, key, mode).next().is_some() {
             return Ok(false);
         }
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// Whether those for whom a session would wait wait for it.
-    fn is_deadlock(&self, session: i32, key: Key, mode: Mode) -> bool {
+    fn is_deadlock(&self, session: i32, key: LockKey, mode: Mode) -> bool {
         let mut to_ask: Vec<i32> = self.conflicts(session, key, mode).collect();
         let mut asked = vec![];
         while let Some(other) = to_ask.pop() {
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Whether it was locked.
-    fn release(&mut self, session: i32, key: Key, mode: Mode) -> bool {
+    fn release(&mut self, session: i32, key: LockKey, mode: Mode) -> bool {
         let Some(holds) = self.held.get_mut(&key) else { return false };
         let Some(place) = holds.iter().position(|hold| hold.session == session && hold.mode == mode) else {
             return false;
@@ -143,7 +143,7 @@ impl OwnLocks {
     }
 
     /// Takes it unless another session has it.
-    pub fn try_lock(&self, key: Key, mode: Mode) -> Result<bool> {
+    pub fn try_lock(&self, key: LockKey, mode: Mode) -> Result<bool> {
         self.has_any.store(true, Ordering::Relaxed);
         self.all.state.lock().take(self.session, key, mode)
     }
@@ -151,15 +151,15 @@ impl OwnLocks {
     /// Takes it, and waits for others to release it. Dropped, it waits no longer.
     ///
     /// Errors: `40P01`.
-    pub async fn lock(&self, key: Key, mode: Mode) -> Result<()> {
-        struct Waiting<'a>(&'a OwnLocks);
-        impl Drop for Waiting<'_> {
+    pub async fn lock(&self, key: LockKey, mode: Mode) -> Result<()> {
+        struct LockWait<'a>(&'a OwnLocks);
+        impl Drop for LockWait<'_> {
             fn drop(&mut self) {
                 self.0.all.state.lock().waiting.remove(&self.0.session);
             }
         }
         self.has_any.store(true, Ordering::Relaxed);
-        let _waiting = Waiting(self);
+        let _waiting = LockWait(self);
         loop {
             // Whoever releases it from here on is heard.
             let released = self.all.released.notified();
@@ -180,7 +180,7 @@ impl OwnLocks {
     }
 
     /// Whether the session had it. Locks of a transaction stay.
-    pub fn unlock(&self, key: Key, is_shared: bool) -> bool {
+    pub fn unlock(&self, key: LockKey, is_shared: bool) -> bool {
         let mode = Mode { is_shared, of_transaction: false };
         let had = self.all.state.lock().release(self.session, key, mode);
         self.all.released.notify_waiters();
@@ -222,11 +222,11 @@ mod tests {
     fn a_lock_is_one_sessions_as_often_as_it_took_it() {
         let all = Arc::default();
         let (one, two) = (OwnLocks::new(&all, 1), OwnLocks::new(&all, 2));
-        let key = Key::One(7);
+        let key = LockKey::One(7);
         assert!(one.try_lock(key, EXCLUSIVE).unwrap() && one.try_lock(key, EXCLUSIVE).unwrap());
         assert!(one.try_lock(key, SHARED).unwrap() && one.unlock(key, true));
         assert!(!two.try_lock(key, EXCLUSIVE).unwrap() && !two.try_lock(key, SHARED).unwrap());
-        assert!(two.try_lock(Key::Two(0, 7), EXCLUSIVE).unwrap(), "two numbers are another lock");
+        assert!(two.try_lock(LockKey::Two(0, 7), EXCLUSIVE).unwrap(), "two numbers are another lock");
         assert!(one.unlock(key, false) && !two.try_lock(key, EXCLUSIVE).unwrap());
         assert!(one.unlock(key, false) && !one.unlock(key, false));
         assert!(two.try_lock(key, SHARED).unwrap() && one.try_lock(key, SHARED).unwrap());
@@ -246,7 +246,7 @@ mod tests {
     async fn waiting_ends_with_a_release_or_a_deadlock() {
         let all = Arc::default();
         let (one, two) = (OwnLocks::new(&all, 1), Arc::new(OwnLocks::new(&all, 2)));
-        let (first, second) = (Key::One(1), Key::One(2));
+        let (first, second) = (LockKey::One(1), LockKey::One(2));
         one.lock(first, EXCLUSIVE).await.unwrap();
         two.lock(second, EXCLUSIVE).await.unwrap();
         let waits = tokio::spawn({

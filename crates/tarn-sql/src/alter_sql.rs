@@ -28,18 +28,18 @@ use crate::unique_rules::SaidUnique;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alter {
     /// What it is said to be; what it is decides whether that is right.
-    pub kind: Kind,
+    pub kind: RelationKind,
     /// As it was said, or in full once the schema was found.
     pub name: String,
     /// Then it is no error that it is not there.
     pub if_exists: bool,
     /// What becomes of it.
-    pub change: Change,
+    pub change: AlterStatement,
 }
 
 /// What it is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RelationKind {
     /// Or an archive; PostgreSQL takes views and indexes here, too.
     Table,
     View,
@@ -48,20 +48,20 @@ pub enum Kind {
 
 /// What becomes of a table, view or sequence.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum AlterStatement {
     /// It is called this from now on, in its schema.
     Rename(String),
     /// It is called as it was, there.
     SetSchema(String),
     /// As they are said; all of them or none.
-    Actions(Vec<Action>),
+    Actions(Vec<AlterAction>),
     /// Of an identity column: what its sequence is told.
     Counts { column: String, clauses: Clauses },
 }
 
 /// What becomes of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum AlterAction {
     /// Rows that come have this, where nothing is said; those that are there stay as they are.
     SetDefault { column: String, to: Expr },
     /// Rows that come have NULL, where nothing is said.
@@ -125,9 +125,9 @@ impl Alter {
     /// The command tag.
     pub fn tag(&self) -> &'static str {
         match self.kind {
-            Kind::Table => "ALTER TABLE",
-            Kind::View => "ALTER VIEW",
-            Kind::Sequence => "ALTER SEQUENCE",
+            RelationKind::Table => "ALTER TABLE",
+            RelationKind::View => "ALTER VIEW",
+            RelationKind::Sequence => "ALTER SEQUENCE",
         }
     }
 
@@ -135,11 +135,11 @@ impl Alter {
     /// `TYPE`, or sequences are not taken back. The others are held until COMMIT.
     pub fn acts_at_once(&self) -> bool {
         match &self.change {
-            Change::Actions(actions) => {
-                actions.iter().any(|action| matches!(action, Action::AddPrimaryKey { .. } | Action::SetType { .. }))
-            }
-            Change::Counts { .. } => true,
-            Change::Rename(_) | Change::SetSchema(_) => false,
+            AlterStatement::Actions(actions) => actions
+                .iter()
+                .any(|action| matches!(action, AlterAction::AddPrimaryKey { .. } | AlterAction::SetType { .. })),
+            AlterStatement::Counts { .. } => true,
+            AlterStatement::Rename(_) | AlterStatement::SetSchema(_) => false,
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
     if if_exists && !take(parser, "exists") {
         return Err(near(&parser.peek_token_ref().token));
     }
-    if kind == Kind::Table {
+    if kind == RelationKind::Table {
         take(parser, "only");
     }
     let name = written_name(&parser.parse_object_name(false)?)?;
@@ -165,12 +165,12 @@ pub fn alter(parser: &mut Parser<'_>) -> Result<Option<Alter>> {
         false if is_set_schema(parser) => {
             parser.next_token();
             parser.next_token();
-            Change::SetSchema(fold(&parser.parse_identifier()?))
+            AlterStatement::SetSchema(fold(&parser.parse_identifier()?))
         }
-        false if kind == Kind::View => return Err(refused_of_view(parser)),
+        false if kind == RelationKind::View => return Err(refused_of_view(parser)),
         false => match counts(parser)? {
             Some(counts) => counts,
-            None => Change::Actions(actions(parser)?),
+            None => AlterStatement::Actions(actions(parser)?),
         },
     };
     if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
@@ -185,15 +185,15 @@ fn is_set_schema(parser: &Parser<'_>) -> bool {
 }
 
 /// Of a sequence nothing but `RENAME` is ours.
-fn kind(parser: &Parser<'_>) -> Option<Kind> {
+fn kind(parser: &Parser<'_>) -> Option<RelationKind> {
     let token = |at: usize| &parser.peek_nth_token_ref(at).token;
     let word = |at: usize, text: &str| is_word(token(at), text);
     if !word(0, "alter") {
         return None;
     }
     match () {
-        () if word(1, "table") => return Some(Kind::Table),
-        () if word(1, "view") => return Some(Kind::View),
+        () if word(1, "table") => return Some(RelationKind::Table),
+        () if word(1, "view") => return Some(RelationKind::View),
         () if word(1, "sequence") => {}
         () => return None,
     }
@@ -201,26 +201,26 @@ fn kind(parser: &Parser<'_>) -> Option<Kind> {
     while *token(at) == Token::Period {
         at += 2;
     }
-    word(at, "rename").then_some(Kind::Sequence)
+    word(at, "rename").then_some(RelationKind::Sequence)
 }
 
-fn rename(parser: &mut Parser<'_>, kind: Kind) -> Result<Change> {
+fn rename(parser: &mut Parser<'_>, kind: RelationKind) -> Result<AlterStatement> {
     if !take(parser, "to") {
         return match kind {
-            Kind::View => Err(unsupported("VIEW … RENAME COLUMN", "DROP VIEW it, and make it anew")),
-            Kind::Table if is_constraint(parser) => rename_constraint(parser),
-            Kind::Table => rename_column(parser),
-            Kind::Sequence => Err(near(&parser.peek_token_ref().token)),
+            RelationKind::View => Err(unsupported("VIEW … RENAME COLUMN", "DROP VIEW it, and make it anew")),
+            RelationKind::Table if is_constraint(parser) => rename_constraint(parser),
+            RelationKind::Table => rename_column(parser),
+            RelationKind::Sequence => Err(near(&parser.peek_token_ref().token)),
         };
     }
     let to = fold(&parser.parse_identifier()?);
     let what = match kind {
-        Kind::Table => "table",
-        Kind::View => "view",
-        Kind::Sequence => "sequence",
+        RelationKind::Table => "table",
+        RelationKind::View => "view",
+        RelationKind::Sequence => "sequence",
     };
     check_name(what, &to)?;
-    Ok(Change::Rename(to))
+    Ok(AlterStatement::Rename(to))
 }
 
 /// A column may be called so, too.
@@ -230,7 +230,7 @@ fn is_constraint(parser: &Parser<'_>) -> bool {
 }
 
 /// `CONSTRAINT a TO b`.
-fn rename_constraint(parser: &mut Parser<'_>) -> Result<Change> {
+fn rename_constraint(parser: &mut Parser<'_>) -> Result<AlterStatement> {
     parser.next_token();
     let name = fold(&parser.parse_identifier()?);
     if !take(parser, "to") {
@@ -238,18 +238,18 @@ fn rename_constraint(parser: &mut Parser<'_>) -> Result<Change> {
     }
     let to = fold(&parser.parse_identifier()?);
     check_name("constraint", &to)?;
-    Ok(Change::Actions(vec![Action::RenameConstraint { name, to }]))
+    Ok(AlterStatement::Actions(vec![AlterAction::RenameConstraint { name, to }]))
 }
 
 /// `[COLUMN] a TO b`.
-fn rename_column(parser: &mut Parser<'_>) -> Result<Change> {
+fn rename_column(parser: &mut Parser<'_>) -> Result<AlterStatement> {
     take(parser, "column");
     let column = fold(&parser.parse_identifier()?);
     if !take(parser, "to") {
         return Err(near(&parser.peek_token_ref().token));
     }
     let to = fold(&parser.parse_identifier()?);
-    Ok(Change::Actions(vec![Action::RenameColumn { column, to }]))
+    Ok(AlterStatement::Actions(vec![AlterAction::RenameColumn { column, to }]))
 }
 
 fn refused_of_view(parser: &Parser<'_>) -> SqlError {
@@ -261,7 +261,7 @@ fn unsupported(what: &str, instead: &str) -> SqlError {
     SqlError::unsupported(format!("ALTER {what}"), instead)
 }
 
-fn actions(parser: &mut Parser<'_>) -> Result<Vec<Action>> {
+fn actions(parser: &mut Parser<'_>) -> Result<Vec<AlterAction>> {
     let mut actions = vec![];
     loop {
         match drop_expression(parser)? {
@@ -279,7 +279,7 @@ fn actions(parser: &mut Parser<'_>) -> Result<Vec<Action>> {
 
 /// `ALTER [COLUMN] c RESTART WITH 5 SET INCREMENT BY 2`, which the parser does not know; nothing is taken of anything
 /// else.
-fn counts(parser: &mut Parser<'_>) -> Result<Option<Change>> {
+fn counts(parser: &mut Parser<'_>) -> Result<Option<AlterStatement>> {
     const SET: [&str; 8] = ["cache", "cycle", "increment", "maxvalue", "minvalue", "no", "restart", "start"];
     let is = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     let at = if is(1, "column") { 2 } else { 1 };
@@ -289,11 +289,11 @@ fn counts(parser: &mut Parser<'_>) -> Result<Option<Change>> {
     }
     (0..at).for_each(|_| drop(parser.next_token()));
     let column = fold(&parser.parse_identifier()?);
-    Ok(Some(Change::Counts { column, clauses: column_clauses(parser)? }))
+    Ok(Some(AlterStatement::Counts { column, clauses: column_clauses(parser)? }))
 }
 
 /// `ALTER [COLUMN] c DROP EXPRESSION [IF EXISTS]`, which the parser does not know; nothing is taken of anything else.
-fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
+fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<AlterAction>> {
     let is = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     let at = if is(1, "column") && !is(2, "drop") { 2 } else { 1 };
     if !is(0, "alter") || !is(at + 1, "drop") || !is(at + 2, "expression") {
@@ -303,7 +303,7 @@ fn drop_expression(parser: &mut Parser<'_>) -> Result<Option<Action>> {
     let column = fold(&parser.parse_identifier()?);
     (0..2).for_each(|_| drop(parser.next_token()));
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    Ok(Some(Action::DropExpression { column, if_exists }))
+    Ok(Some(AlterAction::DropExpression { column, if_exists }))
 }
 
 /// What to do instead of an action that begins with these words, where the parser may not even know it.
@@ -361,27 +361,27 @@ fn refuse(parser: &Parser<'_>) -> Result<()> {
     ))
 }
 
-fn action(operation: AlterTableOperation) -> Result<Action> {
+fn action(operation: AlterTableOperation) -> Result<AlterAction> {
     match operation {
         AlterTableOperation::AlterColumn { column_name, op } => column_action(fold(&column_name), op),
         AlterTableOperation::AddConstraint { not_valid: true, .. } => {
             Err(unsupported("TABLE … ADD CONSTRAINT … NOT VALID", "leave it out: all rows are looked at"))
         }
         AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(check), not_valid: false } => {
-            Ok(Action::AddCheck(SaidCheck::of(&check, None)?))
+            Ok(AlterAction::AddCheck(SaidCheck::of(&check, None)?))
         }
         AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(primary), .. } => {
             let name = primary.name.as_ref().map(fold);
             if let Some(name) = &name {
                 check_name("constraint", name)?;
             }
-            Ok(Action::AddPrimaryKey { key: key_of(&primary)?, name })
+            Ok(AlterAction::AddPrimaryKey { key: key_of(&primary)?, name })
         }
         AlterTableOperation::AddConstraint { constraint: TableConstraint::Unique(unique), .. } => {
-            Ok(Action::AddUnique(SaidUnique::of(&unique)?))
+            Ok(AlterAction::AddUnique(SaidUnique::of(&unique)?))
         }
         AlterTableOperation::AddConstraint { constraint: TableConstraint::ForeignKey(key), .. } => {
-            Ok(Action::AddForeignKey(Box::new(SaidForeignKey::of_written(&key)?)))
+            Ok(AlterAction::AddForeignKey(Box::new(SaidForeignKey::of_written(&key)?)))
         }
         AlterTableOperation::AddConstraint { .. } => {
             let instead = "CHECK, UNIQUE, PRIMARY KEY and FOREIGN KEY are what can be added";
@@ -389,15 +389,15 @@ fn action(operation: AlterTableOperation) -> Result<Action> {
         }
         AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
             no_cascade("TABLE … DROP CONSTRAINT", drop_behavior)?;
-            Ok(Action::DropConstraint { name: fold(&name), if_exists })
+            Ok(AlterAction::DropConstraint { name: fold(&name), if_exists })
         }
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, column_keyword: _ } => {
-            Ok(Action::AddColumn { def: Box::new(column_def), if_not_exists })
+            Ok(AlterAction::AddColumn { def: Box::new(column_def), if_not_exists })
         }
         AlterTableOperation::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior } => {
             let cascade = drop_behavior == Some(DropBehavior::Cascade);
             match &column_names[..] {
-                [column] => Ok(Action::DropColumn(DropColumn { column: fold(column), if_exists, cascade })),
+                [column] => Ok(AlterAction::DropColumn(DropColumn { column: fold(column), if_exists, cascade })),
                 _ => Err(unsupported("TABLE … DROP COLUMN of several at once", "DROP COLUMN a, DROP COLUMN b")),
             }
         }
@@ -416,14 +416,14 @@ fn no_cascade(what: &str, behavior: Option<DropBehavior>) -> Result<()> {
     }
 }
 
-fn column_action(column: String, op: AlterColumnOperation) -> Result<Action> {
+fn column_action(column: String, op: AlterColumnOperation) -> Result<AlterAction> {
     Ok(match op {
-        AlterColumnOperation::SetNotNull => Action::SetNotNull { column },
-        AlterColumnOperation::DropNotNull => Action::DropNotNull { column },
-        AlterColumnOperation::SetDefault { value } => Action::SetDefault { column, to: value },
-        AlterColumnOperation::DropDefault => Action::DropDefault { column },
+        AlterColumnOperation::SetNotNull => AlterAction::SetNotNull { column },
+        AlterColumnOperation::DropNotNull => AlterAction::DropNotNull { column },
+        AlterColumnOperation::SetDefault { value } => AlterAction::SetDefault { column, to: value },
+        AlterColumnOperation::DropDefault => AlterAction::DropDefault { column },
         AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
-            Action::SetType { column, to: data_type, using }
+            AlterAction::SetType { column, to: data_type, using }
         }
         AlterColumnOperation::AddGenerated { .. } => {
             return Err(unsupported("TABLE … ADD GENERATED", "SET DEFAULT nextval('a sequence')"));
@@ -437,11 +437,11 @@ mod tests {
 
     use super::*;
     use crate::error::state;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> Alter {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Alter(alter) => *alter,
+            ParsedSql::Alter(alter) => *alter,
             other => panic!("{other:?}"),
         }
     }
@@ -449,13 +449,13 @@ mod tests {
     #[test]
     fn names_and_actions_are_read() {
         let renamed = of("ALTER TABLE IF EXISTS \"tarn\".\"public\".\"T\" RENAME TO \"U\"");
-        assert_eq!(of("ALTER TABLE t SET SCHEMA S").change, Change::SetSchema("s".to_owned()));
-        let rename = Change::Rename("U".to_owned());
+        assert_eq!(of("ALTER TABLE t SET SCHEMA S").change, AlterStatement::SetSchema("s".to_owned()));
+        let rename = AlterStatement::Rename("U".to_owned());
         let name = full_name::said("public", "T");
-        assert_eq!(renamed, Alter { kind: Kind::Table, name, if_exists: true, change: rename });
+        assert_eq!(renamed, Alter { kind: RelationKind::Table, name, if_exists: true, change: rename });
         assert_eq!(of("alter view v rename to w").tag(), "ALTER VIEW");
         assert_eq!(of("ALTER SEQUENCE IF EXISTS public.s RENAME TO r").name, full_name::said("public", "s"));
-        let Change::Actions(actions) =
+        let AlterStatement::Actions(actions) =
             of("ALTER TABLE ONLY t ALTER a SET NOT NULL, ALTER COLUMN b DROP DEFAULT, ADD CONSTRAINT c CHECK (a > 0)")
                 .change
         else {
@@ -463,16 +463,16 @@ mod tests {
         };
         assert_eq!(
             actions[..2],
-            [Action::SetNotNull { column: "a".into() }, Action::DropDefault { column: "b".into() }]
+            [AlterAction::SetNotNull { column: "a".into() }, AlterAction::DropDefault { column: "b".into() }]
         );
-        assert!(matches!(actions[2], Action::AddCheck(_)));
+        assert!(matches!(actions[2], AlterAction::AddCheck(_)));
     }
 
     #[test]
     fn columns_are_called_otherwise_with_and_without_the_word() {
         for sql in ["ALTER TABLE t RENAME COLUMN a TO \"B\"", "alter table only t rename A to \"B\""] {
-            let rename = Action::RenameColumn { column: "a".into(), to: "B".into() };
-            assert_eq!(of(sql).change, Change::Actions(vec![rename]), "{sql}");
+            let rename = AlterAction::RenameColumn { column: "a".into(), to: "B".into() };
+            assert_eq!(of(sql).change, AlterStatement::Actions(vec![rename]), "{sql}");
         }
     }
 
@@ -483,8 +483,8 @@ mod tests {
             ("alter table t drop if exists A restrict", true, false),
             ("ALTER TABLE t DROP COLUMN IF EXISTS a CASCADE", true, true),
         ] {
-            let drop = Action::DropColumn(DropColumn { column: "a".into(), if_exists, cascade });
-            assert_eq!(of(sql).change, Change::Actions(vec![drop]), "{sql}");
+            let drop = AlterAction::DropColumn(DropColumn { column: "a".into(), if_exists, cascade });
+            assert_eq!(of(sql).change, AlterStatement::Actions(vec![drop]), "{sql}");
         }
     }
 

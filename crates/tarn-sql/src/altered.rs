@@ -13,7 +13,7 @@ use tarn_types::{Cursor, TableId, TableSchema};
 
 /// One table.
 #[derive(Clone)]
-pub(crate) struct Altered {
+pub(crate) struct AlteredHandle {
     /// As everybody sees it.
     pub from: Arc<TableSchema>,
     /// As the transaction does.
@@ -23,11 +23,11 @@ pub(crate) struct Altered {
 }
 
 /// What a name means.
-pub(crate) enum Called {
+pub(crate) enum NameLookup {
     /// The same as to everybody.
     AsCommitted,
     /// A table that the transaction altered.
-    Altered(Altered),
+    Altered(AlteredHandle),
     /// Nothing any more: the transaction calls it otherwise.
     Nothing,
 }
@@ -35,7 +35,7 @@ pub(crate) enum Called {
 /// All of them.
 #[derive(Clone, Default)]
 pub(crate) struct AlteredTables {
-    tables: BTreeMap<TableId, Altered>,
+    tables: BTreeMap<TableId, AlteredHandle>,
     /// Views that read them, as everybody sees each, and by the names that it reads now.
     views: Vec<(Arc<TableSchema>, Arc<TableSchema>)>,
 }
@@ -47,17 +47,17 @@ impl AlteredTables {
     }
 
     /// `None`: the transaction did not alter this table.
-    pub fn get(&self, id: TableId) -> Option<&Altered> {
+    pub fn get(&self, id: TableId) -> Option<&AlteredHandle> {
         self.tables.get(&id)
     }
 
     /// By id.
-    pub fn iter(&self) -> impl Iterator<Item = &Altered> {
+    pub fn iter(&self) -> impl Iterator<Item = &AlteredHandle> {
         self.tables.values()
     }
 
     /// Takes the place of what was known of that table.
-    pub fn insert(&mut self, altered: Altered) {
+    pub fn insert(&mut self, altered: AlteredHandle) {
         self.tables.insert(altered.from.id, altered);
     }
 
@@ -67,13 +67,13 @@ impl AlteredTables {
     }
 
     /// What a name means.
-    pub fn called(&self, name: &str) -> Called {
+    pub fn called(&self, name: &str) -> NameLookup {
         if let Some(altered) = self.iter().find(|altered| altered.handle.schema().name == name) {
-            return Called::Altered(altered.clone());
+            return NameLookup::Altered(altered.clone());
         }
         match self.iter().any(|altered| altered.from.name == name) {
-            true => Called::Nothing,
-            false => Called::AsCommitted,
+            true => NameLookup::Nothing,
+            false => NameLookup::AsCommitted,
         }
     }
 

@@ -33,7 +33,7 @@ pub fn elements_of_text(text: &str) -> Result<Vec<Option<Cow<'_, str>>>> {
 /// that does not begin at 1. Cost: the elements.
 pub fn elements_of_binary(bytes: &[u8], element: u32) -> Result<Vec<Option<&[u8]>>> {
     let bad = |what: &str| SqlError::new(state::INVALID_BINARY, what);
-    let mut rest = Rest(bytes);
+    let mut rest = ByteCursor(bytes);
     let (n_dimensions, flags, sent) = (rest.word()?, rest.word()?, rest.word()? as u32);
     if !(0..=MAX_DIMENSIONS).contains(&n_dimensions) {
         return Err(bad(&format!("invalid number of dimensions: {n_dimensions}")));
@@ -74,9 +74,9 @@ pub fn item_oid(bytes: &[u8]) -> Option<u32> {
 }
 
 /// What is left of the bytes.
-struct Rest<'a>(&'a [u8]);
+struct ByteCursor<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> ByteCursor<'a> {
     fn word(&mut self) -> Result<i32> {
         let (word, rest) = self.0.split_first_chunk().ok_or_else(cut_off)?;
         self.0 = rest;

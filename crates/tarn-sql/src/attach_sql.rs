@@ -96,11 +96,11 @@ mod tests {
 
     use super::*;
     use crate::definition::create_statement;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn request(sql: &str) -> Result<AttachRequest> {
         match parse(sql)?.remove(0) {
-            Parsed::Attach(request) => Ok(*request),
+            ParsedSql::Attach(request) => Ok(*request),
             other => panic!("{other:?}"),
         }
     }

@@ -73,12 +73,12 @@ pub fn is_drop_cache(parser: &Parser<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     #[test]
     fn what_can_be_dropped() {
         let dropped = |sql: &str| match parse(sql).unwrap().remove(0) {
-            Parsed::DropCache(dropped) => dropped,
+            ParsedSql::DropCache(dropped) => dropped,
             other => panic!("{other:?}"),
         };
         assert_eq!(dropped("system drop cache"), DropCache { layer: None, table: None });
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn what_is_cached() {
-        let Parsed::CacheTable(cached) = parse("cache table T where a > 1 and b like 'x%'").unwrap().remove(0) else {
+        let ParsedSql::CacheTable(cached) = parse("cache table T where a > 1 and b like 'x%'").unwrap().remove(0)
+        else {
             panic!("another statement");
         };
         assert_eq!(cached.table, "t");

@@ -17,15 +17,15 @@ use crate::catalog_sequences;
 const RULES_BELOW: i32 = 200_000_000;
 
 /// A table or view and its number in `pg_class`.
-type Numbered = (i32, Arc<TableSchema>);
+type NumberedTable = (i32, Arc<TableSchema>);
 
 /// A row, by names of columns.
-type Cells = Vec<(&'static str, ScalarValue)>;
+type DependencyRow = Vec<(&'static str, ScalarValue)>;
 
 /// The rules by which views are read.
-pub(crate) fn rules(tables: &[Numbered]) -> Vec<Cells> {
+pub(crate) fn rules(tables: &[NumberedTable]) -> Vec<DependencyRow> {
     let views = tables.iter().filter(|(_, table)| table.is_view());
-    let rule = |(oid, _): &Numbered| {
+    let rule = |(oid, _): &NumberedTable| {
         vec![
             ("oid", ScalarValue::from(rule_of(*oid))),
             ("rulename", ScalarValue::from("_RETURN")),
@@ -41,11 +41,11 @@ pub(crate) fn rules(tables: &[Numbered]) -> Vec<Cells> {
 /// What is dropped with what, or keeps it from being dropped. `relations` and `rules` are the numbers of `pg_class` and
 /// `pg_rewrite`.
 pub(crate) fn dependencies(
-    tables: &[Numbered],
+    tables: &[NumberedTable],
     sequences: &[(String, Sequence)],
     relations: i32,
     rules: i32,
-) -> Vec<Cells> {
+) -> Vec<DependencyRow> {
     let numbers: HashMap<TableId, i32> = tables.iter().map(|(oid, table)| (table.id, *oid)).collect();
     let mut rows = vec![];
     for (oid, view) in tables {
@@ -55,7 +55,7 @@ pub(crate) fn dependencies(
         let read = definition.reads.values().filter_map(|id| numbers.get(id));
         rows.extend(read.map(|oid| dependency(rule, (relations, *oid, 0), "n")));
     }
-    let named: HashMap<&str, &Numbered> = tables.iter().map(|of| (of.1.name.as_str(), of)).collect();
+    let named: HashMap<&str, &NumberedTable> = tables.iter().map(|of| (of.1.name.as_str(), of)).collect();
     for (name, sequence) in sequences {
         let Some(owner) = &sequence.owner else { continue };
         let Some((oid, table)) = named.get(owner.table.as_str()) else { continue };
@@ -72,7 +72,11 @@ fn rule_of(view: i32) -> i32 {
 }
 
 /// That one thing hangs on another, or on a column of it. `kind` is PostgreSQL's: `n`ormal, `a`utomatic or `i`nternal.
-fn dependency((class, number): (i32, i32), (of_class, of, column): (i32, i32, i32), kind: &'static str) -> Cells {
+fn dependency(
+    (class, number): (i32, i32),
+    (of_class, of, column): (i32, i32, i32),
+    kind: &'static str,
+) -> DependencyRow {
     vec![
         ("classid", ScalarValue::from(class)),
         ("objid", ScalarValue::from(number)),

@@ -23,7 +23,7 @@ use crate::rows::LONG_NAMES;
 use crate::user_functions::query_of;
 
 /// A row, by names of columns.
-type Cells = Vec<(&'static str, ScalarValue)>;
+type FunctionRow = Vec<(&'static str, ScalarValue)>;
 
 /// The number of language `sql`.
 const SQL: i32 = 14;
@@ -49,7 +49,7 @@ fn type_number(name: &str, types: &Types) -> i32 {
 }
 
 /// Rows of `pg_proc`. Lists are as `proc_lists` writes them.
-pub(crate) fn functions(node: &Node, namespace: impl Fn(&str) -> i32, lists: ListForm) -> Vec<Cells> {
+pub(crate) fn functions(node: &Node, namespace: impl Fn(&str) -> i32, lists: ListForm) -> Vec<FunctionRow> {
     let functions = node.functions().all();
     functions.iter().map(|function| row(function, node.types(), namespace(&function.name), lists)).collect()
 }
@@ -62,7 +62,7 @@ pub(crate) enum ListForm {
     Arrays,
 }
 
-fn row(function: &UserFunction, types: &Types, namespace: i32, lists: ListForm) -> Cells {
+fn row(function: &UserFunction, types: &Types, namespace: i32, lists: ListForm) -> FunctionRow {
     let of = &function.written;
     let number = |parameter: &Parameter| type_number(&parameter.data_type, types);
     let taken: Vec<i32> = of.taken().map(number).collect();

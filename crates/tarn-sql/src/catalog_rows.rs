@@ -13,7 +13,7 @@ use crate::row_type::outside;
 use crate::rows::{pg_type, size_and_modifier};
 
 /// A row, by names of columns.
-type Cells = Vec<(&'static str, ScalarValue)>;
+type RowTypeRow = Vec<(&'static str, ScalarValue)>;
 
 /// All row types, and how many columns they have.
 fn all(node: &Node) -> impl Iterator<Item = (UserType, usize)> {
@@ -27,7 +27,7 @@ fn all(node: &Node) -> impl Iterator<Item = (UserType, usize)> {
 }
 
 /// Rows of `pg_class`.
-pub(crate) fn classes(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<Cells> {
+pub(crate) fn classes(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<RowTypeRow> {
     let class = |(of, n_columns): (UserType, usize)| {
         vec![
             ("oid", ScalarValue::from(relation_of(of.id))),
@@ -45,7 +45,7 @@ pub(crate) fn classes(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<Cells
 }
 
 /// Rows of `pg_attribute`.
-pub(crate) fn columns(node: &Node) -> Vec<Cells> {
+pub(crate) fn columns(node: &Node) -> Vec<RowTypeRow> {
     let mut rows = vec![];
     for (of, _) in all(node) {
         // A type with a field of a type that no value has here tells of none.

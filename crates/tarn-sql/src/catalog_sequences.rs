@@ -9,7 +9,7 @@ use tarn_query::Error;
 use tarn_types::full_name;
 
 use crate::error::SqlError;
-use crate::system::{Cell, Columns, text};
+use crate::system::{SystemCell, SystemRows, text};
 use crate::system_activity::PgTables;
 
 /// Numbers of sequences: that of the name behind. Those of tables are smaller, those of constraints larger.
@@ -17,7 +17,7 @@ const SEQUENCES: u32 = 1_200_000_000;
 const N_NUMBERS: u32 = 200_000_000;
 
 /// A row, by names of columns.
-type Cells = Vec<(&'static str, ScalarValue)>;
+type SequenceRow = Vec<(&'static str, ScalarValue)>;
 
 /// All sequences, as they are now.
 pub(crate) async fn all(node: &Node) -> Result<Vec<(String, Sequence)>, SqlError> {
@@ -33,7 +33,7 @@ pub(crate) fn number(name: &str) -> i32 {
 }
 
 /// Its row of `pg_class`.
-pub(crate) fn class(name: &str, namespace: i32) -> Cells {
+pub(crate) fn class(name: &str, namespace: i32) -> SequenceRow {
     vec![
         ("oid", ScalarValue::from(number(name))),
         ("relname", ScalarValue::from(full_name::bare(name))),
@@ -48,7 +48,7 @@ pub(crate) fn class(name: &str, namespace: i32) -> Cells {
 }
 
 /// Its row of `pg_sequence`.
-pub(crate) fn sequence(name: &str, of: &Sequence) -> Cells {
+pub(crate) fn sequence(name: &str, of: &Sequence) -> SequenceRow {
     let data_type = match of.width {
         Width::Smallint => 21,
         Width::Integer => 23,
@@ -69,7 +69,7 @@ pub(crate) fn sequence(name: &str, of: &Sequence) -> Cells {
 impl PgTables {
     /// `pg_sequences`. The last value is the last that a server took: those that were given may be fewer.
     pub(crate) async fn sequences(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "schemaname",
             "sequencename",
             "sequenceowner",
@@ -87,15 +87,15 @@ impl PgTables {
             rows.push(vec![
                 text(full_name::schema_of(&name)),
                 text(full_name::bare(&name)),
-                of.maker.as_deref().map_or(Cell::Null, text),
+                of.maker.as_deref().map_or(SystemCell::Null, text),
                 text(of.width.name()),
-                Cell::Int(of.start),
-                Cell::Int(of.min),
-                Cell::Int(of.max),
-                Cell::Int(of.increment),
-                Cell::Bool(of.cycle),
-                Cell::Int(of.cache),
-                if of.is_called { Cell::Int(of.last) } else { Cell::Null },
+                SystemCell::Int(of.start),
+                SystemCell::Int(of.min),
+                SystemCell::Int(of.max),
+                SystemCell::Int(of.increment),
+                SystemCell::Bool(of.cycle),
+                SystemCell::Int(of.cache),
+                if of.is_called { SystemCell::Int(of.last) } else { SystemCell::Null },
             ]);
         }
         rows.finish()

@@ -33,14 +33,14 @@ pub(crate) fn relation_of(id: TypeId) -> i32 {
 }
 
 /// A row, by names of columns.
-type Cells = Vec<(&'static str, ScalarValue)>;
+type TypeRow = Vec<(&'static str, ScalarValue)>;
 
 fn oid(id: u32) -> ScalarValue {
     ScalarValue::from(i32::try_from(id).unwrap_or(i32::MAX))
 }
 
 /// Rows of `pg_type`: each type, and the one of its arrays.
-pub(crate) fn types(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<Cells> {
+pub(crate) fn types(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<TypeRow> {
     let of = |of: &UserType| {
         let namespace = namespace(&of.name);
         [of_type(of, namespace), of_arrays(of, namespace)]
@@ -48,7 +48,7 @@ pub(crate) fn types(node: &Node, namespace: impl Fn(&str) -> i32) -> Vec<Cells> 
     node.types().all().iter().flat_map(of).collect()
 }
 
-fn of_type(of: &UserType, namespace: i32) -> Cells {
+fn of_type(of: &UserType, namespace: i32) -> TypeRow {
     let (kind, category, functions, length, align) = match of.kind {
         TypeKind::Enum { .. } => ("e", "E", ["enum_in", "enum_out", "enum_recv", "enum_send"], 4_i16, "i"),
         TypeKind::Row { .. } => ("c", "C", ["record_in", "record_out", "record_recv", "record_send"], -1, "d"),
@@ -71,7 +71,7 @@ fn of_type(of: &UserType, namespace: i32) -> Cells {
     cells
 }
 
-fn of_arrays(of: &UserType, namespace: i32) -> Cells {
+fn of_arrays(of: &UserType, namespace: i32) -> TypeRow {
     let mut cells = shared(&format!("_{}", full_name::bare(&of.name)), of.id.0 + 1, namespace);
     cells.extend([
         ("typlen", ScalarValue::from(-1_i16)),
@@ -89,7 +89,7 @@ fn of_arrays(of: &UserType, namespace: i32) -> Cells {
     cells
 }
 
-fn shared(name: &str, id: u32, namespace: i32) -> Cells {
+fn shared(name: &str, id: u32, namespace: i32) -> TypeRow {
     vec![
         ("oid", oid(id)),
         ("typname", ScalarValue::from(name)),
@@ -107,7 +107,7 @@ fn shared(name: &str, id: u32, namespace: i32) -> Cells {
 }
 
 /// Rows of `pg_enum`.
-pub(crate) fn labels(node: &Node) -> Vec<Cells> {
+pub(crate) fn labels(node: &Node) -> Vec<TypeRow> {
     let mut rows = vec![];
     for of in node.types().all() {
         let TypeKind::Enum { labels } = &of.kind else { continue };

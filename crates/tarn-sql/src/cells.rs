@@ -23,7 +23,7 @@ use crate::rows::pg_type;
 use crate::{binary, encoding};
 
 /// What has gathered of one column, or of one array: NULLs, and values of one type.
-pub struct Cells {
+pub struct ValueBuilder {
     data_type: DataType,
     builder: Builder,
 }
@@ -50,7 +50,7 @@ enum Builder {
 
 /// Arrays that have gathered.
 struct Arrays {
-    items: Cells,
+    items: ValueBuilder,
     /// Of each array.
     lengths: Vec<usize>,
     nulls: NullBufferBuilder,
@@ -58,10 +58,10 @@ struct Arrays {
 
 impl Arrays {
     fn new(item: DataType) -> Arrays {
-        Arrays { items: Cells::new(item), lengths: Vec::new(), nulls: NullBufferBuilder::new(0) }
+        Arrays { items: ValueBuilder::new(item), lengths: Vec::new(), nulls: NullBufferBuilder::new(0) }
     }
 
-    /// As [`Cells::append_binary`].
+    /// As [`ValueBuilder::append_binary`].
     fn append_binary(&mut self, bytes: &[u8]) -> Result<usize> {
         let of = pg_type(&arrow_field("", &self.items.data_type, true))?;
         // A text is one by other names, too: that of `varchar(n)[]`, and what drivers send for texts.
@@ -104,9 +104,9 @@ impl Arrays {
     }
 }
 
-impl Cells {
+impl ValueBuilder {
     /// Of a column of this type, without values.
-    pub fn new(data_type: DataType) -> Cells {
+    pub fn new(data_type: DataType) -> ValueBuilder {
         let builder = match data_type {
             DataType::Bool => Builder::Bool(BooleanBuilder::new()),
             DataType::Int16 => Builder::Int16(Int16Builder::new()),
@@ -130,7 +130,7 @@ impl Cells {
             DataType::Uuid => Builder::Uuid(FixedSizeBinaryBuilder::new(UUID_BYTES as i32)),
             DataType::Array(item) => Builder::Array(Box::new(Arrays::new(item.data_type()))),
         };
-        Cells { data_type, builder }
+        ValueBuilder { data_type, builder }
     }
 
     /// Appends one value in the binary form of the type; answers how many bytes it takes here.
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn values_of_every_type_are_stored_as_what_they_are() {
         let one = |data_type: DataType, bytes: &[u8]| {
-            let mut cells = Cells::new(data_type);
+            let mut cells = ValueBuilder::new(data_type);
             cells.append_binary(bytes).map(|_| cells.finish())
         };
         let numeric = [0, 1, 0, 0, 0x40, 0, 0, 0, 0, 7];

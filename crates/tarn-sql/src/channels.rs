@@ -54,19 +54,19 @@ pub(crate) struct Channels {
 /// What waits for one client.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingNotifications>,
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingNotifications {
     notifications: VecDeque<Notification>,
     n_bytes: usize,
 }
 
 /// What is to happen when a transaction commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Action {
+enum ChannelAction {
     Listen(String),
     Unlisten(String),
     UnlistenAll,
@@ -79,13 +79,13 @@ pub(crate) struct Mail {
     channels: Arc<Channels>,
     pid: i32,
     inbox: Arc<Inbox>,
-    outgoing: Mutex<Outgoing>,
+    outgoing: Mutex<TransactionChannels>,
 }
 
 #[derive(Debug, Default)]
-struct Outgoing {
+struct TransactionChannels {
     /// In order.
-    actions: Vec<Action>,
+    actions: Vec<ChannelAction>,
     n_bytes: usize,
     /// What is notified already, as far as that is known: what is said twice is heard once.
     said: HashSet<Notification>,
@@ -93,7 +93,7 @@ struct Outgoing {
     savepoints: Vec<usize>,
 }
 
-impl Outgoing {
+impl TransactionChannels {
     /// Is it as it was at first?
     fn is_empty(&self) -> bool {
         self.actions.is_empty() && self.n_bytes == 0 && self.said.is_empty() && self.savepoints.is_empty()
@@ -161,29 +161,29 @@ impl Mail {
         check_channel(&channel)?;
         let notification = Notification { pid: self.pid, channel, payload };
         self.channels.check_room(&notification)?;
-        self.add(Action::Notify(notification))
+        self.add(ChannelAction::Notify(notification))
     }
 
     /// From COMMIT on. Errors: `22023` for what is no channel, `54000` for more than a transaction may hold back.
     pub fn listen(&self, channel: String) -> Result<()> {
         check_channel(&channel)?;
-        self.add(Action::Listen(channel))
+        self.add(ChannelAction::Listen(channel))
     }
 
     /// `None`: of all.
     pub fn unlisten(&self, channel: Option<String>) -> Result<()> {
-        self.add(channel.map_or(Action::UnlistenAll, Action::Unlisten))
+        self.add(channel.map_or(ChannelAction::UnlistenAll, ChannelAction::Unlisten))
     }
 
-    fn add(&self, action: Action) -> Result<()> {
+    fn add(&self, action: ChannelAction) -> Result<()> {
         let mut outgoing = self.outgoing.lock();
-        if let Action::Notify(notification) = &action
+        if let ChannelAction::Notify(notification) = &action
             && !outgoing.said.insert(notification.clone())
         {
             return Ok(());
         }
         outgoing.n_bytes += match &action {
-            Action::Notify(notification) => notification.size_bytes(),
+            ChannelAction::Notify(notification) => notification.size_bytes(),
             _ => NOTIFICATION_BYTES + MAX_CHANNEL_BYTES,
         };
         if outgoing.n_bytes > MAX_WAITING_BYTES {
@@ -196,7 +196,7 @@ impl Mail {
 
     /// When the transaction, or the statement that is none's, has committed.
     pub fn commit(&self) {
-        let Outgoing { actions, .. } = {
+        let TransactionChannels { actions, .. } = {
             let mut outgoing = self.outgoing.lock();
             // As behind nearly every statement.
             if outgoing.is_empty() {
@@ -205,24 +205,24 @@ impl Mail {
             std::mem::take(&mut *outgoing)
         };
         let mut said = HashSet::new();
-        let (sent, heard): (Vec<Action>, Vec<Action>) =
-            actions.into_iter().partition(|action| matches!(action, Action::Notify(_)));
+        let (sent, heard): (Vec<ChannelAction>, Vec<ChannelAction>) =
+            actions.into_iter().partition(|action| matches!(action, ChannelAction::Notify(_)));
         for action in heard.into_iter().chain(sent) {
             match action {
-                Action::Listen(channel) => self.channels.listen(channel, &self.inbox),
-                Action::Unlisten(channel) => self.channels.unlisten(&self.inbox, |other| other == channel),
-                Action::UnlistenAll => self.channels.unlisten(&self.inbox, |_| true),
-                Action::Notify(notification) if said.insert(notification.clone()) => {
+                ChannelAction::Listen(channel) => self.channels.listen(channel, &self.inbox),
+                ChannelAction::Unlisten(channel) => self.channels.unlisten(&self.inbox, |other| other == channel),
+                ChannelAction::UnlistenAll => self.channels.unlisten(&self.inbox, |_| true),
+                ChannelAction::Notify(notification) if said.insert(notification.clone()) => {
                     self.channels.deliver(&notification)
                 }
-                Action::Notify(_) => {}
+                ChannelAction::Notify(_) => {}
             }
         }
     }
 
     /// When it is undone.
     pub fn roll_back(&self) {
-        *self.outgoing.lock() = Outgoing::default();
+        *self.outgoing.lock() = TransactionChannels::default();
     }
 
     /// What is said from here on can be undone by itself.
@@ -248,7 +248,7 @@ impl Mail {
 
     /// What the client has not been told yet.
     pub fn take(&self) -> Vec<Notification> {
-        let Waiting { notifications, .. } = std::mem::take(&mut *self.inbox.waiting.lock());
+        let PendingNotifications { notifications, .. } = std::mem::take(&mut *self.inbox.waiting.lock());
         notifications.into()
     }
 

@@ -12,11 +12,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_node::sequences::{Owner, Sequence, Width};
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, Generated, Identity, Length, Style, TableSchema, Value, full_name,
+    CheckRule, Column, ColumnId, ColumnRules, DataType, GeneratedColumn, Identity, Length, Style, TableSchema, Value,
+    full_name,
 };
 
 use crate::error::{Result, SqlError, state};
-use crate::expressions::{Place, columns_of, kept, next_of};
+use crate::expressions::{ExpressionContext, columns_of, kept, next_of};
 use crate::names::{check_name, fold};
 use crate::sequence_sql::{Clauses, clauses_of, width_of};
 use crate::spelled::literal;
@@ -38,7 +39,7 @@ pub struct ColumnSequence {
 
 /// What is said of one column.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct ColumnClauses {
     /// What is kept with the table's definition.
     pub rules: ColumnRules,
     /// That it needs, of its own.
@@ -132,10 +133,13 @@ fn is_bpchar(name: &ast::ObjectName) -> bool {
     name.0.last().and_then(|part| part.as_ident()).is_some_and(|name| fold(name) == "bpchar")
 }
 
-impl Said {
+impl ColumnClauses {
     /// Of a column whose type is known. Options that say something else are looked at by the caller.
-    pub fn of(def: &ColumnDef, column: &mut Column, table: &str, style: &Style) -> Result<Said> {
-        let mut said = Said { rules: ColumnRules { id: column.id, ..ColumnRules::default() }, ..Said::default() };
+    pub fn of(def: &ColumnDef, column: &mut Column, table: &str, style: &Style) -> Result<ColumnClauses> {
+        let mut said = ColumnClauses {
+            rules: ColumnRules { id: column.id, ..ColumnRules::default() },
+            ..ColumnClauses::default()
+        };
         said.rules.length = length(&def.data_type)?;
         if serial(&def.data_type).is_some() {
             said.counts(column, table, &Clauses::default(), false)?;
@@ -180,7 +184,7 @@ impl Said {
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
         }
         let Some(text) = constant(expr) else {
-            self.rules.default = Some(kept(expr, Place::Default)?);
+            self.rules.default = Some(kept(expr, ExpressionContext::Default)?);
             return Ok(());
         };
         let Some(text) = text else { return Ok(()) };
@@ -308,7 +312,10 @@ pub fn default_of(
     style: &Style,
 ) -> Result<(Option<Value>, Option<String>)> {
     let mut column = Column { default: None, ..column.clone() };
-    let mut said = Said { rules: ColumnRules { id: column.id, length, ..ColumnRules::default() }, ..Said::default() };
+    let mut said = ColumnClauses {
+        rules: ColumnRules { id: column.id, length, ..ColumnRules::default() },
+        ..ColumnClauses::default()
+    };
     said.says_default(to, &mut column, table, style)?;
     Ok((column.default, said.rules.default))
 }
@@ -316,7 +323,7 @@ pub fn default_of(
 /// More checks of a table whose columns are all known, each with a name of its own.
 ///
 /// Errors: `42703` for a column that is not there; `42710` for a name that is given twice.
-pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> {
+pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<CheckRule>> {
     // Names that are given come first: those that are made up keep out of their way.
     let mut names: BTreeSet<String> = schema.options.rules.checks.iter().map(|check| check.name.clone()).collect();
     for name in said.iter().filter_map(|check| check.name.as_ref()).map(fold) {
@@ -345,7 +352,7 @@ pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> 
                 name
             }
         };
-        checks.push(Check { name, expr: kept(&expr, Place::Check)?, columns });
+        checks.push(CheckRule { name, expr: kept(&expr, ExpressionContext::Check)?, columns });
     }
     Ok(checks)
 }
@@ -354,7 +361,7 @@ pub fn checks(said: Vec<SaidCheck>, schema: &TableSchema) -> Result<Vec<Check>> 
 ///
 /// Errors: `42703` for a column that is not there; `42P17` for one that is generated itself; what an expression may not
 /// contain.
-pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &TableSchema) -> Result<Generated> {
+pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &TableSchema) -> Result<GeneratedColumn> {
     let known = |name: &String| match schema.shown().iter().position(|column| column.name == *name) {
         Some(at) if is_generated(at) => {
             let message = format!("cannot use generated column \"{name}\" in column generation expression");
@@ -365,7 +372,7 @@ pub fn generated(expr: &Expr, is_generated: impl Fn(usize) -> bool, schema: &Tab
         None => Err(SqlError::new(state::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"))),
     };
     let columns = columns_of(expr).iter().map(known).collect::<Result<_>>()?;
-    Ok(Generated { expr: kept(expr, Place::Generated)?, columns })
+    Ok(GeneratedColumn { expr: kept(expr, ExpressionContext::Generated)?, columns })
 }
 
 /// `t_c_seq`, with a number behind while it is taken, in the schema of the table. Long names of tables and columns are

@@ -11,7 +11,7 @@ use crate::names::{fold, is_word, near, written_name};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     /// What kind of thing it is.
-    pub on: Commented,
+    pub on: CommentTarget,
     /// The table or view, or the type.
     pub table: String,
     /// None: what was said is taken back.
@@ -20,7 +20,7 @@ pub struct Comment {
 
 /// What it is said of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Commented {
+pub enum CommentTarget {
     Table,
     View,
     Type,
@@ -49,11 +49,11 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
         }
     };
     let on = match kind.as_str() {
-        "table" => Commented::Table,
-        "view" => Commented::View,
-        "type" => Commented::Type,
+        "table" => CommentTarget::Table,
+        "view" => CommentTarget::View,
+        "type" => CommentTarget::Type,
         _ => match name.0.pop() {
-            Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => Commented::Column(fold(&column)),
+            Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => CommentTarget::Column(fold(&column)),
             _ => {
                 return Err(SqlError::new(state::SYNTAX_ERROR, "column name must be qualified")
                     .with_hint("COMMENT ON COLUMN table.column IS …"));
@@ -78,20 +78,23 @@ pub fn comment(parser: &mut Parser<'_>) -> Result<Option<Comment>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     #[test]
     fn comments_of_tables_views_and_columns() {
         let of = |sql: &str| match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Comment(comment) => *comment,
+            ParsedSql::Comment(comment) => *comment,
             other => panic!("{other:?}"),
         };
         let said =
             |on, table: &str, text: Option<&str>| Comment { on, table: table.into(), text: text.map(str::to_owned) };
-        assert_eq!(of("comment on table T is 'it''s'"), said(Commented::Table, "t", Some("it's")));
-        assert_eq!(of("COMMENT ON VIEW v IS $x$two\n'lines'$x$"), said(Commented::View, "v", Some("two\n'lines'")));
-        assert_eq!(of("COMMENT ON COLUMN v.\"A\" IS E'a\\tb'"), said(Commented::Column("A".into()), "v", Some("a\tb")));
-        assert_eq!(of("COMMENT ON COLUMN v.a IS NULL"), said(Commented::Column("a".into()), "v", None));
+        assert_eq!(of("comment on table T is 'it''s'"), said(CommentTarget::Table, "t", Some("it's")));
+        assert_eq!(of("COMMENT ON VIEW v IS $x$two\n'lines'$x$"), said(CommentTarget::View, "v", Some("two\n'lines'")));
+        assert_eq!(
+            of("COMMENT ON COLUMN v.\"A\" IS E'a\\tb'"),
+            said(CommentTarget::Column("A".into()), "v", Some("a\tb"))
+        );
+        assert_eq!(of("COMMENT ON COLUMN v.a IS NULL"), said(CommentTarget::Column("a".into()), "v", None));
         assert_eq!(of("COMMENT ON TABLE t IS ''").text, None);
         for (sql, want) in [
             ("COMMENT ON DATABASE tarn IS 'x'", state::FEATURE_NOT_SUPPORTED),

@@ -53,7 +53,7 @@ pub struct CatalogUse {
 impl CatalogUse {
     /// Walks the whole statement once.
     pub fn of(statement: &Statement) -> CatalogUse {
-        let mut names = Names::default();
+        let mut names = CatalogNames::default();
         let _ = walk(statement, &mut names);
         let is_defined = |name: &String| names.with.contains(name);
         CatalogUse { others: names.others.iter().any(|name| !is_defined(name)), ..names.found }
@@ -87,7 +87,7 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
     }
     let statements = statements.into_iter().zip(uses).map(|(statement, found)| match found {
         found if found.is_all() => rewritten(statement, |_| true),
-        CatalogUse { is_named: true, .. } => rewritten(statement, |of| of == For::Named),
+        CatalogUse { is_named: true, .. } => rewritten(statement, |of| of == RewriteScope::Named),
         _ => statement,
     });
     statements.map(in_path).collect()
@@ -95,8 +95,8 @@ pub fn compatible(sql: &str, mut statements: Vec<Statement>) -> Vec<Statement> {
 
 /// `'t'::regclass` looks for a name without a schema in all schemas of the path, and not in the first alone.
 fn in_path(mut statement: Statement) -> Statement {
-    struct Named;
-    impl VisitorMut for Named {
+    struct ParseIdentRewriter;
+    impl VisitorMut for ParseIdentRewriter {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Expr::Function(function) = expr
@@ -112,7 +112,7 @@ fn in_path(mut statement: Statement) -> Statement {
         type Break = ();
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
             if query.body.as_select().is_some_and(looks_in_first_schema) {
-                let _ = walk_mut(query, &mut Named);
+                let _ = walk_mut(query, &mut ParseIdentRewriter);
             }
             ControlFlow::Continue(())
         }
@@ -176,8 +176,8 @@ fn unfolds(query: &Query, column: [&str; 2]) -> bool {
 /// What queries ask of things that there are none of. psql's `\du` gathers the roles of which each is a member into an
 /// array, its `\d+` the options of a table's TOAST; SQLAlchemy asks which sequence fills a column.
 fn without_absent(statement: &mut Statement) {
-    struct Gathered;
-    impl VisitorMut for Gathered {
+    struct MembershipRewriter;
+    impl VisitorMut for MembershipRewriter {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Some(query) = query_of_array(expr)
@@ -199,13 +199,13 @@ fn without_absent(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Gathered);
+    let _ = walk_mut(statement, &mut MembershipRewriter);
 }
 
 /// The crate's rules do this for the relations that it knows.
 fn qualify(statement: &mut Statement) {
-    struct Ours;
-    impl VisitorMut for Ours {
+    struct CatalogTableRewriter;
+    impl VisitorMut for CatalogTableRewriter {
         type Break = ();
         fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
             if let TableFactor::Table { name, args: None, .. } = factor
@@ -242,7 +242,7 @@ fn qualify(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Ours);
+    let _ = walk_mut(statement, &mut CatalogTableRewriter);
 }
 
 /// The function that writes a number of this type: `regclass` and its kin are numbers to the planner.
@@ -522,8 +522,8 @@ fn by_name(expr: &mut Expr) {
 
 /// `typreceive <> 0`, as ADBC asks: that there is no function is `-` where functions have names.
 fn without_functions(statement: &mut Statement) {
-    struct Numbers;
-    impl VisitorMut for Numbers {
+    struct FunctionNumberRewriter;
+    impl VisitorMut for FunctionNumberRewriter {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Expr::BinaryOp { left, op: BinaryOperator::Eq | BinaryOperator::NotEq, right } = expr
@@ -536,7 +536,7 @@ fn without_functions(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut Numbers);
+    let _ = walk_mut(statement, &mut FunctionNumberRewriter);
 }
 
 /// Columns of `pg_type` that name functions.
@@ -554,8 +554,8 @@ fn variable(expr: &Expr) -> Option<String> {
 }
 
 fn reads(query: &Query, relation: &str) -> bool {
-    struct Reads<'a>(&'a str);
-    impl Visitor for Reads<'_> {
+    struct RelationFinder<'a>(&'a str);
+    impl Visitor for RelationFinder<'_> {
         type Break = ();
         fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<()> {
             match parts(name).last().is_some_and(|last| last == self.0) {
@@ -564,39 +564,39 @@ fn reads(query: &Query, relation: &str) -> bool {
             }
         }
     }
-    walk(query, &mut Reads(relation)).is_break()
+    walk(query, &mut RelationFinder(relation)).is_break()
 }
 
 /// Which statements a rewrite is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
+enum RewriteScope {
     /// That name something of the catalog: it changes nothing but how that is named.
     Named,
     /// That read nothing but the catalog.
     CatalogAlone,
 }
 
-type Rule = (For, Box<dyn SqlStatementRewriteRule>);
+type Rule = (RewriteScope, Box<dyn SqlStatementRewriteRule>);
 
 /// The rewrites, in their order.
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     vec![
-        (For::CatalogAlone, Box::new(AliasDuplicatedProjectionRewrite) as Box<dyn SqlStatementRewriteRule>),
-        (For::CatalogAlone, Box::new(ResolveUnqualifiedIdentifier)),
-        (For::CatalogAlone, Box::new(RewriteArrayAnyAllOperation)),
-        (For::Named, Box::new(PrependUnqualifiedPgTableName)),
-        (For::Named, Box::new(StripCallableQualifier)),
-        (For::CatalogAlone, Box::new(FixArrayLiteral)),
-        (For::Named, Box::new(CurrentUserVariableToSessionUserFunctionCall)),
-        (For::CatalogAlone, Box::new(StripCollate)),
-        (For::Named, Box::new(RewritePgCatalogOperator)),
-        (For::Named, Box::new(RewriteRegCastToSubquery::new())),
-        (For::Named, Box::new(FixVersionColumnName)),
+        (RewriteScope::CatalogAlone, Box::new(AliasDuplicatedProjectionRewrite) as Box<dyn SqlStatementRewriteRule>),
+        (RewriteScope::CatalogAlone, Box::new(ResolveUnqualifiedIdentifier)),
+        (RewriteScope::CatalogAlone, Box::new(RewriteArrayAnyAllOperation)),
+        (RewriteScope::Named, Box::new(PrependUnqualifiedPgTableName)),
+        (RewriteScope::Named, Box::new(StripCallableQualifier)),
+        (RewriteScope::CatalogAlone, Box::new(FixArrayLiteral)),
+        (RewriteScope::Named, Box::new(CurrentUserVariableToSessionUserFunctionCall)),
+        (RewriteScope::CatalogAlone, Box::new(StripCollate)),
+        (RewriteScope::Named, Box::new(RewritePgCatalogOperator)),
+        (RewriteScope::Named, Box::new(RewriteRegCastToSubquery::new())),
+        (RewriteScope::Named, Box::new(FixVersionColumnName)),
     ]
 });
 
 /// A statement behind the rewrites that are for it.
-fn rewritten(statement: Statement, is_for_it: impl Fn(For) -> bool) -> Statement {
+fn rewritten(statement: Statement, is_for_it: impl Fn(RewriteScope) -> bool) -> Statement {
     let rules = RULES.iter().filter(|(of, _)| is_for_it(*of));
     rules.fold(statement, |statement, (_, rule)| rule.rewrite(statement))
 }
@@ -625,14 +625,14 @@ fn replaced(whole: &PostgresCompatibilityParser, sql: &str) -> Option<Vec<Statem
 }
 
 #[derive(Default)]
-struct Names {
+struct CatalogNames {
     found: CatalogUse,
     with: HashSet<String>,
     /// Relations that are none of the catalog's, or defined by WITH.
     others: Vec<String>,
 }
 
-impl Visitor for Names {
+impl Visitor for CatalogNames {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -796,7 +796,7 @@ mod tests {
         let own = "SELECT parse_ident(relname) FROM pg_class WHERE relname = 'n.nspname = current_schema() AND c.relname = parts[1]'";
         assert!(rewritten(own).contains("parse_ident"), "{}", rewritten(own));
         let read = |sql: &str| match &crate::statement::parse(sql).unwrap()[..] {
-            [crate::statement::Parsed::Sql(statement)] => statement.to_string(),
+            [crate::statement::ParsedSql::Sql(statement)] => statement.to_string(),
             other => panic!("{sql}: {other:?}"),
         };
         for options in

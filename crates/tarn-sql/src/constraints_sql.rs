@@ -79,11 +79,11 @@ impl Deferral {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> SetConstraints {
         match parse(sql).unwrap().remove(0) {
-            Parsed::Constraints(said) => *said,
+            ParsedSql::Constraints(said) => *said,
             other => panic!("{other:?}"),
         }
     }

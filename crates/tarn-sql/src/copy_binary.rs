@@ -16,7 +16,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use tarn_types::{Column, TableSchema, arrow_field};
 
-use crate::cells::Cells;
+use crate::cells::ValueBuilder;
 use crate::copy_format::{MAX_BATCH_BYTES, MAX_RECORD_BYTES, RowReader, null_in};
 use crate::error::{Result, SqlError, state};
 
@@ -35,7 +35,7 @@ const WITH_OIDS: u32 = 1 << 16;
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum DecoderState {
     Signature,
     Flags,
     ExtensionLength,
@@ -54,14 +54,14 @@ pub struct BinaryReader {
     table: Arc<TableSchema>,
     /// Position in the table of each field of a row.
     columns: Vec<usize>,
-    cells: Vec<Cells>,
+    cells: Vec<ValueBuilder>,
     n_rows: usize,
     n_bytes: usize,
     /// Rows of the last batch.
     n_taken: usize,
     /// What came and is not read.
     pending: Vec<u8>,
-    next: Next,
+    next: DecoderState,
     /// Of the row that is being read, from 1.
     row: u64,
     /// Of that row.
@@ -71,7 +71,7 @@ pub struct BinaryReader {
 impl BinaryReader {
     /// Reads fields of these columns, by their places in the table, in this order.
     pub fn new(table: Arc<TableSchema>, columns: Vec<usize>) -> BinaryReader {
-        let cells = columns.iter().map(|idx| Cells::new(table.columns[*idx].data_type)).collect();
+        let cells = columns.iter().map(|idx| ValueBuilder::new(table.columns[*idx].data_type)).collect();
         BinaryReader {
             table,
             columns,
@@ -80,7 +80,7 @@ impl BinaryReader {
             n_bytes: 0,
             n_taken: 0,
             pending: Vec::new(),
-            next: Next::Signature,
+            next: DecoderState::Signature,
             row: 0,
             row_bytes: 0,
         }
@@ -90,7 +90,7 @@ impl BinaryReader {
     fn drain(&mut self, max_rows: usize) -> Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         let mut at = 0;
-        while !(self.next == Next::Row && self.is_full(max_rows)) {
+        while !(self.next == DecoderState::Row && self.is_full(max_rows)) {
             match self.read(&pending[at..])? {
                 Some(n_read) => at += n_read,
                 None => break,
@@ -104,7 +104,7 @@ impl BinaryReader {
     /// Reads one part; answers how many bytes that were, `None` if it is not whole.
     fn read(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         match self.next {
-            Next::Signature => {
+            DecoderState::Signature => {
                 let n_come = bytes.len().min(SIGNATURE.len());
                 if bytes[..n_come] != SIGNATURE[..n_come] {
                     return Err(self.bad("COPY file signature not recognized".to_owned()));
@@ -112,10 +112,10 @@ impl BinaryReader {
                 if n_come < SIGNATURE.len() {
                     return Ok(None);
                 }
-                self.next = Next::Flags;
+                self.next = DecoderState::Flags;
                 Ok(Some(n_come))
             }
-            Next::Flags => {
+            DecoderState::Flags => {
                 let Some(flags) = bytes.first_chunk() else { return Ok(None) };
                 let flags = u32::from_be_bytes(*flags);
                 if flags & WITH_OIDS != 0 {
@@ -124,33 +124,33 @@ impl BinaryReader {
                 if flags & CRITICAL_FLAGS != 0 {
                     return Err(self.bad("unrecognized critical flags in COPY file header".to_owned()));
                 }
-                self.next = Next::ExtensionLength;
+                self.next = DecoderState::ExtensionLength;
                 Ok(Some(4))
             }
-            Next::ExtensionLength => {
+            DecoderState::ExtensionLength => {
                 let Some(length) = bytes.first_chunk() else { return Ok(None) };
                 let length = usize::try_from(i32::from_be_bytes(*length));
                 let n_left = length.map_err(|_| self.bad("invalid COPY file header (wrong length)".to_owned()))?;
-                self.next = Next::Extension { n_left };
+                self.next = DecoderState::Extension { n_left };
                 Ok(Some(4))
             }
             // Nobody has written one yet; what it says is skipped as it comes.
-            Next::Extension { n_left } => {
+            DecoderState::Extension { n_left } => {
                 let n_read = n_left.min(bytes.len());
                 if n_read == 0 && n_left > 0 {
                     return Ok(None);
                 }
                 self.next = match n_left - n_read {
-                    0 => Next::Row,
-                    n_left => Next::Extension { n_left },
+                    0 => DecoderState::Row,
+                    n_left => DecoderState::Extension { n_left },
                 };
                 Ok(Some(n_read))
             }
-            Next::Row => {
+            DecoderState::Row => {
                 let Some(n_fields) = bytes.first_chunk() else { return Ok(None) };
                 let n_fields = i16::from_be_bytes(*n_fields);
                 if n_fields == END {
-                    self.next = Next::End;
+                    self.next = DecoderState::End;
                     return Ok(Some(2));
                 }
                 self.row += 1;
@@ -161,9 +161,9 @@ impl BinaryReader {
                 self.go_on(0);
                 Ok(Some(2))
             }
-            Next::Field(idx) => self.read_field(idx, bytes),
-            Next::End if bytes.is_empty() => Ok(None),
-            Next::End => Err(self.bad("received copy data after EOF marker".to_owned())),
+            DecoderState::Field(idx) => self.read_field(idx, bytes),
+            DecoderState::End if bytes.is_empty() => Ok(None),
+            DecoderState::End => Err(self.bad("received copy data after EOF marker".to_owned())),
         }
     }
 
@@ -203,10 +203,10 @@ impl BinaryReader {
     /// On to this field of the row, or behind the row.
     fn go_on(&mut self, idx: usize) {
         self.next = if idx < self.columns.len() {
-            Next::Field(idx)
+            DecoderState::Field(idx)
         } else {
             self.n_rows += 1;
-            Next::Row
+            DecoderState::Row
         };
     }
 
@@ -236,13 +236,13 @@ impl RowReader for BinaryReader {
     fn finish(&mut self, max_rows: usize) -> Result<()> {
         self.drain(max_rows)?;
         let cut_off = match self.next {
-            Next::Row if self.is_full(max_rows) || self.pending.is_empty() => return Ok(()),
-            Next::End => return Ok(()),
-            Next::Signature => "COPY file signature not recognized",
-            Next::Flags => "invalid COPY file header (missing flags)",
-            Next::ExtensionLength => "invalid COPY file header (missing length)",
-            Next::Extension { .. } => "invalid COPY file header (wrong length)",
-            Next::Row | Next::Field(_) => "unexpected EOF in COPY data",
+            DecoderState::Row if self.is_full(max_rows) || self.pending.is_empty() => return Ok(()),
+            DecoderState::End => return Ok(()),
+            DecoderState::Signature => "COPY file signature not recognized",
+            DecoderState::Flags => "invalid COPY file header (missing flags)",
+            DecoderState::ExtensionLength => "invalid COPY file header (missing length)",
+            DecoderState::Extension { .. } => "invalid COPY file header (wrong length)",
+            DecoderState::Row | DecoderState::Field(_) => "unexpected EOF in COPY data",
         };
         Err(self.bad(cut_off.to_owned()))
     }

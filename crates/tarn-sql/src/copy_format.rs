@@ -16,7 +16,7 @@ use arrow::datatypes::Schema;
 use bytes::{BufMut, BytesMut};
 use tarn_types::{Column, DataType, Style, TableSchema, Value, arrow_field, arrow_type};
 
-use crate::cells::Cells;
+use crate::cells::ValueBuilder;
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 
@@ -31,7 +31,7 @@ pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;
 
 /// How rows look in the data of a COPY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CopyFormat {
     /// PostgreSQL's: a line a row, fields apart by tabs, `\N` for NULL.
     Text,
     /// As spreadsheets write it.
@@ -42,10 +42,10 @@ pub enum Kind {
     Arrow,
 }
 
-impl Kind {
+impl CopyFormat {
     /// Whether the data are no text to the client.
     pub fn is_binary(self) -> bool {
-        matches!(self, Kind::Binary | Kind::Arrow)
+        matches!(self, CopyFormat::Binary | CopyFormat::Arrow)
     }
 }
 
@@ -53,7 +53,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// Which of the others below have a meaning.
-    pub kind: Kind,
+    pub kind: CopyFormat,
     /// Between fields, one byte.
     pub delimiter: u8,
     /// What stands for NULL.
@@ -92,14 +92,14 @@ pub trait RowReader: Send {
 
 /// The fields of one column, back to back.
 #[derive(Debug, Default)]
-struct Texts {
+struct TextColumn {
     bytes: Vec<u8>,
     /// End of each field in `bytes`.
     ends: Vec<usize>,
     nulls: Vec<bool>,
 }
 
-impl Texts {
+impl TextColumn {
     fn push(&mut self, field: &[u8], null: bool) {
         self.bytes.extend_from_slice(field);
         self.ends.push(self.bytes.len());
@@ -124,7 +124,7 @@ pub struct Splitter {
     table: Arc<TableSchema>,
     /// Position in the table of each field of a record.
     columns: Vec<usize>,
-    fields: Vec<Texts>,
+    fields: Vec<TextColumn>,
     /// Line on which each gathered record begins, from 1.
     lines: Vec<u64>,
     /// Of the rows that were taken last.
@@ -137,7 +137,7 @@ pub struct Splitter {
     /// Text format: bytes behind `at` that were searched for the end of the line.
     searched: usize,
     /// CSV: the record that is being read.
-    record: Record,
+    record: CsvRecord,
     mode: Mode,
     /// CSV: the last record ended in CR: an LF that follows belongs to it.
     skip_line_feed: bool,
@@ -161,7 +161,7 @@ impl Splitter {
     /// Reads fields of these columns, by their places in the table, in this order.
     pub fn new(format: Format, table: Arc<TableSchema>, columns: Vec<usize>) -> Splitter {
         let skip_header = format.header;
-        let fields = columns.iter().map(|_| Texts::default()).collect();
+        let fields = columns.iter().map(|_| TextColumn::default()).collect();
         Splitter {
             format,
             table,
@@ -173,7 +173,7 @@ impl Splitter {
             pending: Vec::new(),
             at: 0,
             searched: 0,
-            record: Record::default(),
+            record: CsvRecord::default(),
             mode: Mode::Plain,
             skip_line_feed: false,
             line: 1,
@@ -185,7 +185,7 @@ impl Splitter {
     fn drain(&mut self, max_records: usize, last: bool) -> Result<()> {
         while !self.ended && !self.is_full(max_records) {
             let is_whole = match self.format.kind {
-                Kind::Csv => self.cut_csv(last)?,
+                CopyFormat::Csv => self.cut_csv(last)?,
                 _ => self.cut_text(last)?,
             };
             if !is_whole {
@@ -201,7 +201,7 @@ impl Splitter {
             self.at = 0;
         }
         let unfinished = match self.format.kind {
-            Kind::Csv => self.record.bytes.len(),
+            CopyFormat::Csv => self.record.bytes.len(),
             _ => self.searched,
         };
         if unfinished > MAX_RECORD_BYTES {
@@ -349,7 +349,7 @@ impl Splitter {
         }
     }
 
-    fn keep(&mut self, record: &Record, line: u64) -> Result<()> {
+    fn keep(&mut self, record: &CsvRecord, line: u64) -> Result<()> {
         if record.ends.len() != self.columns.len() {
             let (got, want) = (record.ends.len(), self.columns.len());
             // An empty line is one empty field.
@@ -449,7 +449,7 @@ fn shown(text: &str) -> String {
 }
 
 #[derive(Debug, Default)]
-struct Record {
+struct CsvRecord {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     nulls: Vec<bool>,
@@ -462,7 +462,7 @@ struct Record {
     is_end_mark: bool,
 }
 
-impl Record {
+impl CsvRecord {
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -577,7 +577,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// One column's fields as an array of its storage type; an error is the row (of the batch) and what is wrong there.
-fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef, (usize, SqlError)> {
+fn array(texts: &TextColumn, data_type: &DataType, style: &Style) -> Result<ArrayRef, (usize, SqlError)> {
     let n_rows = texts.ends.len();
     let mut start = 0;
     let cells = texts.ends.iter().zip(&texts.nulls).enumerate().map(move |(row, (end, null))| {
@@ -648,7 +648,7 @@ fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef,
         DataType::Json | DataType::Jsonb => parsed!(StringBuilder::with_capacity(n_rows, texts.bytes.len()), Json),
         // Of these a value is made of each cell, and put where others gather.
         DataType::Interval | DataType::Inet | DataType::Array(_) => {
-            let mut gathered = Cells::new(*data_type);
+            let mut gathered = ValueBuilder::new(*data_type);
             for cell in cells {
                 let (row, text) = cell?;
                 let value = text.map_or(Ok(Value::Null), |text| Value::parse_in(data_type, text, style));
@@ -664,7 +664,7 @@ fn array(texts: &Texts, data_type: &DataType, style: &Style) -> Result<ArrayRef,
 pub fn write_cell(out: &mut BytesMut, format: &Format, cell: Option<&[u8]>) {
     let Some(cell) = cell else { return out.put_slice(format.null.as_bytes()) };
     match format.kind {
-        Kind::Csv => {
+        CopyFormat::Csv => {
             let special = |b: &u8| *b == format.delimiter || *b == format.quote || *b == b'\n' || *b == b'\r';
             if cell != format.null.as_bytes() && cell != b"\\." && !cell.iter().any(special) {
                 return out.put_slice(cell);
@@ -725,8 +725,8 @@ mod tests {
         })
     }
 
-    fn format(kind: Kind) -> Format {
-        let name = if kind == Kind::Csv { "csv" } else { "text" };
+    fn format(kind: CopyFormat) -> Format {
+        let name = if kind == CopyFormat::Csv { "csv" } else { "text" };
         Format::new(&[CopyOption::Format(name.into())], &[], Style::default()).unwrap()
     }
 
@@ -745,7 +745,7 @@ mod tests {
     fn csv_quotes_nulls_and_line_ends() {
         let input = b"1,x\r\n2,\n3,\"\"\n4,\"a,\"\"b\"\"\nc\"\n5,last";
         for chunk in [1, 2, 3, 1000] {
-            let rows = read(format(Kind::Csv), input, chunk).unwrap();
+            let rows = read(format(CopyFormat::Csv), input, chunk).unwrap();
             let texts: Vec<Option<&str>> = rows.iter().map(|(_, b)| b.as_deref()).collect();
             assert_eq!(texts, [Some("x"), None, Some(""), Some("a,\"b\"\nc"), Some("last")], "chunks of {chunk}");
         }
@@ -753,7 +753,7 @@ mod tests {
 
     #[test]
     fn text_escapes_and_end_mark() {
-        let rows = read(format(Kind::Text), b"1\ta\\tb\\\\\n2\t\\N\n3\t\\101\\x42\n\\.\nnonsense", 7).unwrap();
+        let rows = read(format(CopyFormat::Text), b"1\ta\\tb\\\\\n2\t\\N\n3\t\\101\\x42\n\\.\nnonsense", 7).unwrap();
         assert_eq!(rows, [(1, Some("a\tb\\".into())), (2, None), (3, Some("AB".into()))]);
     }
 
@@ -768,32 +768,32 @@ mod tests {
             ("1,\"open", "22P04", "unterminated CSV quoted field", "COPY t, line 1"),
         ];
         for (input, state, message, context) in cases {
-            let error = read(format(Kind::Csv), input.as_bytes(), 4).unwrap_err();
+            let error = read(format(CopyFormat::Csv), input.as_bytes(), 4).unwrap_err();
             assert_eq!((error.state(), error.context()), (state, Some(context)), "{error}");
             assert!(error.message().contains(message), "{error}");
         }
-        let error = read(format(Kind::Text), b"1\tcaf\xe9\n", 4).unwrap_err();
+        let error = read(format(CopyFormat::Text), b"1\tcaf\xe9\n", 4).unwrap_err();
         assert_eq!((error.state(), error.context()), ("22021", Some("COPY t, line 1, column b: \"caf\u{fffd}\"")));
-        assert_eq!(read(format(Kind::Text), b"1\ta\\000b\n", 4).unwrap_err().state(), "22021");
+        assert_eq!(read(format(CopyFormat::Text), b"1\ta\\000b\n", 4).unwrap_err().state(), "22021");
     }
 
     #[test]
     fn csv_quotes_inside_a_field_and_text_newlines_are_those_of_postgres() {
         for chunk in [1, 2, 3, 100] {
-            let rows = read(format(Kind::Csv), b"1,ab\"c,d\"e\r\n2,\"a\"b\"c\"\r3,\"x\"\"\"", chunk).unwrap();
+            let rows = read(format(CopyFormat::Csv), b"1,ab\"c,d\"e\r\n2,\"a\"b\"c\"\r3,\"x\"\"\"", chunk).unwrap();
             let texts: Vec<Option<&str>> = rows.iter().map(|(_, b)| b.as_deref()).collect();
             assert_eq!(texts, [Some("abc,de"), Some("abc"), Some("x\"")], "chunks of {chunk}");
-            let rows = read(format(Kind::Text), b"1\ta\\\nb\r\n2\t\\\\.\n", chunk).unwrap();
+            let rows = read(format(CopyFormat::Text), b"1\ta\\\nb\r\n2\t\\\\.\n", chunk).unwrap();
             assert_eq!(rows, [(1, Some("a\nb".into())), (2, Some("\\.".into()))], "chunks of {chunk}");
         }
-        assert_eq!(read(format(Kind::Text), b"1\t\\.\n", 3).unwrap_err().state(), state::BAD_COPY_FORMAT);
-        assert_eq!(read(format(Kind::Csv), b"1,x\n\\.\nnonsense", 3).unwrap().len(), 1);
+        assert_eq!(read(format(CopyFormat::Text), b"1\t\\.\n", 3).unwrap_err().state(), state::BAD_COPY_FORMAT);
+        assert_eq!(read(format(CopyFormat::Csv), b"1,x\n\\.\nnonsense", 3).unwrap().len(), 1);
     }
 
     /// A scan that began anew at each message would read 512 GiB here.
     #[test]
     fn a_long_quoted_field_costs_its_length() {
-        let mut splitter = Splitter::new(format(Kind::Csv), table(), vec![0, 1]);
+        let mut splitter = Splitter::new(format(CopyFormat::Csv), table(), vec![0, 1]);
         splitter.push(b"1,\"", 10).unwrap();
         let chunk = [b'x'; 1024];
         for _ in 0..32 << 10 {
@@ -806,7 +806,7 @@ mod tests {
 
     #[test]
     fn a_maximum_of_records_leaves_the_rest_for_later() {
-        let mut splitter = Splitter::new(format(Kind::Csv), table(), vec![0, 1]);
+        let mut splitter = Splitter::new(format(CopyFormat::Csv), table(), vec![0, 1]);
         splitter.push(b"1,a\n2,b\n3,c\n", 2).unwrap();
         assert_eq!(splitter.take().unwrap().unwrap().num_rows(), 2);
         splitter.push(b"", 2).unwrap();
@@ -816,7 +816,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(rows in proptest::collection::vec((any::<i32>(), proptest::option::of("[ -~\\n\\r\\t\\\\\",é]{0,12}")), 1..20), csv: bool, chunk in 1usize..40) {
-            let format = format(if csv { Kind::Csv } else { Kind::Text });
+            let format = format(if csv { CopyFormat::Csv } else { CopyFormat::Text });
             let mut out = BytesMut::new();
             for (a, b) in &rows {
                 write_cell(&mut out, &format, Some(a.to_string().as_bytes()));
@@ -829,7 +829,7 @@ mod tests {
 
         #[test]
         fn no_input_panics(input in proptest::collection::vec(any::<u8>(), 0..200), csv: bool) {
-            let _ = read(format(if csv { Kind::Csv } else { Kind::Text }), &input, 16);
+            let _ = read(format(if csv { CopyFormat::Csv } else { CopyFormat::Text }), &input, 16);
         }
     }
 }

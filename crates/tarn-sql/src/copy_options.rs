@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, Cop
 use tarn_query::OnKey;
 use tarn_types::Style;
 
-use crate::copy_format::{Format, Kind};
+use crate::copy_format::{CopyFormat, Format};
 use crate::error::{Result, SqlError, state};
 
 /// What becomes of rows whose key is there, by the word behind `on_conflict`.
@@ -25,7 +25,7 @@ impl Format {
     /// Reads `WITH (…)` and the old spelling `CSV HEADER DELIMITER ','`.
     pub fn new(options: &[CopyOption], legacy: &[CopyLegacyOption], style: Style) -> Result<Format> {
         let kind = kind(options, legacy)?;
-        let csv = kind == Kind::Csv;
+        let csv = kind == CopyFormat::Csv;
         let mut format = Format {
             kind,
             delimiter: if csv { b',' } else { b'\t' },
@@ -82,10 +82,10 @@ impl Format {
         let delimiter = char::from(self.delimiter);
         let is_letter = self.delimiter.is_ascii_lowercase() || self.delimiter.is_ascii_digit();
         match self.kind {
-            Kind::Text if is_letter || delimiter == '.' || delimiter == '\\' => {
+            CopyFormat::Text if is_letter || delimiter == '.' || delimiter == '\\' => {
                 return refuse(format!("COPY delimiter cannot be \"{delimiter}\""));
             }
-            Kind::Csv if self.delimiter == self.quote => {
+            CopyFormat::Csv if self.delimiter == self.quote => {
                 return refuse("COPY delimiter and quote must be different".to_owned());
             }
             _ => {}
@@ -96,7 +96,7 @@ impl Format {
         if self.null.contains(delimiter) {
             return refuse("COPY delimiter character must not appear in the NULL specification".to_owned());
         }
-        if self.kind == Kind::Csv && self.null.contains(char::from(self.quote)) {
+        if self.kind == CopyFormat::Csv && self.null.contains(char::from(self.quote)) {
             return refuse("CSV quote character must not appear in the NULL specification".to_owned());
         }
         Ok(())
@@ -127,22 +127,26 @@ fn check_binary(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<(
 
 const OPTIONS: &str = "COPY takes FORMAT text | csv | binary | arrow, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, ENCODING 'utf8', and on_conflict";
 
-fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Kind> {
+fn kind(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<CopyFormat> {
     for option in options {
         if let CopyOption::Format(name) = option {
             return match name.value.to_ascii_lowercase().as_str() {
-                "text" => Ok(Kind::Text),
-                "csv" => Ok(Kind::Csv),
-                "binary" => Ok(Kind::Binary),
-                "arrow" => Ok(Kind::Arrow),
+                "text" => Ok(CopyFormat::Text),
+                "csv" => Ok(CopyFormat::Csv),
+                "binary" => Ok(CopyFormat::Binary),
+                "arrow" => Ok(CopyFormat::Arrow),
                 _ => Err(SqlError::unsupported(format!("COPY format \"{name}\""), OPTIONS)),
             };
         }
     }
     if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Binary)) {
-        return Ok(Kind::Binary);
+        return Ok(CopyFormat::Binary);
     }
-    Ok(if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Csv(_))) { Kind::Csv } else { Kind::Text })
+    Ok(if legacy.iter().any(|option| matches!(option, CopyLegacyOption::Csv(_))) {
+        CopyFormat::Csv
+    } else {
+        CopyFormat::Text
+    })
 }
 
 fn byte(option: &str, c: char) -> Result<u8> {
@@ -178,8 +182,8 @@ mod tests {
             Format::new(options, legacy, Style::default()).map(|format| format.kind).map_err(|error| error.state())
         };
         let binary = CopyOption::Format("BINARY".into());
-        assert_eq!(format(&[], &[CopyLegacyOption::Binary]), Ok(Kind::Binary));
-        assert_eq!(format(&[binary.clone(), CopyOption::Header(false)], &[]), Ok(Kind::Binary));
+        assert_eq!(format(&[], &[CopyLegacyOption::Binary]), Ok(CopyFormat::Binary));
+        assert_eq!(format(&[binary.clone(), CopyOption::Header(false)], &[]), Ok(CopyFormat::Binary));
         for option in [CopyOption::Header(true), CopyOption::Delimiter(','), CopyOption::Null("x".into())] {
             assert_eq!(format(&[binary.clone(), option], &[]), Err("42601"));
         }

@@ -30,7 +30,7 @@ pub struct DeclareCursor {
 
 /// What is before its query.
 #[derive(Debug, Default)]
-pub struct Head {
+pub struct DeclareHeader {
     name: String,
     is_binary: bool,
     scroll: Option<bool>,
@@ -43,14 +43,14 @@ pub struct Head {
 pub struct Fetch {
     pub cursor: String,
     /// Where it goes, and which rows it gives on the way.
-    pub step: Step,
+    pub step: FetchStep,
     /// The rows are not answered.
     pub is_move: bool,
 }
 
 /// Which way, and how far. Rows are numbered from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum FetchStep {
     /// The next so many rows, or, below 0, those before; 0 is the row that it stands on.
     By(i64),
     /// All that are left.
@@ -63,10 +63,10 @@ pub enum Step {
     Relative(i64),
 }
 
-impl Head {
+impl DeclareHeader {
     /// With the query that follows it.
     pub fn of(self, query: Statement, text: String) -> DeclareCursor {
-        let Head { name, is_binary, scroll, is_holdable, is_insensitive: _ } = self;
+        let DeclareHeader { name, is_binary, scroll, is_holdable, is_insensitive: _ } = self;
         DeclareCursor { name, is_binary, scroll, is_holdable, query: Box::new(query), lock: None, text }
     }
 
@@ -96,11 +96,11 @@ impl Head {
 /// `DECLARE name … CURSOR … FOR`. `None`: it is another statement, and nothing of it was read.
 ///
 /// Errors: `42601`; `42P11` for options that exclude each other.
-pub fn head(parser: &mut Parser<'_>) -> Result<Option<Head>> {
+pub fn head(parser: &mut Parser<'_>) -> Result<Option<DeclareHeader>> {
     if !take(parser, "declare") {
         return Ok(None);
     }
-    let mut head = Head { name: fold(&parser.parse_identifier()?), ..Head::default() };
+    let mut head = DeclareHeader { name: fold(&parser.parse_identifier()?), ..DeclareHeader::default() };
     let both = |message: &str| SqlError::new(state::INVALID_CURSOR_DEFINITION, message);
     let mut sensitive = None;
     while !take(parser, "cursor") {
@@ -154,41 +154,41 @@ pub fn fetch(parser: &mut Parser<'_>) -> Result<Option<Fetch>> {
     Ok(Some(Fetch { cursor, step, is_move }))
 }
 
-fn step(parser: &mut Parser<'_>) -> Result<Step> {
+fn step(parser: &mut Parser<'_>) -> Result<FetchStep> {
     // A cursor may be called like a direction: then it is the last word of the statement.
     let is_name = |parser: &Parser<'_>| {
         matches!(parser.peek_nth_token_ref(1).token, Token::EOF | Token::SemiColon)
             && matches!(parser.peek_token_ref().token, Token::Word(_))
     };
     if is_name(parser) {
-        return Ok(Step::By(1));
+        return Ok(FetchStep::By(1));
     }
     if take(parser, "next") {
-        return Ok(Step::By(1));
+        return Ok(FetchStep::By(1));
     } else if take(parser, "prior") {
-        return Ok(Step::By(-1));
+        return Ok(FetchStep::By(-1));
     } else if take(parser, "first") {
-        return Ok(Step::Absolute(1));
+        return Ok(FetchStep::Absolute(1));
     } else if take(parser, "last") {
-        return Ok(Step::Absolute(-1));
+        return Ok(FetchStep::Absolute(-1));
     } else if take(parser, "all") {
-        return Ok(Step::AllForward);
+        return Ok(FetchStep::AllForward);
     } else if take(parser, "absolute") {
-        return count(parser)?.map(Step::Absolute).ok_or_else(|| near(&parser.peek_token_ref().token));
+        return count(parser)?.map(FetchStep::Absolute).ok_or_else(|| near(&parser.peek_token_ref().token));
     } else if take(parser, "relative") {
-        return count(parser)?.map(Step::Relative).ok_or_else(|| near(&parser.peek_token_ref().token));
+        return count(parser)?.map(FetchStep::Relative).ok_or_else(|| near(&parser.peek_token_ref().token));
     } else if take(parser, "forward") {
-        return all_or(parser, Step::AllForward, 1);
+        return all_or(parser, FetchStep::AllForward, 1);
     } else if take(parser, "backward") {
-        return all_or(parser, Step::AllBackward, -1);
+        return all_or(parser, FetchStep::AllBackward, -1);
     }
-    Ok(Step::By(count(parser)?.unwrap_or(1)))
+    Ok(FetchStep::By(count(parser)?.unwrap_or(1)))
 }
 
-fn all_or(parser: &mut Parser<'_>, all: Step, sign: i64) -> Result<Step> {
+fn all_or(parser: &mut Parser<'_>, all: FetchStep, sign: i64) -> Result<FetchStep> {
     match take(parser, "all") {
         true => Ok(all),
-        false => Ok(Step::By(sign * count(parser)?.unwrap_or(1))),
+        false => Ok(FetchStep::By(sign * count(parser)?.unwrap_or(1))),
     }
 }
 
@@ -225,33 +225,33 @@ fn expect(parser: &mut Parser<'_>, word: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     #[test]
     fn steps_are_postgres_steps() {
         for (text, want) in [
-            ("c", Step::By(1)),
-            ("IN c", Step::By(1)),
-            ("next from c", Step::By(1)),
-            ("PRIOR c", Step::By(-1)),
-            ("first from c", Step::Absolute(1)),
-            ("LAST IN c", Step::Absolute(-1)),
-            ("ABSOLUTE -3 FROM c", Step::Absolute(-3)),
-            ("RELATIVE +2 c", Step::Relative(2)),
-            ("5 c", Step::By(5)),
-            ("-5 FROM c", Step::By(-5)),
-            ("ALL FROM c", Step::AllForward),
-            ("FORWARD c", Step::By(1)),
-            ("FORWARD 0 c", Step::By(0)),
-            ("FORWARD ALL c", Step::AllForward),
-            ("BACKWARD IN c", Step::By(-1)),
-            ("BACKWARD -2 IN c", Step::By(2)),
-            ("BACKWARD ALL IN c", Step::AllBackward),
+            ("c", FetchStep::By(1)),
+            ("IN c", FetchStep::By(1)),
+            ("next from c", FetchStep::By(1)),
+            ("PRIOR c", FetchStep::By(-1)),
+            ("first from c", FetchStep::Absolute(1)),
+            ("LAST IN c", FetchStep::Absolute(-1)),
+            ("ABSOLUTE -3 FROM c", FetchStep::Absolute(-3)),
+            ("RELATIVE +2 c", FetchStep::Relative(2)),
+            ("5 c", FetchStep::By(5)),
+            ("-5 FROM c", FetchStep::By(-5)),
+            ("ALL FROM c", FetchStep::AllForward),
+            ("FORWARD c", FetchStep::By(1)),
+            ("FORWARD 0 c", FetchStep::By(0)),
+            ("FORWARD ALL c", FetchStep::AllForward),
+            ("BACKWARD IN c", FetchStep::By(-1)),
+            ("BACKWARD -2 IN c", FetchStep::By(2)),
+            ("BACKWARD ALL IN c", FetchStep::AllBackward),
         ] {
             for (verb, is_move) in [("FETCH", false), ("MOVE", true)] {
                 let parsed = parse(&format!("{verb} {text}")).unwrap().remove(0);
                 let fetch = Fetch { cursor: "c".to_owned(), step: want, is_move };
-                assert_eq!(parsed, Parsed::Fetch(fetch), "{verb} {text}");
+                assert_eq!(parsed, ParsedSql::Fetch(fetch), "{verb} {text}");
             }
         }
         for text in
@@ -264,11 +264,11 @@ mod tests {
     #[test]
     fn options_come_in_any_order() {
         let parsed = parse("DECLARE c CURSOR FOR SELECT a FROM t FOR UPDATE").unwrap();
-        let Parsed::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
+        let ParsedSql::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
         assert_eq!(declared.lock.as_ref().map(|lock| lock.what()), Some("FOR UPDATE"));
         let parsed =
             parse("DECLARE \"C\" NO SCROLL BINARY INSENSITIVE CURSOR WITH HOLD FOR SELECT 1; SELECT 2").unwrap();
-        let Parsed::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
+        let ParsedSql::Declare(declared) = &parsed[0] else { panic!("{parsed:?}") };
         assert_eq!((declared.name.as_str(), declared.is_binary, declared.scroll), ("C", true, Some(false)));
         assert!(declared.is_holdable);
         assert!(declared.text.starts_with("DECLARE \"C\"") && declared.text.ends_with("SELECT 1"), "{}", declared.text);

@@ -13,30 +13,30 @@ use tarn_node::renames::Rename;
 use tarn_node::schemas::SchemaId;
 use tarn_types::options::OPTION_NAMES;
 use tarn_types::{
-    Check, Column, ColumnId, ColumnRules, DataType, Generated, KeyPart, ROW_COLUMN, Rules, Style, TableId,
+    CheckRule, Column, ColumnId, ColumnRules, DataType, GeneratedColumn, KeyPart, ROW_COLUMN, Rules, Style, TableId,
     TableOptions, TableSchema, TabletId, TypeId, Unique,
 };
 
-use crate::column_rules::{self, ColumnSequence, Said, SaidCheck};
+use crate::column_rules::{self, ColumnClauses, ColumnSequence, SaidCheck};
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules::SaidForeignKey;
-use crate::like_sql::Including;
+use crate::like_sql::LikeOptions;
 use crate::names::{check_name, fold, table_name};
-use crate::settings::Settings;
+use crate::settings::SqlSettings;
 use crate::spelled::{data_type, literal};
 use crate::unique_rules::{self, SaidUnique};
-use crate::view_sql::Change;
+use crate::view_sql::ViewStatement;
 
 /// A change of the catalog.
 #[derive(Debug, Clone)]
 pub enum Ddl {
     /// A table; with `if_not_exists` nothing, where something has the name.
-    Create { defined: Box<Defined>, if_not_exists: bool },
+    Create { defined: Box<TableDefinition>, if_not_exists: bool },
     /// Tables, all or none.
     Drop { names: Vec<String>, if_exists: bool },
     /// Of views, of what is dropped with them, and of comments.
-    Views(Change),
+    Views(ViewStatement),
     /// At one moment.
     Rename(Vec<Rename>),
     /// Those with these numbers.
@@ -63,7 +63,7 @@ const NOT_YET: [(&str, &str); 2] = [
 
 /// A table as it was asked for, and the sequences of its columns, which are still to be made.
 #[derive(Debug, Clone)]
-pub struct Defined {
+pub struct TableDefinition {
     /// Ids are still to be assigned.
     pub schema: TableSchema,
     /// By the columns that they belong to; their names may be taken.
@@ -76,7 +76,7 @@ pub struct Defined {
 
 /// Reads one `CREATE TABLE`. Ids are placeholders: the metastore assigns them; so are names of sequences, which may be
 /// taken. Defaults are read as `style` says.
-pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Result<Defined> {
+pub fn defined(create: &CreateTable, settings: &SqlSettings, style: &Style) -> Result<TableDefinition> {
     let name = name_of(create)?;
     let mut columns = Vec::with_capacity(create.columns.len());
     let mut key: Option<Vec<(String, bool)>> = None;
@@ -85,7 +85,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
     for def in &create.columns {
         let column_idx = columns.len();
         let (mut column, is_key) = column(def, column_idx)?;
-        let said = Said::of(def, &mut column, &name, style)?;
+        let said = ColumnClauses::of(def, &mut column, &name, style)?;
         if is_key {
             set_key(&mut key, vec![(column.name.clone(), false)], &name)?;
             let said = def.options.iter().find(|of| matches!(of.option, ColumnOption::PrimaryKey(_)));
@@ -133,7 +133,7 @@ pub fn defined(create: &CreateTable, settings: &Settings, style: &Style) -> Resu
     let (uniques, unnamed) = unique_rules::uniques(unique_rules::once(said_uniques, &schema), &schema)?;
     schema.options.rules.uniques = uniques;
     schema.validate().map_err(|e| invalid(&schema, &e))?;
-    Ok(Defined { schema, sequences, unnamed, foreign_keys })
+    Ok(TableDefinition { schema, sequences, unnamed, foreign_keys })
 }
 
 /// What a column says of its own values.
@@ -149,7 +149,7 @@ pub fn column_uniques(def: &ColumnDef, column: &str) -> Result<Vec<SaidUnique>> 
 pub fn table_of_columns(
     create: &CreateTable,
     columns: Vec<(String, DataType)>,
-    settings: &Settings,
+    settings: &SqlSettings,
 ) -> Result<TableSchema> {
     let name = name_of(create)?;
     if !create.columns.is_empty() || !create.constraints.is_empty() {
@@ -170,8 +170,8 @@ pub fn table_of_columns(
 pub fn table_like(
     create: &CreateTable,
     of: &TableSchema,
-    including: Including,
-    settings: &Settings,
+    including: LikeOptions,
+    settings: &SqlSettings,
 ) -> Result<TableSchema> {
     let name = name_of(create)?;
     // Ids of the other table may have gaps.
@@ -191,7 +191,7 @@ pub fn table_like(
             true => (default.clone(), *identity),
             false => (None, None),
         };
-        let generated = generated.as_ref().filter(|_| including.generated).map(|generated| Generated {
+        let generated = generated.as_ref().filter(|_| including.generated).map(|generated| GeneratedColumn {
             columns: generated.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
             ..generated.clone()
         });
@@ -202,7 +202,7 @@ pub fn table_like(
         }
     }
     if including.constraints {
-        let of_new = |check: &Check| Check {
+        let of_new = |check: &CheckRule| CheckRule {
             columns: check.columns.iter().filter_map(|id| ids.get(id).copied()).collect(),
             ..check.clone()
         };
@@ -236,7 +236,7 @@ fn schema_of(
     mut columns: Vec<Column>,
     key: Option<Vec<(String, bool)>>,
     rules: Rules,
-    settings: &Settings,
+    settings: &SqlSettings,
 ) -> Result<TableSchema> {
     if columns.is_empty() {
         return Err(SqlError::unsupported(format!("table \"{name}\" without columns"), "name one at least"));
@@ -514,10 +514,10 @@ pub fn check_column_name(name: &str) -> Result<()> {
 /// A column that a table gets which may have rows, and what is said of it. Defaults are read as `style` says.
 ///
 /// Errors: `0A000` for a key, and for a column that counts by itself; those of CREATE TABLE.
-pub fn added_column(def: &ColumnDef, id: ColumnId, table: &str, style: &Style) -> Result<(Column, Said)> {
+pub fn added_column(def: &ColumnDef, id: ColumnId, table: &str, style: &Style) -> Result<(Column, ColumnClauses)> {
     let (column, is_key) = column(def, 0)?;
     let mut column = Column { id, ..column };
-    let said = Said::of(def, &mut column, table, style)?;
+    let said = ColumnClauses::of(def, &mut column, table, style)?;
     let name = &column.name;
     if is_key {
         return Err(SqlError::unsupported(
@@ -645,12 +645,14 @@ mod tests {
 
     use super::*;
     use crate::definition::create_statement;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn create(sql: &str) -> Result<TableSchema> {
         match parse(sql)?.remove(0) {
-            Parsed::Sql(statement) => match *statement {
-                Statement::CreateTable(create) => Ok(defined(&create, &Settings::default(), &Style::default())?.schema),
+            ParsedSql::Sql(statement) => match *statement {
+                Statement::CreateTable(create) => {
+                    Ok(defined(&create, &SqlSettings::default(), &Style::default())?.schema)
+                }
                 other => panic!("{other} is no CREATE TABLE"),
             },
             other => panic!("{other:?}"),

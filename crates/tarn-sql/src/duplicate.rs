@@ -2,7 +2,7 @@
 //! clients make of `23505` and `23503` is made of it here too.
 
 use bytes::BytesMut;
-use tarn_node::error::{Existing, Violated, Violation};
+use tarn_node::error::{ExistingKey, ForeignKeyFault, Violation};
 use tarn_types::{
     Column, ColumnId, DataType, Forms, TableSchema, Unique, Value, Zone, decode_key, full_name, index_table,
 };
@@ -12,8 +12,8 @@ use crate::names::quote;
 use crate::text;
 
 /// `23505`, with the key in its detail: moments as the clocks of `zone` show them.
-pub(crate) fn duplicate(existing: &Existing, zone: &Zone) -> SqlError {
-    let Existing { table, key, unique } = existing;
+pub(crate) fn duplicate(existing: &ExistingKey, zone: &Zone) -> SqlError {
+    let ExistingKey { table, key, unique } = existing;
     let name = match unique {
         None => table.key_name(),
         Some(unique) => unique.name.clone(),
@@ -37,7 +37,7 @@ pub(crate) fn violated(violation: &Violation, zone: &Zone) -> SqlError {
     // PostgreSQL leaves schemas out here, also of the detail.
     let (child_name, parent_name, name) = (full_name::bare(&child.name), full_name::bare(&parent.name), &key.name);
     let error = match what {
-        Violated::Referenced => {
+        ForeignKeyFault::Referenced => {
             let message = format!(
                 "update or delete on table \"{parent_name}\" violates foreign key constraint \"{name}\" on table \"{child_name}\""
             );
@@ -45,11 +45,11 @@ pub(crate) fn violated(violation: &Violation, zone: &Zone) -> SqlError {
             SqlError::new(state::FOREIGN_KEY_VIOLATION, message)
                 .with_detail(format!("{detail} is still referenced from table \"{child_name}\"."))
         }
-        Violated::Missing | Violated::Mixed => {
+        ForeignKeyFault::Missing | ForeignKeyFault::Mixed => {
             let message =
                 format!("insert or update on table \"{child_name}\" violates foreign key constraint \"{name}\"");
             let detail = match what {
-                Violated::Mixed => "MATCH FULL does not allow mixing of null and nonnull key values.".to_owned(),
+                ForeignKeyFault::Mixed => "MATCH FULL does not allow mixing of null and nonnull key values.".to_owned(),
                 _ => format!("{} is not present in table \"{parent_name}\".", columns(child, &key.columns)),
             };
             SqlError::new(state::FOREIGN_KEY_VIOLATION, message).with_detail(detail)
@@ -118,7 +118,7 @@ mod tests {
         let values = [Value::Text("Bern, CH".into()), Value::Timestamp(1_593_561_600_000_000)];
         let key = encode_key(&table, &values).unwrap();
         let zone = Zone::parse("America/New_York").unwrap();
-        let error = duplicate(&Existing { table: Arc::clone(&table), key, unique: None }, &zone);
+        let error = duplicate(&ExistingKey { table: Arc::clone(&table), key, unique: None }, &zone);
         assert_eq!(error.state(), "23505");
         assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
         let detail = "Key (\"City\", at)=(Bern, CH, 2020-06-30 20:00:00-04) already exists.";
@@ -127,7 +127,7 @@ mod tests {
         let unique = Unique { name: "t_at_key".into(), columns: vec![ColumnId(2)], ..Unique::default() };
         let index = index_table(&table, &unique).unwrap();
         let key = entry_key(&table, &unique, &index, &values, &[]).unwrap().unwrap();
-        let error = duplicate(&Existing { table, key, unique: Some(unique) }, &zone);
+        let error = duplicate(&ExistingKey { table, key, unique: Some(unique) }, &zone);
         assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_at_key\"");
         assert_eq!(error.detail(), Some("Key (at)=(2020-06-30 20:00:00-04) already exists."));
         assert_eq!(error.constraint(), Some(("t", "t_at_key")));

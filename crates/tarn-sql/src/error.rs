@@ -7,7 +7,7 @@
 use std::fmt;
 
 use arrow::error::ArrowError;
-use tarn_types::json::Fault;
+use tarn_types::json::JsonFault;
 use tarn_types::{Kind, NoArray, TimeFault, full_name};
 
 /// SQLSTATEs used by Tarn (Postgres, appendix A).
@@ -136,11 +136,11 @@ pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 
 /// A failed statement. Cheap to move; the parts are what a Postgres client shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqlError(Box<Parts>);
+pub struct SqlError(Box<SqlErrorParts>);
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TextPosition {
     /// Both from 1, the column in characters, as the parser counts them.
     At { line: u64, column: u64 },
     /// Behind its last character: something is missing there.
@@ -148,13 +148,13 @@ pub enum Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Parts {
+struct SqlErrorParts {
     state: &'static str,
     message: String,
     detail: Option<String>,
     hint: Option<String>,
     context: Option<String>,
-    place: Option<Place>,
+    place: Option<TextPosition>,
     position: Option<usize>,
     /// A table and the constraint of it that a row violates.
     constraint: Option<(String, String)>,
@@ -164,7 +164,7 @@ struct Parts {
 impl SqlError {
     /// With one of [`state`] and a message, as clients see it.
     pub fn new(state: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError(Box::new(Parts {
+        SqlError(Box::new(SqlErrorParts {
             state,
             message: shown(state, message.into()),
             detail: None,
@@ -242,7 +242,7 @@ impl SqlError {
     }
 
     /// Which part of its text it is about. Who has the text says where that is: [`SqlError::in_text`].
-    pub fn with_place(mut self, place: Option<Place>) -> SqlError {
+    pub fn with_place(mut self, place: Option<TextPosition>) -> SqlError {
         self.0.place = place;
         self
     }
@@ -386,13 +386,13 @@ pub(crate) fn types_state(error: &tarn_types::Error) -> &'static str {
 }
 
 /// As PostgreSQL calls what is wrong with a JSON text.
-pub(crate) fn json_state(fault: Fault) -> &'static str {
+pub(crate) fn json_state(fault: JsonFault) -> &'static str {
     match fault {
-        Fault::Syntax | Fault::Surrogate => state::INVALID_TEXT,
-        Fault::TooDeep => state::TOO_COMPLEX,
-        Fault::Nul => state::UNTRANSLATABLE,
-        Fault::TooManyDigits => state::NUMERIC_OUT_OF_RANGE,
-        Fault::Expands => state::PROGRAM_LIMIT,
+        JsonFault::Syntax | JsonFault::Surrogate => state::INVALID_TEXT,
+        JsonFault::TooDeep => state::TOO_COMPLEX,
+        JsonFault::Nul => state::UNTRANSLATABLE,
+        JsonFault::TooManyDigits => state::NUMERIC_OUT_OF_RANGE,
+        JsonFault::Expands => state::PROGRAM_LIMIT,
     }
 }
 
@@ -442,8 +442,8 @@ impl From<ArrowError> for SqlError {
 }
 
 /// Which character of the text it is, if something is written there.
-fn position(place: Place, text: &str) -> Option<usize> {
-    let Place::At { line, column } = place else { return Some(text.chars().count() + 1) };
+fn position(place: TextPosition, text: &str) -> Option<usize> {
+    let TextPosition::At { line, column } = place else { return Some(text.chars().count() + 1) };
     let (line, column) = (usize::try_from(line).ok()?, usize::try_from(column).ok()?);
     let lines_before: usize = match line.checked_sub(1)? {
         0 => 0,
@@ -466,10 +466,10 @@ mod tests {
     #[test]
     fn a_place_is_counted_in_characters_of_the_whole_text() {
         let at = |line, column, text: &str| {
-            let error = SqlError::new(state::SYNTAX_ERROR, "x").with_place(Some(Place::At { line, column }));
+            let error = SqlError::new(state::SYNTAX_ERROR, "x").with_place(Some(TextPosition::At { line, column }));
             error.in_text(text).position()
         };
-        assert_eq!(SqlError::canceled().with_place(Some(Place::End)).in_text("é ").position(), Some(3));
+        assert_eq!(SqlError::canceled().with_place(Some(TextPosition::End)).in_text("é ").position(), Some(3));
         assert_eq!(at(1, 1, "selec 1"), Some(1));
         assert_eq!(at(1, 12, "select 'é', x"), None, "a blank");
         assert_eq!(at(1, 13, "select 'é', x"), Some(13));

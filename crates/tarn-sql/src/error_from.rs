@@ -14,7 +14,7 @@ use tarn_query::parser::ParseError;
 use tarn_types::{Kind, Zone};
 
 use crate::duplicate::{duplicate, violated};
-use crate::error::{Place, SqlError, no_array, state, types_state};
+use crate::error::{SqlError, TextPosition, no_array, state, types_state};
 use crate::planner_messages;
 
 /// What a kind is called on Postgres' wire.
@@ -167,13 +167,13 @@ impl From<ParserError> for SqlError {
 }
 
 /// The parser says where at the end of its message, and nowhere else.
-fn place(message: &str) -> Option<Place> {
+fn place(message: &str) -> Option<TextPosition> {
     if message.ends_with("found: EOF") {
-        return Some(Place::End);
+        return Some(TextPosition::End);
     }
     let (_, place) = message.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
-    Some(Place::At { line: line.parse().ok()?, column: column.parse().ok()? })
+    Some(TextPosition::At { line: line.parse().ok()?, column: column.parse().ok()? })
 }
 
 impl From<ParseError> for SqlError {

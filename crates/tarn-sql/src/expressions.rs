@@ -25,7 +25,7 @@ const NEXTVAL: &str = "nextval";
 
 /// Where an expression stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ExpressionContext {
     /// `DEFAULT`: what a row has where nothing is said; it sees no columns.
     Default,
     /// `CHECK`: what must not be false of a row.
@@ -36,23 +36,23 @@ pub enum Place {
     Generated,
 }
 
-impl Place {
+impl ExpressionContext {
     /// As it is called in "cannot use … in".
     pub fn name(self) -> &'static str {
         match self {
-            Place::Default => "DEFAULT expression",
-            Place::Check => "check constraint",
-            Place::Transform => "transform expression",
-            Place::Generated => "column generation expression",
+            ExpressionContext::Default => "DEFAULT expression",
+            ExpressionContext::Check => "check constraint",
+            ExpressionContext::Transform => "transform expression",
+            ExpressionContext::Generated => "column generation expression",
         }
     }
 
     fn plural(self) -> &'static str {
         match self {
-            Place::Default => "DEFAULT expressions",
-            Place::Check => "check constraints",
-            Place::Transform => "transform expressions",
-            Place::Generated => "column generation expressions",
+            ExpressionContext::Default => "DEFAULT expressions",
+            ExpressionContext::Check => "check constraints",
+            ExpressionContext::Transform => "transform expressions",
+            ExpressionContext::Generated => "column generation expressions",
         }
     }
 }
@@ -60,12 +60,12 @@ impl Place {
 /// The text that is kept of an expression.
 ///
 /// Errors: what an expression in this place may not contain; `54000` for one that is too long.
-pub fn kept(expr: &Expr, place: Place) -> Result<String> {
+pub fn kept(expr: &Expr, place: ExpressionContext) -> Result<String> {
     check(expr, place)?;
     let mut expr = expr.clone();
-    let _ = walk_mut(&mut expr, &mut Folded);
+    let _ = walk_mut(&mut expr, &mut CaseFolder);
     // So it is shown.
-    if place == Place::Default && matches!(expr, Expr::BinaryOp { .. }) {
+    if place == ExpressionContext::Default && matches!(expr, Expr::BinaryOp { .. }) {
         expr = Expr::Nested(Box::new(expr));
     }
     let text = match sequence_of(&expr) {
@@ -77,7 +77,7 @@ pub fn kept(expr: &Expr, place: Place) -> Result<String> {
         return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("compute it in the client"));
     }
     let mut again = read(&text)?;
-    let _ = walk_mut(&mut again, &mut Folded);
+    let _ = walk_mut(&mut again, &mut CaseFolder);
     let is_same = match sequence_of(&expr) {
         Some(name) => sequence_of(&again) == Some(name),
         None => again == expr,
@@ -122,8 +122,8 @@ pub fn sequence_of(expr: &Expr) -> Option<String> {
 
 /// The columns that an expression names.
 pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
-    struct Columns(BTreeSet<String>);
-    impl Visitor for Columns {
+    struct ColumnCollector(BTreeSet<String>);
+    impl Visitor for ColumnCollector {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
@@ -134,7 +134,7 @@ pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
             ControlFlow::Continue(())
         }
     }
-    let mut columns = Columns(BTreeSet::new());
+    let mut columns = ColumnCollector(BTreeSet::new());
     let _ = walk(expr, &mut columns);
     columns.0
 }
@@ -142,9 +142,9 @@ pub fn columns_of(expr: &Expr) -> BTreeSet<String> {
 /// The text of a check, or of what a column is generated from, when a column that it names is called otherwise.
 ///
 /// Errors: as of [`kept`], which do not come of a text that was kept.
-pub fn with_column_renamed(text: &str, place: Place, from: &str, to: &str) -> Result<String> {
-    struct Renamed<'a>(&'a str, ast::Ident);
-    impl VisitorMut for Renamed<'_> {
+pub fn with_column_renamed(text: &str, place: ExpressionContext, from: &str, to: &str) -> Result<String> {
+    struct ColumnRenamer<'a>(&'a str, ast::Ident);
+    impl VisitorMut for ColumnRenamer<'_> {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             let named = match expr {
@@ -160,14 +160,14 @@ pub fn with_column_renamed(text: &str, place: Place, from: &str, to: &str) -> Re
     }
     let to = if quote(to) == to { ast::Ident::new(to) } else { ast::Ident::with_quote('"', to) };
     let mut expr = read(text)?;
-    let _ = walk_mut(&mut expr, &mut Renamed(from, to));
+    let _ = walk_mut(&mut expr, &mut ColumnRenamer(from, to));
     kept(&expr, place)
 }
 
 /// A default is the same for whoever reads it: words of the language are written large, names of functions small.
-struct Folded;
+struct CaseFolder;
 
-impl VisitorMut for Folded {
+impl VisitorMut for CaseFolder {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
@@ -184,23 +184,23 @@ impl VisitorMut for Folded {
     }
 }
 
-fn check(expr: &Expr, place: Place) -> Result<()> {
-    match walk(expr, &mut Checked(place)) {
+fn check(expr: &Expr, place: ExpressionContext) -> Result<()> {
+    match walk(expr, &mut ExpressionChecker(place)) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Checked(Place);
+struct ExpressionChecker(ExpressionContext);
 
-impl Checked {
+impl ExpressionChecker {
     fn refused(&self, what: &str) -> ControlFlow<SqlError> {
         let message = format!("cannot use {what} in {}", self.0.name());
         ControlFlow::Break(SqlError::new(state::FEATURE_NOT_SUPPORTED, message))
     }
 }
 
-impl Visitor for Checked {
+impl Visitor for ExpressionChecker {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
@@ -209,7 +209,7 @@ impl Visitor for Checked {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
         match expr {
-            Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.0 == Place::Default => {
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.0 == ExpressionContext::Default => {
                 self.refused("column reference")
             }
             Expr::Value(value) => match &value.value {
@@ -224,7 +224,7 @@ impl Visitor for Checked {
                 ControlFlow::Break(SqlError::new(state::WINDOWING_ERROR, message))
             }
             // A row may be written again, and is looked at then as before: it has no number of its own.
-            Expr::Function(function) if matches!(self.0, Place::Check | Place::Generated) => {
+            Expr::Function(function) if matches!(self.0, ExpressionContext::Check | ExpressionContext::Generated) => {
                 let name = function.name.0.last().and_then(|part| part.as_ident()).map(fold).unwrap_or_default();
                 match [NEXTVAL, "setval", "currval", "lastval"].contains(&name.as_str()) {
                     true => ControlFlow::Break(SqlError::unsupported(
@@ -240,7 +240,7 @@ impl Visitor for Checked {
 }
 
 /// Why a plan is none of an expression: it makes rows, or is computed over several.
-pub fn no_expression(plan: &datafusion::logical_expr::LogicalPlan, place: Place) -> SqlError {
+pub fn no_expression(plan: &datafusion::logical_expr::LogicalPlan, place: ExpressionContext) -> SqlError {
     use datafusion::logical_expr::LogicalPlan;
     let mut found = None;
     let _ = plan.apply_with_subqueries(|node| {
@@ -259,7 +259,7 @@ pub fn no_expression(plan: &datafusion::logical_expr::LogicalPlan, place: Place)
 mod tests {
     use super::*;
 
-    fn of(text: &str, place: Place) -> Result<String> {
+    fn of(text: &str, place: ExpressionContext) -> Result<String> {
         kept(&read(text).unwrap(), place)
     }
 
@@ -277,8 +277,8 @@ mod tests {
             ("upper('a' || 'b')", "upper('a' || 'b')"),
         ];
         for (text, want) in cases {
-            assert_eq!(of(text, Place::Default).unwrap(), want, "{text}");
-            assert_eq!(of(want, Place::Default).unwrap(), want, "{text}");
+            assert_eq!(of(text, ExpressionContext::Default).unwrap(), want, "{text}");
+            assert_eq!(of(want, ExpressionContext::Default).unwrap(), want, "{text}");
         }
         assert_eq!(sequence_of(&read("nextval('public.\"S\"'::regclass)").unwrap()), Some("S".to_owned()));
         assert_eq!(sequence_of(&read("1 + nextval('s')").unwrap()), None);
@@ -294,13 +294,13 @@ mod tests {
             ("rank() OVER ()", "window functions are not allowed in DEFAULT expressions"),
         ];
         for (text, want) in cases {
-            assert_eq!(of(text, Place::Default).unwrap_err().message(), want, "{text}");
+            assert_eq!(of(text, ExpressionContext::Default).unwrap_err().message(), want, "{text}");
         }
         assert_eq!(
-            of("a IN (SELECT 1)", Place::Check).unwrap_err().message(),
+            of("a IN (SELECT 1)", ExpressionContext::Check).unwrap_err().message(),
             "cannot use subquery in check constraint"
         );
-        assert_eq!(of("a > 0 AND t.b < 2", Place::Check).unwrap(), "a > 0 AND t.b < 2");
+        assert_eq!(of("a > 0 AND t.b < 2", ExpressionContext::Check).unwrap(), "a > 0 AND t.b < 2");
         let columns = columns_of(&read("a > 0 AND t.\"B\" < a").unwrap());
         assert_eq!(columns.into_iter().collect::<Vec<_>>(), ["B", "a"]);
     }

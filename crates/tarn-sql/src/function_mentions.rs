@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, ObjectName, TableFactor, TableFunctionArgs, Visitor};
 use tarn_node::functions::UserFunction;
 use tarn_query::parser::statements;
-use tarn_query::{Walked, walk};
+use tarn_query::{Walkable, walk};
 use tarn_types::{TableSchema, full_name};
 
 use crate::expressions::read;
@@ -60,24 +60,24 @@ pub fn is_called(call: &ObjectName, name: &str) -> bool {
 }
 
 /// Whether a part of a statement calls a function of this full name. One that is named without a schema is in `public`.
-pub fn calls(part: &impl Walked, name: &str) -> bool {
+pub fn calls(part: &impl Walkable, name: &str) -> bool {
     calls_with(part, name, |_| true)
 }
 
 /// As [`calls`], but of the calls in FROM only those that have such arguments.
-pub fn calls_with(part: &impl Walked, name: &str, in_from: impl Fn(&[FunctionArg]) -> bool) -> bool {
-    struct Calls<'a, F> {
+pub fn calls_with(part: &impl Walkable, name: &str, in_from: impl Fn(&[FunctionArg]) -> bool) -> bool {
+    struct CallFinder<'a, F> {
         name: &'a str,
         in_from: F,
     }
 
-    impl<F> Calls<'_, F> {
+    impl<F> CallFinder<'_, F> {
         fn is(&self, name: &ObjectName) -> ControlFlow<()> {
             if is_called(name, self.name) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 
-    impl<F: Fn(&[FunctionArg]) -> bool> Visitor for Calls<'_, F> {
+    impl<F: Fn(&[FunctionArg]) -> bool> Visitor for CallFinder<'_, F> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -100,5 +100,5 @@ pub fn calls_with(part: &impl Walked, name: &str, in_from: impl Fn(&[FunctionArg
         }
     }
 
-    walk(part, &mut Calls { name, in_from }).is_break()
+    walk(part, &mut CallFinder { name, in_from }).is_break()
 }

@@ -28,11 +28,11 @@ pub enum FunctionSql {
     /// `CREATE [OR REPLACE] FUNCTION`.
     Create(Box<CreateFunction>),
     /// `ALTER FUNCTION`.
-    Alter { of: Named, change: FunctionChange },
+    Alter { of: FunctionReference, change: FunctionChange },
     /// `DROP FUNCTION`, of all or none.
-    Drop { functions: Vec<Named>, if_exists: bool, cascade: bool },
+    Drop { functions: Vec<FunctionReference>, if_exists: bool, cascade: bool },
     /// `COMMENT ON FUNCTION`; `None` takes it back.
-    Comment { of: Named, text: Option<String> },
+    Comment { of: FunctionReference, text: Option<String> },
 }
 
 /// A function as it is to be.
@@ -49,7 +49,7 @@ pub struct CreateFunction {
     /// Its query, in the form in which it was written.
     pub body: Body,
     /// The rest.
-    pub options: Options,
+    pub options: FunctionOptions,
 }
 
 /// What is said of a parameter.
@@ -76,7 +76,7 @@ pub enum Returns {
 
 /// What is said of how it may be called.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub struct FunctionOptions {
     /// `None`, here and below: nothing is said.
     pub volatility: Option<Volatility>,
     pub is_strict: Option<bool>,
@@ -88,7 +88,7 @@ pub struct Options {
 
 /// The function that a statement means; without types the only one of its name.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Named {
+pub struct FunctionReference {
     pub name: String,
     /// Of the parameters that calls give.
     pub types: Option<Vec<ast::DataType>>,
@@ -104,7 +104,7 @@ pub enum FunctionChange {
     /// Of this user.
     OwnerTo(String),
     /// What is said takes the place of what was.
-    Options(Options),
+    Options(FunctionOptions),
 }
 
 impl FunctionSql {
@@ -214,7 +214,7 @@ fn create(parser: &mut Parser<'_>, sql: &str, or_replace: bool) -> Result<Create
         return Err(SqlError::new(state::TOO_MANY_ARGUMENTS, message));
     }
     check_names(&parameters)?;
-    let mut said = Said::default();
+    let mut said = FunctionClauses::default();
     while said.option(parser)? || said.body(parser, sql)? {}
     let body = said.body.ok_or_else(|| invalid("no function body specified"))?;
     match said.language.as_deref() {
@@ -327,14 +327,14 @@ fn mode(parser: &mut Parser<'_>) -> Result<Option<Mode>> {
 
 /// What was said, each thing once.
 #[derive(Default)]
-struct Said {
+struct FunctionClauses {
     language: Option<String>,
     body: Option<Body>,
     says_security: bool,
-    options: Options,
+    options: FunctionOptions,
 }
 
-impl Said {
+impl FunctionClauses {
     /// Whether there was an option here.
     fn option(&mut self, parser: &mut Parser<'_>) -> Result<bool> {
         let options = &mut self.options;
@@ -487,7 +487,7 @@ fn change(parser: &mut Parser<'_>) -> Result<FunctionChange> {
     if is_next(0, "depends") || (is_next(0, "no") && is_next(1, "depends")) {
         return Err(SqlError::unsupported("ALTER FUNCTION … DEPENDS ON EXTENSION", "leave it out"));
     }
-    let mut said = Said::default();
+    let mut said = FunctionClauses::default();
     let mut n_said = 0;
     while said.option(parser)? {
         n_said += 1;
@@ -528,10 +528,10 @@ fn comment(parser: &mut Parser<'_>) -> Result<FunctionSql> {
 }
 
 /// `f`, `f(int, text)`; names and modes of parameters may stand there, and what it gives is not asked for.
-fn named(parser: &mut Parser<'_>) -> Result<Named> {
+fn named(parser: &mut Parser<'_>) -> Result<FunctionReference> {
     let name = written_name(&parser.parse_object_name(false)?)?;
     if !parser.consume_token(&Token::LParen) {
-        return Ok(Named { name, types: None });
+        return Ok(FunctionReference { name, types: None });
     }
     let mut types = vec![];
     let mut is_first = true;
@@ -545,7 +545,7 @@ fn named(parser: &mut Parser<'_>) -> Result<Named> {
         }
     }
     parser.next_token();
-    Ok(Named { name, types: Some(types) })
+    Ok(FunctionReference { name, types: Some(types) })
 }
 
 fn positive(parser: &mut Parser<'_>, what: &str) -> Result<String> {
@@ -601,12 +601,12 @@ fn words(parser: &mut Parser<'_>, words: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
     use tarn_types::full_name;
 
     fn of(sql: &str) -> FunctionSql {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Function(statement) => *statement,
+            ParsedSql::Function(statement) => *statement,
             other => panic!("{other:?}"),
         }
     }
@@ -649,7 +649,7 @@ mod tests {
         assert!(matches!(
             of("ALTER FUNCTION f(int) STABLE COST 1"),
             FunctionSql::Alter {
-                change: FunctionChange::Options(Options { volatility: Some(Volatility::Stable), .. }),
+                change: FunctionChange::Options(FunctionOptions { volatility: Some(Volatility::Stable), .. }),
                 ..
             }
         ));

@@ -14,23 +14,23 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::error::Error;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
-use tarn_node::snapshot::{self, Lookup, Opened, RangeOfRows, ScannedRows, TableSnapshot};
+use tarn_node::snapshot::{self, Lookup, OpenTable, RangeOfRows, ScannedRows, TableSnapshot};
 use tarn_query::{
-    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, Indexed, KeyRange, RangeScan, Result,
+    FileStore, HotCatalog, HotLookup, HotReader, HotRows, HotSource, HotView, IndexLookup, KeyRange, RangeScan, Result,
     RowBatches,
 };
 use tarn_types::{Cursor, Direction, FileId, TableId, TableSchema, Version};
 
-use crate::altered::Called;
+use crate::altered::NameLookup;
 use crate::error::SqlError;
 use crate::error_from::in_query;
 use crate::temporary::Temporary;
-use crate::transaction::{Seen, Transaction};
+use crate::transaction::{Transaction, TransactionView};
 
 /// All tables of a node.
-pub struct Tables(pub Arc<Node>);
+pub struct NodeTables(pub Arc<Node>);
 
-impl HotCatalog for Tables {
+impl HotCatalog for NodeTables {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
         self.0.catalog().schemas()
     }
@@ -40,7 +40,7 @@ impl HotCatalog for Tables {
     }
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
-        let table = Planned::Everybodys(self.0.tables().open(name)?);
+        let table = PlannedTable::Everybodys(self.0.tables().open(name)?);
         Some(Arc::new(OpenedSource { table, through: None }))
     }
 
@@ -68,11 +68,11 @@ impl HotCatalog for SeenTables {
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
         let table = match self.temporary.called(name) {
-            Called::AsCommitted => self.node.tables().open(name)?,
-            Called::Altered(altered) => Opened::Table(altered.handle),
-            Called::Nothing => return None,
+            NameLookup::AsCommitted => self.node.tables().open(name)?,
+            NameLookup::Altered(altered) => OpenTable::Table(altered.handle),
+            NameLookup::Nothing => return None,
         };
-        Some(Arc::new(OpenedSource { table: Planned::Everybodys(table), through: None }))
+        Some(Arc::new(OpenedSource { table: PlannedTable::Everybodys(table), through: None }))
     }
 
     fn view(&self, name: &str) -> Option<Arc<TableSchema>> {
@@ -99,15 +99,15 @@ impl HotCatalog for OwnTables {
 
     fn table(&self, name: &str) -> Option<Arc<dyn HotSource>> {
         let table = self.0.table(name).filter(|own| !own.schema().is_view())?;
-        let table = Planned::Own { schema: Arc::clone(table.schema()), table: Arc::downgrade(&table) };
+        let table = PlannedTable::Own { schema: Arc::clone(table.schema()), table: Arc::downgrade(&table) };
         Some(Arc::new(OpenedSource { table, through: None }))
     }
 }
 
 /// A table that a plan is of.
 #[derive(Clone)]
-enum Planned {
-    Everybodys(Opened),
+enum PlannedTable {
+    Everybodys(OpenTable),
     /// A session's own. A plan that is kept does not keep its rows, which take memory until it is dropped.
     Own {
         table: Weak<TableHandle>,
@@ -115,20 +115,20 @@ enum Planned {
     },
 }
 
-impl Planned {
+impl PlannedTable {
     fn schema(&self) -> &Arc<TableSchema> {
         match self {
-            Planned::Everybodys(table) => table.schema(),
-            Planned::Own { schema, .. } => schema,
+            PlannedTable::Everybodys(table) => table.schema(),
+            PlannedTable::Own { schema, .. } => schema,
         }
     }
 
     /// Errors: `NoTable` for one that was dropped.
-    fn open(&self) -> Result<Opened> {
+    fn open(&self) -> Result<OpenTable> {
         match self {
-            Planned::Everybodys(table) => Ok(table.clone()),
-            Planned::Own { table, schema } => {
-                let table = table.upgrade().map(Opened::Table);
+            PlannedTable::Everybodys(table) => Ok(table.clone()),
+            PlannedTable::Own { table, schema } => {
+                let table = table.upgrade().map(OpenTable::Table);
                 table.ok_or_else(|| in_query(&schema.name, Error::no_table(&schema.name)))
             }
         }
@@ -137,7 +137,7 @@ impl Planned {
 
 /// One of them.
 struct OpenedSource {
-    table: Planned,
+    table: PlannedTable,
     /// The view whose owner's rights it is read with.
     through: Option<TableId>,
 }
@@ -148,7 +148,7 @@ impl HotSource for OpenedSource {
     }
 
     fn files(&self) -> FileStore {
-        let Planned::Everybodys(Opened::External(external, _)) = &self.table else { return FileStore::Lake };
+        let PlannedTable::Everybodys(OpenTable::External(external, _)) = &self.table else { return FileStore::Lake };
         FileStore::External { store: external.reads(), id: external.store_id() }
     }
 
@@ -163,7 +163,7 @@ impl HotSource for OpenedSource {
 const FIRST_ENTRIES: usize = 64;
 
 /// Reads for the user of a session, and what its transaction sees.
-pub struct Reader {
+pub struct SessionReader {
     /// Whose tables are read.
     pub node: Arc<Node>,
     /// Who that is by now.
@@ -173,17 +173,17 @@ pub struct Reader {
     pub(crate) temporary: Arc<Temporary>,
 }
 
-impl HotReader for Reader {
+impl HotReader for SessionReader {
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
         let opened = sources.iter().map(|source| (source.as_ref() as &dyn Any).downcast_ref::<OpenedSource>());
         let opened = opened.flatten().map(|source| Ok((source.table.open()?, source.through)));
-        let opened: Vec<(Opened, Option<TableId>)> = opened.collect::<Result<_>>()?;
+        let opened: Vec<(OpenTable, Option<TableId>)> = opened.collect::<Result<_>>()?;
         let who = self.who.lock().clone();
         let failed = |error| {
             let names: Vec<&str> = opened.iter().map(|(table, _)| table.schema().name.as_str()).collect();
             in_query(&names.join(", "), error)
         };
-        let Seen { own, moment } = {
+        let TransactionView { own, moment } = {
             let mut transaction = self.transaction.lock();
             for (table, _) in &opened {
                 // It comes out of the engine as it went in.
@@ -204,12 +204,12 @@ impl HotReader for Reader {
         let mut entries_of: Vec<std::ops::Range<usize>> = Vec::with_capacity(opened.len());
         for (table, _) in &opened {
             let n_before = asked.len();
-            if let Opened::Table(handle) = table
+            if let OpenTable::Table(handle) = table
                 && handle.schema().has_indexes()
                 && is_altered(handle.schema()).is_none()
             {
                 let indexes = self.node.tables().indexes(handle.schema()).unwrap_or_default();
-                asked.extend(indexes.into_iter().map(|index| (Opened::Table(index.entries), None)));
+                asked.extend(indexes.into_iter().map(|index| (OpenTable::Table(index.entries), None)));
             }
             entries_of.push(n_before..asked.len());
         }
@@ -251,7 +251,7 @@ impl HotReader for Reader {
                     Entries { rows_at: index.schema().columns.len() - 1, snapshot: with_own(entries, index.schema()) },
                 );
             }
-            Ok(Arc::new(View { table: Arc::clone(seen), snapshot, indexes }) as Arc<dyn HotView>)
+            Ok(Arc::new(SnapshotView { table: Arc::clone(seen), snapshot, indexes }) as Arc<dyn HotView>)
         });
         views.collect()
     }
@@ -265,19 +265,19 @@ struct Entries {
 }
 
 /// One position of one table.
-struct View {
+struct SnapshotView {
     table: Arc<TableSchema>,
     snapshot: TableSnapshot,
     indexes: HashMap<TableId, Entries>,
 }
 
-impl View {
+impl SnapshotView {
     fn of<T>(&self, answer: tarn_node::error::Result<T>) -> Result<T> {
         answer.map_err(|error| in_query(&self.table.name, error))
     }
 }
 
-impl HotView for View {
+impl HotView for SnapshotView {
     fn version(&self) -> Version {
         self.snapshot.version()
     }
@@ -331,9 +331,9 @@ impl HotView for View {
         self.snapshot.rows_complete()
     }
 
-    fn indexed(&self, index: TableId, ranges: &[KeyRange], max_rows: usize) -> Result<Indexed> {
+    fn indexed(&self, index: TableId, ranges: &[KeyRange], max_rows: usize) -> Result<IndexLookup> {
         let Some(Entries { rows_at, snapshot }) = self.indexes.get(&index) else {
-            return Ok(Indexed::Unknown("its entries are not those of the rows that the statement sees"));
+            return Ok(IndexLookup::Unknown("its entries are not those of the rows that the statement sees"));
         };
         let mut rows = vec![];
         for KeyRange { start, end } in ranges {
@@ -348,15 +348,15 @@ impl HotView for View {
                 let ScannedRows { rows: entries, evicted, .. } = self.of(batch)?;
                 // Nobody evicts them: their tables say no time after which.
                 if !evicted.is_empty() {
-                    return Ok(Indexed::Unknown("entries were evicted"));
+                    return Ok(IndexLookup::Unknown("entries were evicted"));
                 }
                 let keys = entries.column(0).as_binary::<i32>();
                 rows.extend(keys.iter().flatten().map(<[u8]>::to_vec));
                 if rows.len() > max_rows {
-                    return Ok(Indexed::TooMany);
+                    return Ok(IndexLookup::TooMany);
                 }
             }
         }
-        Ok(Indexed::Rows(rows))
+        Ok(IndexLookup::Rows(rows))
     }
 }

@@ -17,7 +17,7 @@ use tarn_node::node::Node;
 use tarn_node::sequences::{Sequence, Width};
 use tarn_query::{Error, SystemSchema, SystemTables};
 use tarn_types::{
-    BARE_NUMERIC, Check, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of, full_name,
+    BARE_NUMERIC, CheckRule, DataType, Enumerated, Identity, Length, TableSchema, Unique, data_type_of, full_name,
 };
 
 use crate::catalog_routines::{ROUTINES, Routines};
@@ -112,7 +112,7 @@ pub(crate) fn register(context: &SessionContext, node: &Arc<Node>, own: &OwnSche
     let Some(catalog) = context.catalog(DATABASE) else { return Ok(()) };
     let theirs = Arc::new(InformationSchemaProvider::new(Arc::clone(context.state().catalog_list())));
     // It holds the schema that is made here, too.
-    let ours = Relations { node: Arc::clone(node), own: own.clone(), catalog: Arc::downgrade(&catalog) };
+    let ours = InformationSchema { node: Arc::clone(node), own: own.clone(), catalog: Arc::downgrade(&catalog) };
     let ours = SystemSchema::new(Arc::new(ours));
     catalog.register_schema(SCHEMA, Arc::new(OursFirst { node: Arc::clone(node), ours, theirs }))?;
     Ok(())
@@ -152,46 +152,46 @@ impl SchemaProvider for OursFirst {
     }
 }
 
-struct Relations {
+struct InformationSchema {
     node: Arc<Node>,
     own: OwnSchema,
     catalog: Weak<dyn CatalogProvider>,
 }
 
-impl fmt::Debug for Relations {
+impl fmt::Debug for InformationSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Relations")
     }
 }
 
 #[derive(Clone)]
-enum Cell {
+enum SchemaCell {
     Text(String),
     Int(i32),
     Null,
 }
 
-fn text(value: &str) -> Cell {
-    Cell::Text(value.to_owned())
+fn text(value: &str) -> SchemaCell {
+    SchemaCell::Text(value.to_owned())
 }
 
-fn yes(is: bool) -> Cell {
+fn yes(is: bool) -> SchemaCell {
     text(if is { "YES" } else { "NO" })
 }
 
 /// The rows of a relation; what a row does not say is NULL.
-struct Rows {
+struct RelationRows {
     names: &'static [&'static str],
-    columns: Vec<Vec<Cell>>,
+    columns: Vec<Vec<SchemaCell>>,
     n_rows: usize,
 }
 
-impl Rows {
-    fn push<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, Cell)>) {
+impl RelationRows {
+    fn push<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, SchemaCell)>) {
         self.n_rows += 1;
         for (name, cell) in cells {
             if let Some(at) = self.names.iter().position(|known| *known == name) {
-                self.columns[at].resize(self.n_rows - 1, Cell::Null);
+                self.columns[at].resize(self.n_rows - 1, SchemaCell::Null);
                 self.columns[at].push(cell);
             }
         }
@@ -199,18 +199,18 @@ impl Rows {
 
     fn finish(mut self) -> std::result::Result<RecordBatch, Error> {
         let columns = self.names.iter().zip(&mut self.columns).map(|(name, cells)| {
-            cells.resize(self.n_rows, Cell::Null);
+            cells.resize(self.n_rows, SchemaCell::Null);
             let array: ArrayRef = match INTEGERS.contains(name) {
                 true => Arc::new(
                     cells
                         .iter()
-                        .map(|cell| if let Cell::Int(v) = cell { Some(*v) } else { None })
+                        .map(|cell| if let SchemaCell::Int(v) = cell { Some(*v) } else { None })
                         .collect::<Int32Array>(),
                 ),
                 false => Arc::new(
                     cells
                         .iter()
-                        .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                        .map(|cell| if let SchemaCell::Text(text) = cell { Some(text.as_str()) } else { None })
                         .collect::<StringArray>(),
                 ),
             };
@@ -222,7 +222,7 @@ impl Rows {
 }
 
 #[async_trait]
-impl SystemTables for Relations {
+impl SystemTables for InformationSchema {
     fn names(&self) -> Vec<String> {
         RELATIONS.iter().map(|(name, _)| (*name).to_owned()).collect()
     }
@@ -231,7 +231,7 @@ impl SystemTables for Relations {
         let Some((_, names)) = RELATIONS.iter().find(|(known, _)| *known == name) else {
             return Err(Error::NoSuchTable { name: format!("{SCHEMA}.{name}") });
         };
-        let mut rows = Rows { names, columns: vec![vec![]; names.len()], n_rows: 0 };
+        let mut rows = RelationRows { names, columns: vec![vec![]; names.len()], n_rows: 0 };
         match name {
             "columns" => self.columns(&mut rows).await?,
             "sequences" => self.sequences(&mut rows).await?,
@@ -265,8 +265,8 @@ impl SystemTables for Relations {
                 });
                 let rules = [
                     ("match_option", text(if edge.key.match_full { "FULL" } else { "NONE" })),
-                    ("update_rule", Cell::Text(edge.key.on_update.to_string())),
-                    ("delete_rule", Cell::Text(edge.key.on_delete.to_string())),
+                    ("update_rule", SchemaCell::Text(edge.key.on_update.to_string())),
+                    ("delete_rule", SchemaCell::Text(edge.key.on_delete.to_string())),
                 ];
                 rows.push(named(&edge.child, &edge.key.name).into_iter().chain(of_unique).chain(rules));
             }),
@@ -304,7 +304,7 @@ impl SystemTables for Relations {
                 self.each_key(|table| {
                     for (at, column) in table.key_columns().enumerate() {
                         let column =
-                            [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
+                            [("column_name", text(&column.name)), ("ordinal_position", SchemaCell::Int(at as i32 + 1))];
                         rows.push(of_table(&table.name).into_iter().chain(constraint(table)).chain(column));
                     }
                 });
@@ -312,7 +312,7 @@ impl SystemTables for Relations {
                     let columns = unique.columns.iter().filter_map(|id| table.column_by_id(*id));
                     for (at, column) in columns.enumerate() {
                         let column =
-                            [("column_name", text(&column.name)), ("ordinal_position", Cell::Int(at as i32 + 1))];
+                            [("column_name", text(&column.name)), ("ordinal_position", SchemaCell::Int(at as i32 + 1))];
                         let of = of_table(&table.name).into_iter().chain(named(table, &unique.name));
                         rows.push(of.chain(column));
                     }
@@ -327,8 +327,8 @@ impl SystemTables for Relations {
                         let in_key = edge.referenced.order.iter().position(|place| *place == at).unwrap_or(at);
                         let cells = [
                             ("column_name", text(&column.name)),
-                            ("ordinal_position", Cell::Int(at as i32 + 1)),
-                            ("position_in_unique_constraint", Cell::Int(in_key as i32 + 1)),
+                            ("ordinal_position", SchemaCell::Int(at as i32 + 1)),
+                            ("position_in_unique_constraint", SchemaCell::Int(in_key as i32 + 1)),
                         ];
                         let of = of_table(&table.name).into_iter().chain(named(&edge.child, &edge.key.name));
                         rows.push(of.chain(cells));
@@ -349,30 +349,30 @@ impl SystemTables for Relations {
     }
 }
 
-fn check_place(table: &TableSchema, check: &Check) -> [(&'static str, Cell); 3] {
+fn check_place(table: &TableSchema, check: &CheckRule) -> [(&'static str, SchemaCell); 3] {
     named(table, &check.name)
 }
 
 /// A constraint, which is in the schema of its table.
-fn named(table: &TableSchema, constraint: &str) -> [(&'static str, Cell); 3] {
+fn named(table: &TableSchema, constraint: &str) -> [(&'static str, SchemaCell); 3] {
     let schema = full_name::schema_of(&table.name);
     [("constraint_catalog", text(DATABASE)), ("constraint_schema", text(schema)), ("constraint_name", text(constraint))]
 }
 
-fn of_table(full: &str) -> [(&'static str, Cell); 3] {
+fn of_table(full: &str) -> [(&'static str, SchemaCell); 3] {
     let (schema, table) = full_name::split(full);
     place(schema, table)
 }
 
-fn place(schema: &str, table: &str) -> [(&'static str, Cell); 3] {
+fn place(schema: &str, table: &str) -> [(&'static str, SchemaCell); 3] {
     [("table_catalog", text(DATABASE)), ("table_schema", text(schema)), ("table_name", text(table))]
 }
 
-fn constraint(table: &TableSchema) -> [(&'static str, Cell); 3] {
+fn constraint(table: &TableSchema) -> [(&'static str, SchemaCell); 3] {
     named(table, &table.key_name())
 }
 
-impl Relations {
+impl InformationSchema {
     /// The tables and views of `public` and of schemas that somebody made.
     fn public(&self) -> Vec<Arc<TableSchema>> {
         self.own.temporary.public(self.node.catalog())
@@ -399,7 +399,7 @@ impl Relations {
         Edges::of(&self.public()).all.iter().for_each(&mut each);
     }
 
-    fn each_check(&self, mut each: impl FnMut(&TableSchema, &Check)) {
+    fn each_check(&self, mut each: impl FnMut(&TableSchema, &CheckRule)) {
         for table in self.public() {
             table.options.rules.checks.iter().for_each(|check| each(&table, check));
         }
@@ -411,7 +411,7 @@ impl Relations {
         OWN.into_iter().filter_map(|schema| Some((schema, catalog.schema(schema)?))).collect()
     }
 
-    fn tables(&self, rows: &mut Rows) {
+    fn tables(&self, rows: &mut RelationRows) {
         let mut push = |schema: &str, name: &str, kind: &str, is_table: bool| {
             let kind = [("table_type", text(kind)), ("is_insertable_into", yes(is_table)), ("is_typed", yes(false))];
             rows.push(place(schema, name).into_iter().chain(kind));
@@ -429,14 +429,15 @@ impl Relations {
         }
     }
 
-    fn views(&self, rows: &mut Rows) {
+    fn views(&self, rows: &mut RelationRows) {
         let own = self.own.temporary.schemas();
         for schema in self.public().into_iter().chain(own).filter(|schema| schema.is_view()) {
             let (of, name) = match schema.id.is_temporary() {
                 true => (self.own.name.as_str(), schema.name.as_str()),
                 false => full_name::split(&schema.name),
             };
-            let query = schema.options.view.as_ref().map_or(Cell::Null, |view| Cell::Text(definition(view)));
+            let query =
+                schema.options.view.as_ref().map_or(SchemaCell::Null, |view| SchemaCell::Text(definition(view)));
             let kind =
                 [("check_option", text("NONE")), ("is_updatable", yes(false)), ("is_insertable_into", yes(false))];
             let triggers = ["is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into"];
@@ -456,17 +457,17 @@ impl Relations {
         catalog_sequences::all(&self.node).await.map_err(|error| Error::Sql { source: error.into() })
     }
 
-    async fn sequences(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
+    async fn sequences(&self, rows: &mut RelationRows) -> std::result::Result<(), Error> {
         for (name, of) in self.all_sequences().await? {
-            let number = |number: i64| Cell::Text(number.to_string());
+            let number = |number: i64| SchemaCell::Text(number.to_string());
             rows.push([
                 ("sequence_catalog", text(DATABASE)),
                 ("sequence_schema", text(full_name::schema_of(&name))),
                 ("sequence_name", text(full_name::bare(&name))),
                 ("data_type", text(of.width.name())),
-                ("numeric_precision", Cell::Int(bits(of.width))),
-                ("numeric_precision_radix", Cell::Int(2)),
-                ("numeric_scale", Cell::Int(0)),
+                ("numeric_precision", SchemaCell::Int(bits(of.width))),
+                ("numeric_precision_radix", SchemaCell::Int(2)),
+                ("numeric_scale", SchemaCell::Int(0)),
                 ("start_value", number(of.start)),
                 ("minimum_value", number(of.min)),
                 ("maximum_value", number(of.max)),
@@ -477,7 +478,7 @@ impl Relations {
         Ok(())
     }
 
-    async fn columns(&self, rows: &mut Rows) -> std::result::Result<(), Error> {
+    async fn columns(&self, rows: &mut RelationRows) -> std::result::Result<(), Error> {
         let sequences = self.all_sequences().await?;
         let own = self.own.temporary.schemas();
         for table in self.public().into_iter().chain(own) {
@@ -489,7 +490,7 @@ impl Relations {
             let name = full_name::bare(&table.name);
             let stored = table.arrow();
             for (at, field) in stored.fields().iter().take(table.shown().len()).enumerate() {
-                let default = default_text(table, at).map_or(Cell::Null, Cell::Text);
+                let default = default_text(table, at).map_or(SchemaCell::Null, SchemaCell::Text);
                 let more = [("column_default", default), ("is_updatable", yes(!table.is_view() && !table.is_key(at)))];
                 let more = identity(table, at, &sequences).into_iter().chain(generated(table, at)).chain(more);
                 // What is said last counts.
@@ -525,7 +526,7 @@ fn bits(of: Width) -> i32 {
 }
 
 /// What is said of an identity column.
-fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) -> Vec<(&'static str, Cell)> {
+fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) -> Vec<(&'static str, SchemaCell)> {
     let Some(identity) = table.rules_of(at).and_then(|rules| rules.identity) else { return vec![] };
     let generation = match identity {
         Identity::Always => "ALWAYS",
@@ -536,7 +537,7 @@ fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) ->
         of.owner.as_ref().is_some_and(|owner| owner.table == table.name && owner.column == table.columns[at].name)
     };
     if let Some((_, of)) = sequences.iter().find(|(_, of)| is_its(of)) {
-        let number = |number: i64| Cell::Text(number.to_string());
+        let number = |number: i64| SchemaCell::Text(number.to_string());
         cells.extend([
             ("identity_start", number(of.start)),
             ("identity_increment", number(of.increment)),
@@ -549,22 +550,22 @@ fn identity(table: &TableSchema, at: usize, sequences: &[(String, Sequence)]) ->
 }
 
 /// What is said of a generated column.
-fn generated(table: &TableSchema, at: usize) -> Vec<(&'static str, Cell)> {
+fn generated(table: &TableSchema, at: usize) -> Vec<(&'static str, SchemaCell)> {
     let Some(generated) = table.generated(at) else { return vec![] };
     let is_shown_in_parentheses = matches!(read(&generated.expr), Ok(Expr::BinaryOp { .. }));
     let shown = if is_shown_in_parentheses { format!("({})", generated.expr) } else { generated.expr.clone() };
-    vec![("is_generated", text("ALWAYS")), ("generation_expression", Cell::Text(shown))]
+    vec![("is_generated", text("ALWAYS")), ("generation_expression", SchemaCell::Text(shown))]
 }
 
 /// What is said of every column.
-fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
+fn described(at: usize, field: &Field) -> Vec<(&'static str, SchemaCell)> {
     let number = at as i32 + 1;
     let mut cells = vec![
         ("column_name", text(field.name())),
-        ("ordinal_position", Cell::Int(number)),
+        ("ordinal_position", SchemaCell::Int(number)),
         ("is_nullable", yes(field.is_nullable())),
         ("udt_catalog", text(DATABASE)),
-        ("dtd_identifier", Cell::Text(number.to_string())),
+        ("dtd_identifier", SchemaCell::Text(number.to_string())),
         ("is_self_referencing", yes(false)),
         ("is_identity", yes(false)),
         ("identity_cycle", yes(false)),
@@ -578,21 +579,21 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         cells.push(match () {
             () if is_array => ("data_type", text("ARRAY")),
             () if is_made => ("data_type", text("USER-DEFINED")),
-            () => ("data_type", Cell::Text(long_name(&of))),
+            () => ("data_type", SchemaCell::Text(long_name(&of))),
         });
     }
     // Of an array nothing is said.
     if let Some(length) = Length::of(field).filter(|_| !field.data_type().is_list()) {
         let n = i32::try_from(length.n_chars()).unwrap_or(i32::MAX);
-        cells.push(("character_maximum_length", Cell::Int(n)));
+        cells.push(("character_maximum_length", SchemaCell::Int(n)));
         // Of a character up to four bytes.
-        cells.push(("character_octet_length", Cell::Int(n.saturating_mul(4))));
+        cells.push(("character_octet_length", SchemaCell::Int(n.saturating_mul(4))));
     }
     let binary = |bits| {
-        let scale = if bits == 24 || bits == 53 { Cell::Null } else { Cell::Int(0) };
+        let scale = if bits == 24 || bits == 53 { SchemaCell::Null } else { SchemaCell::Int(0) };
         vec![
-            ("numeric_precision", Cell::Int(bits)),
-            ("numeric_precision_radix", Cell::Int(2)),
+            ("numeric_precision", SchemaCell::Int(bits)),
+            ("numeric_precision_radix", SchemaCell::Int(2)),
             ("numeric_scale", scale),
         ]
     };
@@ -602,16 +603,18 @@ fn described(at: usize, field: &Field) -> Vec<(&'static str, Cell)> {
         Ok(DataType::Int64) => binary(64),
         Ok(DataType::Float32) => binary(24),
         Ok(DataType::Float64) => binary(53),
-        Ok(BARE_NUMERIC) => vec![("numeric_precision_radix", Cell::Int(10))],
+        Ok(BARE_NUMERIC) => vec![("numeric_precision_radix", SchemaCell::Int(10))],
         Ok(DataType::Decimal { precision, scale }) => vec![
-            ("numeric_precision", Cell::Int(precision.into())),
-            ("numeric_precision_radix", Cell::Int(10)),
-            ("numeric_scale", Cell::Int(scale.into())),
+            ("numeric_precision", SchemaCell::Int(precision.into())),
+            ("numeric_precision_radix", SchemaCell::Int(10)),
+            ("numeric_scale", SchemaCell::Int(scale.into())),
         ],
         Ok(DataType::Text) if Length::of(field).is_some() || Enumerated::of(field).is_some() => vec![],
-        Ok(DataType::Text | DataType::Bytes) => vec![("character_octet_length", Cell::Int(1 << 30))],
-        Ok(DataType::Date) => vec![("datetime_precision", Cell::Int(0))],
-        Ok(DataType::Time | DataType::Timestamp | DataType::TimestampTz) => vec![("datetime_precision", Cell::Int(6))],
+        Ok(DataType::Text | DataType::Bytes) => vec![("character_octet_length", SchemaCell::Int(1 << 30))],
+        Ok(DataType::Date) => vec![("datetime_precision", SchemaCell::Int(0))],
+        Ok(DataType::Time | DataType::Timestamp | DataType::TimestampTz) => {
+            vec![("datetime_precision", SchemaCell::Int(6))]
+        }
         _ => vec![],
     });
     cells

@@ -16,12 +16,12 @@ pub struct CreateLike {
     /// The relation whose columns it has.
     pub of: ObjectName,
     /// What else is copied.
-    pub including: Including,
+    pub including: LikeOptions,
 }
 
 /// What is copied beside names, types and `NOT NULL`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Including {
+pub struct LikeOptions {
     /// Of columns.
     pub comments: bool,
     /// Checks.
@@ -40,13 +40,13 @@ pub struct Including {
 ///
 /// Errors: `0A000` for what tables do not have; `42601`.
 pub fn create_like(parser: &mut Parser<'_>) -> Result<Option<CreateLike>> {
-    let Some(head) = Head::of(parser) else { return Ok(None) };
+    let Some(head) = CreateHeader::of(parser) else { return Ok(None) };
     (0..head.n_words).for_each(|_| drop(parser.next_token()));
     let name = parser.parse_object_name(false)?;
     parser.expect_token(&Token::LParen)?;
     parser.next_token();
     let of = parser.parse_object_name(false)?;
-    let mut including = Including::default();
+    let mut including = LikeOptions::default();
     loop {
         let is = take(parser, "including");
         if !is && !take(parser, "excluding") {
@@ -55,8 +55,14 @@ pub fn create_like(parser: &mut Parser<'_>) -> Result<Option<CreateLike>> {
         let Token::Word(what) = parser.next_token().token else { return Err(near(&parser.peek_token_ref().token)) };
         match what.value.to_lowercase().as_str() {
             "all" => {
-                including =
-                    Including { comments: is, constraints: is, defaults: is, generated: is, identity: is, indexes: is };
+                including = LikeOptions {
+                    comments: is,
+                    constraints: is,
+                    defaults: is,
+                    generated: is,
+                    identity: is,
+                    indexes: is,
+                };
             }
             "comments" => including.comments = is,
             "constraints" => including.constraints = is,
@@ -99,15 +105,15 @@ fn on_commit(parser: &mut Parser<'_>) -> Result<Option<OnCommit>> {
 }
 
 /// The words before the name.
-struct Head {
+struct CreateHeader {
     n_words: usize,
     temporary: bool,
     if_not_exists: bool,
 }
 
-impl Head {
+impl CreateHeader {
     /// `None`: what follows is another statement.
-    fn of(parser: &Parser<'_>) -> Option<Head> {
+    fn of(parser: &Parser<'_>) -> Option<CreateHeader> {
         let token = |at: usize| &parser.peek_nth_token_ref(at).token;
         let word = |at: usize, text: &str| is_word(token(at), text);
         if !word(0, "create") {
@@ -127,7 +133,7 @@ impl Head {
             at += 2;
         }
         let is_like = matches!(token(at), Token::Word(_)) && *token(at + 1) == Token::LParen && word(at + 2, "like");
-        is_like.then_some(Head { n_words, temporary, if_not_exists })
+        is_like.then_some(CreateHeader { n_words, temporary, if_not_exists })
     }
 }
 
@@ -135,11 +141,11 @@ impl Head {
 mod tests {
     use super::*;
     use crate::error::state;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn read(sql: &str) -> Result<CreateLike> {
         match parse(sql)?.pop() {
-            Some(Parsed::CreateLike(like)) => Ok(*like),
+            Some(ParsedSql::CreateLike(like)) => Ok(*like),
             other => panic!("{sql}: {other:?}"),
         }
     }
@@ -152,7 +158,7 @@ mod tests {
         .unwrap();
         assert!(like.create.temporary && like.create.if_not_exists && like.create.on_commit == Some(OnCommit::Drop));
         assert_eq!((like.create.name.to_string(), like.of.to_string()), ("a.t".into(), "public.u".into()));
-        let all = Including {
+        let all = LikeOptions {
             comments: true,
             constraints: true,
             defaults: true,
@@ -161,7 +167,7 @@ mod tests {
             indexes: false,
         };
         assert_eq!(like.including, all);
-        assert_eq!(read("create table t (like u)").unwrap().including, Including::default());
+        assert_eq!(read("create table t (like u)").unwrap().including, LikeOptions::default());
     }
 
     #[test]

@@ -345,15 +345,15 @@ impl Visitor for KeysAsked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     #[test]
     fn the_table_of_a_primary_key_query_is_found() {
         let sql = "SELECT information_schema._pg_expandarray(i.indkey) FROM x WHERE ct.relname = 'it''s' AND n.nspname = 'public' AND i.indisprimary";
-        let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
+        let ParsedSql::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
         assert!(replaced.to_string().contains("table_name = 'it''s' AND table_schema = 'public'"), "{replaced}");
         let sql = "SELECT information_schema._pg_expandarray(i.indkey), i.indoption FROM x WHERE n.nspname = $1 AND ct.relname = $2 AND i.indisunique";
-        let Parsed::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
+        let ParsedSql::Sql(replaced) = parse(sql).unwrap().remove(0) else { panic!() };
         assert!(replaced.to_string().contains("table_schema = $1 AND table_name = $2"), "{replaced}");
     }
 

@@ -70,10 +70,10 @@ pub(crate) fn told(sentence: &str) -> Option<SqlError> {
     operator(sentence).or_else(|| clause(sentence)).map(|(state, message)| SqlError::new(state, message))
 }
 
-type Told = Option<(&'static str, String)>;
+type TranslatedMessage = Option<(&'static str, String)>;
 
 /// Of operators and subscripts whose operands have the wrong types.
-fn operator(sentence: &str) -> Told {
+fn operator(sentence: &str) -> TranslatedMessage {
     let operands = sentence
         .strip_prefix("Cannot infer common string type for string concat operation ")
         .or_else(|| sentence.strip_prefix("Cannot infer common argument type for comparison operation "))
@@ -125,7 +125,7 @@ fn operator(sentence: &str) -> Told {
 }
 
 /// Of clauses that may not be there, or not so.
-fn clause(sentence: &str) -> Told {
+fn clause(sentence: &str) -> TranslatedMessage {
     if sentence.contains("must appear in the GROUP BY clause or must be part of an aggregate function") {
         let column = sentence.split('"').nth(1)?;
         let message =

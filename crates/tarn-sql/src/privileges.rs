@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 use tarn_node::auth::PUBLIC;
 use tarn_node::auth::authorize::is_superuser;
 use tarn_node::auth::users::Users;
-use tarn_node::auth::{Action, Principal, Privilege, authorize};
+use tarn_node::auth::{AuthAction, Principal, Privilege, authorize};
 use tarn_node::node::Node;
 use tarn_query::{walk, walk_mut};
 use tarn_types::{TableSchema, full_name};
@@ -37,7 +37,7 @@ use crate::with_sql::WITH;
 
 /// Of what a function tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Of {
+enum PrivilegeObject {
     Table,
     /// A row of `pg_class`: the name as it is, in any schema.
     Relation,
@@ -62,12 +62,12 @@ pub fn is_open_relation(schema: &str, table: &str) -> bool {
     }
 }
 
-const FUNCTIONS: [(&str, Of); 5] = [
-    ("has_table_privilege", Of::Table),
-    ("has_any_column_privilege", Of::Table),
-    (RELATION, Of::Relation),
-    ("has_schema_privilege", Of::Schema),
-    ("has_database_privilege", Of::Database),
+const FUNCTIONS: [(&str, PrivilegeObject); 5] = [
+    ("has_table_privilege", PrivilegeObject::Table),
+    ("has_any_column_privilege", PrivilegeObject::Table),
+    (RELATION, PrivilegeObject::Relation),
+    ("has_schema_privilege", PrivilegeObject::Schema),
+    ("has_database_privilege", PrivilegeObject::Database),
 ];
 
 /// What `has_table_privilege` of an `oid` is called when it is of a name.
@@ -88,8 +88,8 @@ pub fn functions(node: &Arc<Node>, who: &Principal) -> impl Iterator<Item = Scal
 /// Reads object ids in calls of these functions as the names that they stand for.
 pub fn name_objects(statement: &mut Statement) {
     #[derive(Default)]
-    struct Relations(HashMap<String, String>);
-    impl Visitor for Relations {
+    struct RelationAliases(HashMap<String, String>);
+    impl Visitor for RelationAliases {
         type Break = ();
         fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
             if let TableFactor::Table { name, alias, args: None, .. } = factor
@@ -101,8 +101,8 @@ pub fn name_objects(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    struct Calls<'a>(&'a HashMap<String, String>);
-    impl VisitorMut for Calls<'_> {
+    struct PrivilegeCallRewriter<'a>(&'a HashMap<String, String>);
+    impl VisitorMut for PrivilegeCallRewriter<'_> {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Expr::Function(call) = expr {
@@ -111,9 +111,9 @@ pub fn name_objects(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let mut relations = Relations::default();
+    let mut relations = RelationAliases::default();
     let _ = walk(&*statement, &mut relations);
-    let _ = walk_mut(statement, &mut Calls(&relations.0));
+    let _ = walk_mut(statement, &mut PrivilegeCallRewriter(&relations.0));
 }
 
 fn name_object(call: &mut Function, relations: &HashMap<String, String>) {
@@ -142,13 +142,13 @@ fn name_object(call: &mut Function, relations: &HashMap<String, String>) {
                 return;
             }
             match (relation.map(String::as_str), of) {
-                (Some("pg_class"), Of::Table) => {
+                (Some("pg_class"), PrivilegeObject::Table) => {
                     let oid = std::mem::replace(column, Ident::new("relname"));
                     *object = with_number(object.clone(), &oid);
                     call.name = ObjectName::from(vec![Ident::new(RELATION)]);
                 }
-                (Some("pg_namespace"), Of::Schema) => *column = Ident::new("nspname"),
-                (Some("pg_database"), Of::Database) => *column = Ident::new("datname"),
+                (Some("pg_namespace"), PrivilegeObject::Schema) => *column = Ident::new("nspname"),
+                (Some("pg_database"), PrivilegeObject::Database) => *column = Ident::new("datname"),
                 _ => {}
             }
         }
@@ -177,7 +177,7 @@ fn with_number(name: Expr, oid: &Ident) -> Expr {
 
 struct HasPrivilege {
     name: &'static str,
-    of: Of,
+    of: PrivilegeObject,
     signature: Signature,
     node: Arc<Node>,
     who: Principal,
@@ -235,7 +235,9 @@ impl ScalarUDFImpl for HasPrivilege {
             let given: Option<Vec<&str>> = texts.iter().map(|t| (!t.is_null(row)).then(|| t.value(row))).collect();
             match given.as_deref() {
                 None => Ok(None),
-                Some([object, privileges]) => self.any(&users, Whom::This(&self.who), object, privileges).map(Some),
+                Some([object, privileges]) => {
+                    self.any(&users, PrivilegeHolder::This(&self.who), object, privileges).map(Some)
+                }
                 Some([user, object, privileges]) => self.any(&users, whom(&users, user)?, object, privileges).map(Some),
                 Some(_) => {
                     Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("{} takes two or three texts", self.name)))
@@ -251,29 +253,29 @@ impl ScalarUDFImpl for HasPrivilege {
 }
 
 /// Of whom it is asked.
-enum Whom<'a> {
+enum PrivilegeHolder<'a> {
     This(&'a Principal),
     Other(Principal),
     /// What everybody who can log in was granted.
     Everybody,
 }
 
-fn whom<'a>(users: &Users, name: &str) -> Result<Whom<'a>> {
+fn whom<'a>(users: &Users, name: &str) -> Result<PrivilegeHolder<'a>> {
     if users.is_empty() {
-        return Ok(Whom::Other(Principal::Nobody));
+        return Ok(PrivilegeHolder::Other(Principal::Nobody));
     }
     if name == PUBLIC {
-        return Ok(Whom::Everybody);
+        return Ok(PrivilegeHolder::Everybody);
     }
     match users.get(name) {
-        Some(user) => Ok(Whom::Other(Principal::User { name: name.to_owned(), id: user.id })),
+        Some(user) => Ok(PrivilegeHolder::Other(Principal::User { name: name.to_owned(), id: user.id })),
         None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("role \"{}\" does not exist", name.escape_debug()))),
     }
 }
 
 impl HasPrivilege {
     /// Whether one of the privileges is held, as Postgres reads such lists.
-    fn any(&self, users: &Users, whom: Whom<'_>, object: &str, privileges: &str) -> Result<bool> {
+    fn any(&self, users: &Users, whom: PrivilegeHolder<'_>, object: &str, privileges: &str) -> Result<bool> {
         let mut held = false;
         for privilege in privileges.split(',') {
             held |= self.one(users, &whom, object, &privilege.trim().to_ascii_lowercase())?;
@@ -281,24 +283,24 @@ impl HasPrivilege {
         Ok(held)
     }
 
-    fn one(&self, users: &Users, whom: &Whom<'_>, object: &str, privilege: &str) -> Result<bool> {
+    fn one(&self, users: &Users, whom: &PrivilegeHolder<'_>, object: &str, privilege: &str) -> Result<bool> {
         let (word, may_grant) = match privilege.strip_suffix(" with grant option") {
             Some(word) => (word.trim_end(), true),
             None => (privilege, false),
         };
-        let may = |action: Action<'_>| match whom {
-            Whom::This(who) => authorize(users, who, &action).is_ok(),
-            Whom::Other(who) => authorize(users, who, &action).is_ok(),
-            Whom::Everybody => match action {
-                Action::Session => true,
-                Action::Rows { of, privilege } => users.is_granted(of.id, PUBLIC, privilege),
-                Action::Create => users.may_create(PUBLIC),
-                Action::Through { .. }
-                | Action::Own { .. }
-                | Action::Change { .. }
-                | Action::Password { .. }
-                | Action::Signal { .. }
-                | Action::Server { .. } => false,
+        let may = |action: AuthAction<'_>| match whom {
+            PrivilegeHolder::This(who) => authorize(users, who, &action).is_ok(),
+            PrivilegeHolder::Other(who) => authorize(users, who, &action).is_ok(),
+            PrivilegeHolder::Everybody => match action {
+                AuthAction::Session => true,
+                AuthAction::Rows { of, privilege } => users.is_granted(of.id, PUBLIC, privilege),
+                AuthAction::Create => users.may_create(PUBLIC),
+                AuthAction::Through { .. }
+                | AuthAction::Own { .. }
+                | AuthAction::Change { .. }
+                | AuthAction::Password { .. }
+                | AuthAction::Signal { .. }
+                | AuthAction::Server { .. } => false,
             },
         };
         let unknown = || {
@@ -306,7 +308,7 @@ impl HasPrivilege {
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
         };
         match self.of {
-            Of::Table | Of::Relation => {
+            PrivilegeObject::Table | PrivilegeObject::Relation => {
                 let wanted = match word {
                     "select" => Some(Privilege::Select),
                     "insert" => Some(Privilege::Insert),
@@ -317,24 +319,26 @@ impl HasPrivilege {
                     _ => return unknown(),
                 };
                 let table = self.table(object)?;
-                let object =
-                    object.split_once(' ').filter(|_| self.of == Of::Relation).map_or(object, |(_, name)| name);
+                let object = object
+                    .split_once(' ')
+                    .filter(|_| self.of == PrivilegeObject::Relation)
+                    .map_or(object, |(_, name)| name);
                 let Some(table) = table else {
                     let reads = wanted == Some(Privilege::Select) && !may_grant;
                     let rooted = match whom {
-                        Whom::This(who) => is_superuser(users, who),
-                        Whom::Other(who) => is_superuser(users, who),
-                        Whom::Everybody => false,
+                        PrivilegeHolder::This(who) => is_superuser(users, who),
+                        PrivilegeHolder::Other(who) => is_superuser(users, who),
+                        PrivilegeHolder::Everybody => false,
                     };
-                    return Ok(reads && may(Action::Session) && (rooted || is_open(object)));
+                    return Ok(reads && may(AuthAction::Session) && (rooted || is_open(object)));
                 };
                 let Some(privilege) = wanted else { return Ok(false) };
                 Ok(match may_grant {
-                    true => may(Action::Own { of: &table }),
-                    false => may(Action::Rows { of: &table, privilege }),
+                    true => may(AuthAction::Own { of: &table }),
+                    false => may(AuthAction::Rows { of: &table, privilege }),
                 })
             }
-            Of::Schema => {
+            PrivilegeObject::Schema => {
                 let made = self.node.schemas().get(object);
                 let is_public = match object {
                     "public" => true,
@@ -346,32 +350,34 @@ impl HasPrivilege {
                     }
                 };
                 match word {
-                    "usage" => Ok(!may_grant && may(Action::Session)),
+                    "usage" => Ok(!may_grant && may(AuthAction::Session)),
                     "create" if made.is_some() => {
                         let owner = made.and_then(|of| of.owner);
                         let is_owners = match whom {
-                            Whom::This(who) => who.name().is_some_and(|name| owner.as_deref() == Some(name)),
-                            Whom::Other(who) => who.name().is_some_and(|name| owner.as_deref() == Some(name)),
-                            Whom::Everybody => false,
+                            PrivilegeHolder::This(who) => who.name().is_some_and(|name| owner.as_deref() == Some(name)),
+                            PrivilegeHolder::Other(who) => {
+                                who.name().is_some_and(|name| owner.as_deref() == Some(name))
+                            }
+                            PrivilegeHolder::Everybody => false,
                         };
-                        Ok(!may_grant && (is_owners || may(Action::Server { what: "create in schemas of others" })))
+                        Ok(!may_grant && (is_owners || may(AuthAction::Server { what: "create in schemas of others" })))
                     }
-                    "create" if may_grant => Ok(is_public && may(Action::Server { what: "grant" })),
-                    "create" => Ok(is_public && may(Action::Create)),
+                    "create" if may_grant => Ok(is_public && may(AuthAction::Server { what: "grant" })),
+                    "create" => Ok(is_public && may(AuthAction::Create)),
                     _ => unknown(),
                 }
             }
-            Of::Database => {
+            PrivilegeObject::Database => {
                 if object != DATABASE {
                     let message = format!("database \"{}\" does not exist", object.escape_debug());
                     return Err(SqlError::new("3D000", message));
                 }
                 match word {
-                    "connect" => Ok(!may_grant && may(Action::Session)),
+                    "connect" => Ok(!may_grant && may(AuthAction::Session)),
                     // A schema.
-                    "create" => Ok(!may_grant && may(Action::Server { what: "create schemas" })),
+                    "create" => Ok(!may_grant && may(AuthAction::Server { what: "create schemas" })),
                     // Everybody may make temporary tables.
-                    "temp" | "temporary" => Ok(!may_grant && may(Action::Session)),
+                    "temp" | "temporary" => Ok(!may_grant && may(AuthAction::Session)),
                     _ => unknown(),
                 }
             }
@@ -383,7 +389,7 @@ impl HasPrivilege {
         let catalog = self.node.catalog();
         let parts = match self.of {
             // Who may use a table may know its index.
-            Of::Relation => {
+            PrivilegeObject::Relation => {
                 let number = name.split_once(' ').and_then(|(number, _)| number.parse().ok());
                 let is_it = |table: &Arc<TableSchema>| number.is_some_and(|number| has_number(table, number));
                 return Ok(catalog.schemas().into_iter().find(is_it));

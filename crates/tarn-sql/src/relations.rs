@@ -39,7 +39,7 @@ use crate::definition::{default_text, definition_text, has_primary_key, order_te
 use crate::names::{OF_SYSTEM, quote};
 use crate::operator_classes;
 use crate::rows::{CHAR, INT2_VECTOR, pg_type, size_and_modifier};
-use crate::system::{Cell, Columns, text};
+use crate::system::{SystemCell, SystemRows, text};
 use crate::system_activity::PgTables;
 use crate::temporary::OwnSchema;
 use crate::view_text;
@@ -162,13 +162,13 @@ impl TableProvider for Relation {
     }
 }
 
-type Cells<'a> = Vec<(&'a str, ScalarValue)>;
+type CatalogRow<'a> = Vec<(&'a str, ScalarValue)>;
 
 /// A table or view and its number.
-type Numbered = (i32, Arc<TableSchema>);
+type NumberedTable = (i32, Arc<TableSchema>);
 
 /// What is used in the place of the crate's numbers.
-type Renumbered = HashMap<i32, i32>;
+type OidMapping = HashMap<i32, i32>;
 
 impl Relation {
     async fn rows(&self, state: &dyn Session) -> Result<RecordBatch> {
@@ -194,7 +194,7 @@ impl Relation {
             "pg_class" | "pg_depend" | "pg_sequence" => catalog_sequences::all(&self.node).await?,
             _ => vec![],
         };
-        let own: Vec<Cells> = match self.name {
+        let own: Vec<CatalogRow> = match self.name {
             "pg_attrdef" => tables.iter().flat_map(|(oid, table)| defaults(*oid, table)).collect(),
             "pg_index" => {
                 let classes = operator_numbers(&self.read("pg_opclass", state).await?)?;
@@ -206,7 +206,7 @@ impl Relation {
                 let seen: Vec<Arc<TableSchema>> = tables.iter().map(|(_, table)| Arc::clone(table)).collect();
                 let edges = Edges::of(&seen);
                 let foreign = edges.all.iter().filter_map(|edge| foreign_key(edge, of(&edge.child)));
-                let foreign: Vec<Cells> = foreign.collect();
+                let foreign: Vec<CatalogRow> = foreign.collect();
                 keys.map(|(oid, index)| constraint(oid, &index, of(index.table))).chain(checks).chain(foreign).collect()
             }
             "pg_class" => {
@@ -296,8 +296,8 @@ impl Relation {
     }
 
     /// The schemas, with our numbers of those that somebody made; and which numbers are in the place of which.
-    fn schemas(&self, theirs: &RecordBatch) -> Result<(RecordBatch, Renumbered)> {
-        let mut instead = Renumbered::new();
+    fn schemas(&self, theirs: &RecordBatch) -> Result<(RecordBatch, OidMapping)> {
+        let mut instead = OidMapping::new();
         for (theirs, name) in numbers(theirs, "oid")?.into_iter().zip(texts(theirs, "nspname")?) {
             if let Some(of) = self.node.schemas().get(&name) {
                 instead.insert(theirs, number_of_schema(of.id));
@@ -306,11 +306,15 @@ impl Relation {
         Ok((renumbered(theirs, &["oid"], &instead)?, instead))
     }
 
-    fn tables(&self, classes: &RecordBatch, namespaces: &HashMap<String, i32>) -> Result<(Vec<Numbered>, Renumbered)> {
+    fn tables(
+        &self,
+        classes: &RecordBatch,
+        namespaces: &HashMap<String, i32>,
+    ) -> Result<(Vec<NumberedTable>, OidMapping)> {
         let names: HashMap<i32, &str> = namespaces.iter().map(|(name, oid)| (*oid, name.as_str())).collect();
         let of = numbers(classes, "relnamespace")?;
         let named = numbers(classes, "oid")?.into_iter().zip(texts(classes, "relname")?).zip(of);
-        let (mut tables, mut renumbered) = (vec![], Renumbered::new());
+        let (mut tables, mut renumbered) = (vec![], OidMapping::new());
         for ((theirs, name), of) in named {
             let table = match names.get(&of).copied() {
                 Some(schema) if schema == self.own.name => {
@@ -332,7 +336,7 @@ impl Relation {
     }
 
     /// What people say of tables, views and their columns.
-    fn descriptions(&self, tables: &[Numbered], class: i32) -> Vec<Cells<'static>> {
+    fn descriptions(&self, tables: &[NumberedTable], class: i32) -> Vec<CatalogRow<'static>> {
         let row = |oid: i32, place: i32, text: &str| {
             vec![
                 ("objoid", ScalarValue::from(oid)),
@@ -352,7 +356,7 @@ impl Relation {
         rows
     }
 
-    fn view(&self, table: &TableSchema) -> Option<Cells<'static>> {
+    fn view(&self, table: &TableSchema) -> Option<CatalogRow<'static>> {
         let view = table.options.view.as_ref()?;
         let users = self.node.users().users();
         let is_own = table.id.is_temporary();
@@ -382,7 +386,7 @@ impl Relation {
         &self,
         theirs: &RecordBatch,
         namespaces: &HashMap<String, i32>,
-        tables: &[Numbered],
+        tables: &[NumberedTable],
     ) -> Result<RecordBatch> {
         let system = ["tarn", "information_schema"].map(|schema| namespaces.get(schema).copied());
         let views: HashSet<i32> = tables.iter().filter(|(_, table)| table.is_view()).map(|(oid, _)| *oid).collect();
@@ -413,7 +417,7 @@ impl Relation {
 }
 
 /// Columns have the types that clients are told.
-fn attributes(theirs: &RecordBatch, tables: &[Numbered]) -> Result<RecordBatch> {
+fn attributes(theirs: &RecordBatch, tables: &[NumberedTable]) -> Result<RecordBatch> {
     let tables: HashMap<i32, &TableSchema> = tables.iter().map(|(oid, table)| (*oid, table.as_ref())).collect();
     let of = numbers(theirs, "attrelid")?;
     let place = column(theirs, "attnum")?;
@@ -478,7 +482,7 @@ fn class_of(wanted: &str, classes: &RecordBatch, namespaces: &HashMap<String, i3
 }
 
 /// With our numbers of tables and views in these columns.
-fn renumbered(theirs: &RecordBatch, columns: &[&str], numbers_of: &Renumbered) -> Result<RecordBatch> {
+fn renumbered(theirs: &RecordBatch, columns: &[&str], numbers_of: &OidMapping) -> Result<RecordBatch> {
     columns.iter().try_fold(theirs.clone(), |batch, name| {
         let ours = numbers(&batch, name)?.into_iter().map(|oid| numbers_of.get(&oid).copied().unwrap_or(oid));
         with(&batch, name, ScalarValue::iter_to_array(ours.map(ScalarValue::from))?)
@@ -587,7 +591,7 @@ fn list(items: Vec<ScalarValue>, of: &DataType) -> ScalarValue {
     ScalarValue::List(ScalarValue::new_list_nullable(&items, of))
 }
 
-fn defaults(oid: i32, table: &TableSchema) -> Vec<Cells<'static>> {
+fn defaults(oid: i32, table: &TableSchema) -> Vec<CatalogRow<'static>> {
     let text = |at| default_text(table, at).or_else(|| Some(table.generated(at)?.expr.clone()));
     let texts = (0..table.columns.len()).filter_map(|at| Some((at, text(at)?)));
     let rows = texts.map(|(at, text)| {
@@ -611,7 +615,7 @@ fn operator_numbers(classes: &RecordBatch) -> Result<HashMap<String, i32>> {
     Ok(named.zip(methods.iter()).filter(|(_, method)| **method == BTREE).map(|((name, oid), _)| (name, *oid)).collect())
 }
 
-fn index(oid: i32, of: &Index<'_>, classes: &HashMap<String, i32>) -> Cells<'static> {
+fn index(oid: i32, of: &Index<'_>, classes: &HashMap<String, i32>) -> CatalogRow<'static> {
     let n_columns = ScalarValue::from(of.columns.len() as i16);
     let zeros = || list(of.columns.iter().map(|_| ScalarValue::from(0_i32)).collect(), &DataType::Int32);
     let class = |(at, order): &(usize, IndexedColumn)| {
@@ -639,7 +643,7 @@ fn index(oid: i32, of: &Index<'_>, classes: &HashMap<String, i32>) -> Cells<'sta
     cells
 }
 
-fn constraint(oid: i32, of: &Index<'_>, namespace: i32) -> Cells<'static> {
+fn constraint(oid: i32, of: &Index<'_>, namespace: i32) -> CatalogRow<'static> {
     let number = of.number();
     vec![
         ("oid", ScalarValue::from(number - INDEXES + CONSTRAINTS)),
@@ -660,7 +664,7 @@ fn number_of_check(table: &TableSchema, at: usize) -> i32 {
     CHECKS.saturating_add(of_table).saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
 }
 
-fn checks(oid: i32, table: &TableSchema, namespace: i32) -> Vec<Cells<'static>> {
+fn checks(oid: i32, table: &TableSchema, namespace: i32) -> Vec<CatalogRow<'static>> {
     let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
     let rows = table.options.rules.checks.iter().enumerate().map(|(at, check)| {
         let places = check.columns.iter().filter_map(place).map(|place| ScalarValue::from(place as i16 + 1));
@@ -695,7 +699,7 @@ fn number_of_foreign_key(table: &TableSchema, at: usize) -> i32 {
     FOREIGN_KEYS.saturating_add(of_table).saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
 }
 
-fn foreign_key(edge: &Edge, namespace: i32) -> Option<Cells<'static>> {
+fn foreign_key(edge: &Edge, namespace: i32) -> Option<CatalogRow<'static>> {
     let at = edge.child.options.rules.foreign_keys.iter().position(|key| key.name == edge.key.name)?;
     let places = |table: &TableSchema, ids: &[ColumnId]| {
         let place = |id: &ColumnId| table.columns.iter().position(|column| column.id == *id);
@@ -726,10 +730,10 @@ fn foreign_key(edge: &Edge, namespace: i32) -> Option<Cells<'static>> {
 }
 
 /// How a table that has a number is written: without its schema where it is found so.
-pub(crate) type Written = Arc<dyn Fn(i32) -> String + Send + Sync>;
+pub(crate) type RelationNamer = Arc<dyn Fn(i32) -> String + Send + Sync>;
 
 /// The foreign key that has this number.
-fn foreign_key_of(tables: &[Arc<TableSchema>], oid: i32, written: &Written) -> Option<String> {
+fn foreign_key_of(tables: &[Arc<TableSchema>], oid: i32, written: &RelationNamer) -> Option<String> {
     tables.iter().find_map(|child| {
         let mut keys = child.options.rules.foreign_keys.iter().enumerate();
         let (_, key) = keys.find(|(at, _)| number_of_foreign_key(child, *at) == oid)?;
@@ -749,7 +753,7 @@ fn check_of(tables: &[Arc<TableSchema>], oid: i32) -> Option<String> {
     found.next()
 }
 
-fn index_relation(of: &Index<'_>, namespace: i32) -> Cells<'static> {
+fn index_relation(of: &Index<'_>, namespace: i32) -> CatalogRow<'static> {
     let number = of.number();
     vec![
         ("oid", ScalarValue::from(number)),
@@ -765,7 +769,7 @@ fn index_relation(of: &Index<'_>, namespace: i32) -> Cells<'static> {
     ]
 }
 
-fn index_columns(of: &Index<'_>) -> Vec<Cells<'static>> {
+fn index_columns(of: &Index<'_>) -> Vec<CatalogRow<'static>> {
     let columns = of.columns.iter().enumerate().filter_map(|(place, (at, _))| {
         let (data_type, modifier) = type_of(of.table, *at)?;
         Some(vec![
@@ -783,13 +787,13 @@ fn index_columns(of: &Index<'_>) -> Vec<Cells<'static>> {
 }
 
 /// Rows by names of columns; what a row does not say is NULL, or nothing where it may not be.
-fn batch(schema: &SchemaRef, rows: &[Cells]) -> Result<RecordBatch> {
+fn batch(schema: &SchemaRef, rows: &[CatalogRow]) -> Result<RecordBatch> {
     let columns = schema.fields().iter().map(|field| -> Result<ArrayRef> {
         let missing = match field.is_nullable() {
             true => ScalarValue::try_new_null(field.data_type())?,
             false => ScalarValue::new_default(field.data_type())?,
         };
-        let cell = |row: &Cells| match row.iter().find(|(name, _)| name == field.name()) {
+        let cell = |row: &CatalogRow| match row.iter().find(|(name, _)| name == field.name()) {
             Some((_, cell)) => cell.cast_to(field.data_type()),
             None => Ok(missing.clone()),
         };
@@ -823,7 +827,7 @@ fn with(batch: &RecordBatch, name: &str, values: ArrayRef) -> Result<RecordBatch
 }
 
 /// `pg_get_indexdef` and `pg_get_constraintdef`.
-pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema, written: &Written) -> [ScalarUDF; 2] {
+pub(crate) fn functions(node: &Arc<Node>, own: &OwnSchema, written: &RelationNamer) -> [ScalarUDF; 2] {
     let told = |name: &str, first: i32, tell: fn(&Index<'_>) -> String| {
         let (node, own, written) = (Arc::clone(node), Arc::clone(&own.temporary), Arc::clone(written));
         let kinds = [1, 2, 3].map(TypeSignature::Any).to_vec();
@@ -883,7 +887,7 @@ fn schema_of(table: &TableSchema) -> &str {
 impl PgTables {
     /// `pg_indexes`: each index by its name, with the statement that makes it.
     pub(crate) fn indexes(&self) -> Result<RecordBatch, tarn_query::Error> {
-        let mut rows = Columns::new(&["schemaname", "tablename", "indexname", "tablespace", "indexdef"]);
+        let mut rows = SystemRows::new(&["schemaname", "tablename", "indexname", "tablespace", "indexdef"]);
         let own = self.temporary.schemas();
         for table in self.temporary.public(self.node.catalog()).iter().chain(&own) {
             for index in indexes(table) {
@@ -891,7 +895,7 @@ impl PgTables {
                     text(schema_of(table)),
                     text(full_name::bare(&table.name)),
                     text(&index.name),
-                    Cell::Null,
+                    SystemCell::Null,
                     text(&definition(&index)),
                 ]);
             }

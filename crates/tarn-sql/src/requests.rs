@@ -58,7 +58,7 @@ impl Write for Digest {
 }
 
 /// A request that is being made: of one statement, or of a transaction.
-pub struct Named {
+pub struct KeyedRequest {
     key: Arc<str>,
     id: RequestId,
     home: Arc<TableHandle>,
@@ -72,14 +72,14 @@ pub struct Named {
 }
 
 /// What is left to do when a request commits.
-pub enum Ends {
+pub enum RequestCommit {
     /// It was made before: nothing is written.
     Again,
     /// It is to be written with this name.
     First(NamedRequest),
 }
 
-impl Named {
+impl KeyedRequest {
     /// One that begins, whose outcome is kept with `home`.
     pub fn new(
         key: Arc<str>,
@@ -87,14 +87,14 @@ impl Named {
         home: Arc<TableHandle>,
         first: Option<Vec<StatementOutcome>>,
         turn: RequestTurn,
-    ) -> Named {
-        Named { key, id, home, first, now: Vec::new(), is_alone: false, turn: Arc::new(turn) }
+    ) -> KeyedRequest {
+        KeyedRequest { key, id, home, first, now: Vec::new(), is_alone: false, turn: Arc::new(turn) }
     }
 
     /// The same from its beginning, of which nothing was written.
-    pub fn anew(&self) -> Named {
-        let Named { key, id, home, first, now: _, is_alone, turn } = self;
-        Named {
+    pub fn anew(&self) -> KeyedRequest {
+        let KeyedRequest { key, id, home, first, now: _, is_alone, turn } = self;
+        KeyedRequest {
             key: Arc::clone(key),
             id: *id,
             home: Arc::clone(home),
@@ -106,8 +106,8 @@ impl Named {
     }
 
     /// The same, of one statement that is a transaction of its own.
-    pub fn alone(self) -> Named {
-        Named { is_alone: true, ..self }
+    pub fn alone(self) -> KeyedRequest {
+        KeyedRequest { is_alone: true, ..self }
     }
 
     /// Whether it is of one statement that is a transaction of its own.
@@ -156,13 +156,13 @@ impl Named {
     /// It commits.
     ///
     /// Errors: `22023` where the first time there were more statements.
-    pub fn ends(self) -> Result<Ends> {
+    pub fn ends(self) -> Result<RequestCommit> {
         match &self.first {
             Some(first) if first.len() != self.now.len() => Err(self.another("fewer statements")),
-            Some(_) => Ok(Ends::Again),
+            Some(_) => Ok(RequestCommit::Again),
             None => {
                 let request = Request { id: self.id, statements: self.now };
-                Ok(Ends::First(NamedRequest { home: self.home, request }))
+                Ok(RequestCommit::First(NamedRequest { home: self.home, request }))
             }
         }
     }

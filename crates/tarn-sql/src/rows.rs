@@ -264,20 +264,20 @@ pub(crate) fn texts(array: &ArrayRef, field: &Field, style: &Style) -> Result<Ar
 
 /// Writes the rows of one batch.
 pub struct RowWriter {
-    columns: Vec<(Column, FieldFormat)>,
+    columns: Vec<(CellColumn, FieldFormat)>,
     n_rows: usize,
 }
 
 /// The cells of one column, of one element of an array, or of one field of a row.
-struct Column {
-    cells: Cells,
+struct CellColumn {
+    cells: CellArray,
     nulls: Option<NullBuffer>,
     name: String,
     pg_type: Type,
     forms: Forms,
 }
 
-enum Cells {
+enum CellArray {
     Null,
     Bool(BooleanArray),
     Int8(Int8Array),
@@ -311,9 +311,9 @@ enum Cells {
     /// Where the elements of each cell are.
     Array {
         spans: Vec<Range<usize>>,
-        elements: Box<Column>,
+        elements: Box<CellColumn>,
     },
-    Row(Vec<Column>),
+    Row(Vec<CellColumn>),
 }
 
 impl RowWriter {
@@ -351,7 +351,7 @@ impl RowWriter {
     }
 }
 
-fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<Column> {
+fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<CellColumn> {
     if let DataType::Dictionary(_, value) = array.data_type() {
         let plain = exactly(array, value, field)?;
         return column(&plain, &field.clone().with_data_type(value.as_ref().clone()), pg_type, shown);
@@ -359,7 +359,7 @@ fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Res
     if let Some(Length::Fixed(n)) = Length::of(field) {
         let padded = padded(array, n as usize, field)?;
         let cells = cells(&padded, field, pg_type, shown)?;
-        return Ok(Column {
+        return Ok(CellColumn {
             cells,
             nulls: padded.logical_nulls(),
             name: field.name().clone(),
@@ -369,7 +369,7 @@ fn column(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Res
     }
     let cells = cells(array, field, pg_type, shown)?;
     let (name, forms) = (field.name().clone(), shown.forms);
-    Ok(Column { cells, nulls: array.logical_nulls(), name, pg_type: pg_type.clone(), forms })
+    Ok(CellColumn { cells, nulls: array.logical_nulls(), name, pg_type: pg_type.clone(), forms })
 }
 
 /// Texts of `char(n)` as they are shown: with blanks, to n characters.
@@ -379,63 +379,65 @@ fn padded(array: &ArrayRef, n_chars: usize, field: &Field) -> Result<ArrayRef> {
     Ok(Arc::new(padded.collect::<StringViewArray>()))
 }
 
-fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<Cells> {
+fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Result<CellArray> {
     let as_type = |data_type: &DataType| exactly(array, data_type, field);
     let micros = |data_type: &DataType| -> Result<Int64Array> {
         Ok(exactly(&as_type(data_type)?, &DataType::Int64, field)?.as_primitive().clone())
     };
     Ok(match array.data_type() {
-        DataType::Null => Cells::Null,
-        DataType::Boolean => Cells::Bool(array.as_boolean().clone()),
-        DataType::Int8 => Cells::Int8(array.as_primitive().clone()),
-        DataType::Int16 => Cells::Int16(array.as_primitive().clone()),
-        DataType::Int32 => Cells::Int32(array.as_primitive().clone()),
-        DataType::Int64 => Cells::Int64(array.as_primitive().clone()),
-        DataType::UInt8 => Cells::UInt8(array.as_primitive().clone()),
-        DataType::UInt16 => Cells::UInt16(array.as_primitive().clone()),
-        DataType::UInt32 => Cells::UInt32(array.as_primitive().clone()),
-        DataType::UInt64 => Cells::UInt64(array.as_primitive().clone()),
-        DataType::Float16 => Cells::Float32(as_type(&DataType::Float32)?.as_primitive().clone()),
-        DataType::Float32 => Cells::Float32(array.as_primitive().clone()),
-        DataType::Float64 => Cells::Float64(array.as_primitive().clone()),
+        DataType::Null => CellArray::Null,
+        DataType::Boolean => CellArray::Bool(array.as_boolean().clone()),
+        DataType::Int8 => CellArray::Int8(array.as_primitive().clone()),
+        DataType::Int16 => CellArray::Int16(array.as_primitive().clone()),
+        DataType::Int32 => CellArray::Int32(array.as_primitive().clone()),
+        DataType::Int64 => CellArray::Int64(array.as_primitive().clone()),
+        DataType::UInt8 => CellArray::UInt8(array.as_primitive().clone()),
+        DataType::UInt16 => CellArray::UInt16(array.as_primitive().clone()),
+        DataType::UInt32 => CellArray::UInt32(array.as_primitive().clone()),
+        DataType::UInt64 => CellArray::UInt64(array.as_primitive().clone()),
+        DataType::Float16 => CellArray::Float32(as_type(&DataType::Float32)?.as_primitive().clone()),
+        DataType::Float32 => CellArray::Float32(array.as_primitive().clone()),
+        DataType::Float64 => CellArray::Float64(array.as_primitive().clone()),
         DataType::Decimal128(_, scale) => match Digits::of(field) {
-            Some(digits) => Cells::Quotients(array.as_primitive().clone(), digits),
-            None => Cells::Decimal(array.as_primitive().clone(), *scale),
+            Some(digits) => CellArray::Quotients(array.as_primitive().clone(), digits),
+            None => CellArray::Decimal(array.as_primitive().clone(), *scale),
         },
         DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
-            Cells::Decimal(as_type(&DataType::Decimal128(*precision, *scale))?.as_primitive().clone(), *scale)
+            CellArray::Decimal(as_type(&DataType::Decimal128(*precision, *scale))?.as_primitive().clone(), *scale)
         }
         DataType::Decimal256(_, scale) => {
-            Cells::Decimal(as_type(&DataType::Decimal128(38, *scale))?.as_primitive().clone(), *scale)
+            CellArray::Decimal(as_type(&DataType::Decimal128(38, *scale))?.as_primitive().clone(), *scale)
         }
-        DataType::Utf8 => Cells::Text(array.as_string().clone()),
-        DataType::LargeUtf8 => Cells::LargeText(array.as_string().clone()),
-        DataType::Utf8View => Cells::TextView(array.as_string_view().clone()),
-        DataType::Binary => Cells::Bytes(array.as_binary().clone()),
-        DataType::LargeBinary => Cells::Inet(array.as_binary().clone()),
-        DataType::BinaryView => Cells::BytesView(array.as_binary_view().clone()),
-        DataType::FixedSizeBinary(_) => Cells::Bytes(as_type(&DataType::Binary)?.as_binary().clone()),
-        DataType::Date32 => Cells::Date(array.as_primitive::<Date32Type>().reinterpret_cast()),
-        DataType::Date64 => Cells::Date(as_type(&DataType::Date32)?.as_primitive::<Date32Type>().reinterpret_cast()),
+        DataType::Utf8 => CellArray::Text(array.as_string().clone()),
+        DataType::LargeUtf8 => CellArray::LargeText(array.as_string().clone()),
+        DataType::Utf8View => CellArray::TextView(array.as_string_view().clone()),
+        DataType::Binary => CellArray::Bytes(array.as_binary().clone()),
+        DataType::LargeBinary => CellArray::Inet(array.as_binary().clone()),
+        DataType::BinaryView => CellArray::BytesView(array.as_binary_view().clone()),
+        DataType::FixedSizeBinary(_) => CellArray::Bytes(as_type(&DataType::Binary)?.as_binary().clone()),
+        DataType::Date32 => CellArray::Date(array.as_primitive::<Date32Type>().reinterpret_cast()),
+        DataType::Date64 => {
+            CellArray::Date(as_type(&DataType::Date32)?.as_primitive::<Date32Type>().reinterpret_cast())
+        }
         DataType::Time64(TimeUnit::Microsecond) => {
-            Cells::Time(array.as_primitive::<Time64MicrosecondType>().reinterpret_cast())
+            CellArray::Time(array.as_primitive::<Time64MicrosecondType>().reinterpret_cast())
         }
-        DataType::Time32(_) | DataType::Time64(_) => Cells::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
-        DataType::Timestamp(TimeUnit::Microsecond, zone) => Cells::Timestamp {
+        DataType::Time32(_) | DataType::Time64(_) => CellArray::Time(micros(&DataType::Time64(TimeUnit::Microsecond))?),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => CellArray::Timestamp {
             micros: array.as_primitive::<TimestampMicrosecondType>().reinterpret_cast(),
             zone: zone.as_ref().map(|_| shown.zone.clone()),
         },
-        DataType::Timestamp(_, zone) => Cells::Timestamp {
+        DataType::Timestamp(_, zone) => CellArray::Timestamp {
             micros: micros(&DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?,
             zone: zone.as_ref().map(|_| shown.zone.clone()),
         },
-        DataType::Interval(IntervalUnit::MonthDayNano) => Cells::Interval(array.as_primitive().clone()),
+        DataType::Interval(IntervalUnit::MonthDayNano) => CellArray::Interval(array.as_primitive().clone()),
         DataType::Interval(_) => {
-            Cells::Interval(as_type(&DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
+            CellArray::Interval(as_type(&DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
         }
         DataType::Duration(_) => {
             let micros = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
-            Cells::Duration(micros.as_primitive::<DurationMicrosecondType>().reinterpret_cast())
+            CellArray::Duration(micros.as_primitive::<DurationMicrosecondType>().reinterpret_cast())
         }
         DataType::List(element) => {
             list(array.as_list::<i32>(), &Digits::told_of_items(field, element), pg_type, shown)?
@@ -451,13 +453,13 @@ fn cells(array: &ArrayRef, field: &Field, pg_type: &Type, shown: &Style) -> Resu
             let (list, length) = (array.as_fixed_size_list(), *length as usize);
             let spans = (0..list.len()).map(|row| row * length..(row + 1) * length).collect();
             let elements = column(list.values(), element, element_type(pg_type, element)?, shown)?;
-            Cells::Array { spans, elements: Box::new(elements) }
+            CellArray::Array { spans, elements: Box::new(elements) }
         }
         DataType::Struct(fields) => {
             let Kind::Composite(types) = pg_type.kind() else { return Err(no_form(field)) };
             let columns = array.as_struct().columns().iter().zip(fields).zip(types);
             let columns = columns.map(|((array, field), of)| column(array, field, of.type_(), shown));
-            Cells::Row(columns.collect::<Result<_>>()?)
+            CellArray::Row(columns.collect::<Result<_>>()?)
         }
         _ => return Err(no_form(field)),
     })
@@ -468,7 +470,7 @@ fn list<O: OffsetSizeTrait>(
     element: &Field,
     pg_type: &Type,
     shown: &Style,
-) -> Result<Cells> {
+) -> Result<CellArray> {
     // A slice of a list keeps the elements of all of it.
     let offsets = list.value_offsets();
     let first = offsets.first().map_or(0, |offset| offset.as_usize());
@@ -476,7 +478,7 @@ fn list<O: OffsetSizeTrait>(
     let elements = list.values().slice(first, last - first);
     let spans = offsets.windows(2).map(|ends| ends[0].as_usize() - first..ends[1].as_usize() - first).collect();
     let elements = column(&elements, element, element_type(pg_type, element)?, shown)?;
-    Ok(Cells::Array { spans, elements: Box::new(elements) })
+    Ok(CellArray::Array { spans, elements: Box::new(elements) })
 }
 
 /// That of an array in an array is the same.
@@ -503,9 +505,9 @@ fn exactly(array: &ArrayRef, data_type: &DataType, field: &Field) -> Result<Arra
     })
 }
 
-impl Column {
+impl CellColumn {
     fn is_null(&self, row: usize) -> bool {
-        matches!(self.cells, Cells::Null) || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+        matches!(self.cells, CellArray::Null) || self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 
     /// With its length, which of NULL is -1.
@@ -526,44 +528,44 @@ impl Column {
             return Ok(false);
         }
         match &self.cells {
-            Cells::Null => {}
-            Cells::Bool(a) => text::boolean(out, a.value(row)),
-            Cells::Int8(a) => text::integer(out, a.value(row).into()),
-            Cells::Int16(a) => text::integer(out, a.value(row).into()),
-            Cells::Int32(a) => text::integer(out, a.value(row).into()),
-            Cells::Int64(a) => text::integer(out, a.value(row)),
-            Cells::UInt8(a) => text::integer(out, a.value(row).into()),
-            Cells::UInt16(a) => text::integer(out, a.value(row).into()),
-            Cells::UInt32(a) => text::integer(out, a.value(row).into()),
-            Cells::UInt64(a) => text::decimal(out, a.value(row).into(), 0),
-            Cells::Float32(a) => text::float32(out, a.value(row), self.forms.float_digits),
-            Cells::Float64(a) => text::float64(out, a.value(row), self.forms.float_digits),
-            Cells::Decimal(a, scale) => text::decimal(out, a.value(row), *scale),
-            Cells::Quotients(a, digits) => {
+            CellArray::Null => {}
+            CellArray::Bool(a) => text::boolean(out, a.value(row)),
+            CellArray::Int8(a) => text::integer(out, a.value(row).into()),
+            CellArray::Int16(a) => text::integer(out, a.value(row).into()),
+            CellArray::Int32(a) => text::integer(out, a.value(row).into()),
+            CellArray::Int64(a) => text::integer(out, a.value(row)),
+            CellArray::UInt8(a) => text::integer(out, a.value(row).into()),
+            CellArray::UInt16(a) => text::integer(out, a.value(row).into()),
+            CellArray::UInt32(a) => text::integer(out, a.value(row).into()),
+            CellArray::UInt64(a) => text::decimal(out, a.value(row).into(), 0),
+            CellArray::Float32(a) => text::float32(out, a.value(row), self.forms.float_digits),
+            CellArray::Float64(a) => text::float64(out, a.value(row), self.forms.float_digits),
+            CellArray::Decimal(a, scale) => text::decimal(out, a.value(row), *scale),
+            CellArray::Quotients(a, digits) => {
                 let (value, scale) = digits.shown(a.value(row));
                 text::decimal(out, value, scale);
             }
-            Cells::Text(a) => out.put_slice(a.value(row).as_bytes()),
-            Cells::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
-            Cells::TextView(a) => out.put_slice(a.value(row).as_bytes()),
-            Cells::Bytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
-            Cells::Inet(a) => out.put_slice(Inet::of_row(a.value(row))?.to_string().as_bytes()),
-            Cells::BytesView(a) => text::bytea(out, a.value(row), self.forms.bytes),
-            Cells::Date(a) => text::date(out, a.value(row), self.forms),
-            Cells::Time(a) => text::time(out, a.value(row)),
-            Cells::Timestamp { micros, zone } => {
+            CellArray::Text(a) => out.put_slice(a.value(row).as_bytes()),
+            CellArray::LargeText(a) => out.put_slice(a.value(row).as_bytes()),
+            CellArray::TextView(a) => out.put_slice(a.value(row).as_bytes()),
+            CellArray::Bytes(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            CellArray::Inet(a) => out.put_slice(Inet::of_row(a.value(row))?.to_string().as_bytes()),
+            CellArray::BytesView(a) => text::bytea(out, a.value(row), self.forms.bytes),
+            CellArray::Date(a) => text::date(out, a.value(row), self.forms),
+            CellArray::Time(a) => text::time(out, a.value(row)),
+            CellArray::Timestamp { micros, zone } => {
                 self.check_letters(zone.as_ref())?;
                 text::timestamp(out, micros.value(row), zone.as_ref(), self.forms);
             }
-            Cells::Interval(a) => {
+            CellArray::Interval(a) => {
                 let value = a.value(row);
                 text::interval(out, value.months, value.days, value.nanoseconds / 1_000, self.forms.intervals);
             }
-            Cells::Duration(a) => {
+            CellArray::Duration(a) => {
                 let (days, us) = days_and_rest(a.value(row));
                 text::interval(out, 0, days, us, self.forms.intervals);
             }
-            Cells::Array { spans, elements } if self.pg_type == Type::INT2_VECTOR => {
+            CellArray::Array { spans, elements } if self.pg_type == Type::INT2_VECTOR => {
                 for (nth, element) in spans[row].clone().enumerate() {
                     if nth > 0 {
                         out.put_u8(b' ');
@@ -571,14 +573,14 @@ impl Column {
                     elements.text(element, out)?;
                 }
             }
-            Cells::Array { spans, elements } if !matches!(elements.cells, Cells::Array { .. }) => {
+            CellArray::Array { spans, elements } if !matches!(elements.cells, CellArray::Array { .. }) => {
                 nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out))?;
             }
-            Cells::Array { .. } => match self.shape(row)?.is_empty() {
+            CellArray::Array { .. } => match self.shape(row)?.is_empty() {
                 true => out.put_slice(b"{}"),
                 false => self.arrays_text(row, out)?,
             },
-            Cells::Row(fields) => {
+            CellArray::Row(fields) => {
                 nested::row_text(out, fields.len(), |field, out| fields[field].text(row, out))?;
             }
         }
@@ -602,41 +604,41 @@ impl Column {
             return Ok(false);
         }
         match &self.cells {
-            Cells::Null => {}
-            Cells::Bool(a) => out.put_u8(a.value(row).into()),
-            Cells::Int8(a) => out.put_i16(a.value(row).into()),
-            Cells::Int16(a) => out.put_i16(a.value(row)),
-            Cells::Int32(a) => out.put_i32(a.value(row)),
-            Cells::Int64(a) => out.put_i64(a.value(row)),
-            Cells::UInt8(a) => out.put_i16(a.value(row).into()),
-            Cells::UInt16(a) => out.put_i32(a.value(row).into()),
-            Cells::UInt32(a) => out.put_i64(a.value(row).into()),
-            Cells::UInt64(a) => numeric(out, a.value(row).into(), 0),
-            Cells::Float32(a) => out.put_f32(a.value(row)),
-            Cells::Float64(a) => out.put_f64(a.value(row)),
-            Cells::Decimal(a, scale) => numeric(out, a.value(row), *scale),
-            Cells::Quotients(a, digits) => {
+            CellArray::Null => {}
+            CellArray::Bool(a) => out.put_u8(a.value(row).into()),
+            CellArray::Int8(a) => out.put_i16(a.value(row).into()),
+            CellArray::Int16(a) => out.put_i16(a.value(row)),
+            CellArray::Int32(a) => out.put_i32(a.value(row)),
+            CellArray::Int64(a) => out.put_i64(a.value(row)),
+            CellArray::UInt8(a) => out.put_i16(a.value(row).into()),
+            CellArray::UInt16(a) => out.put_i32(a.value(row).into()),
+            CellArray::UInt32(a) => out.put_i64(a.value(row).into()),
+            CellArray::UInt64(a) => numeric(out, a.value(row).into(), 0),
+            CellArray::Float32(a) => out.put_f32(a.value(row)),
+            CellArray::Float64(a) => out.put_f64(a.value(row)),
+            CellArray::Decimal(a, scale) => numeric(out, a.value(row), *scale),
+            CellArray::Quotients(a, digits) => {
                 let (value, scale) = digits.shown(a.value(row));
                 numeric(out, value, scale);
             }
-            Cells::Text(a) => self.binary_text(a.value(row), out)?,
-            Cells::LargeText(a) => self.binary_text(a.value(row), out)?,
-            Cells::TextView(a) => self.binary_text(a.value(row), out)?,
-            Cells::Bytes(a) => out.put_slice(a.value(row)),
-            Cells::Inet(a) => binary::put_inet(out, &Inet::of_row(a.value(row))?),
-            Cells::BytesView(a) => out.put_slice(a.value(row)),
-            Cells::Date(a) => out.put_i32(binary::date_of(a.value(row))),
-            Cells::Time(a) => out.put_i64(a.value(row)),
-            Cells::Timestamp { micros, .. } => out.put_i64(binary::timestamp_of(micros.value(row))),
-            Cells::Interval(a) => {
+            CellArray::Text(a) => self.binary_text(a.value(row), out)?,
+            CellArray::LargeText(a) => self.binary_text(a.value(row), out)?,
+            CellArray::TextView(a) => self.binary_text(a.value(row), out)?,
+            CellArray::Bytes(a) => out.put_slice(a.value(row)),
+            CellArray::Inet(a) => binary::put_inet(out, &Inet::of_row(a.value(row))?),
+            CellArray::BytesView(a) => out.put_slice(a.value(row)),
+            CellArray::Date(a) => out.put_i32(binary::date_of(a.value(row))),
+            CellArray::Time(a) => out.put_i64(a.value(row)),
+            CellArray::Timestamp { micros, .. } => out.put_i64(binary::timestamp_of(micros.value(row))),
+            CellArray::Interval(a) => {
                 let value = a.value(row);
                 interval(out, value.months, value.days, value.nanoseconds / 1_000);
             }
-            Cells::Duration(a) => {
+            CellArray::Duration(a) => {
                 let (days, us) = days_and_rest(a.value(row));
                 interval(out, 0, days, us);
             }
-            Cells::Array { .. } => {
+            CellArray::Array { .. } => {
                 let shape = self.shape(row)?;
                 let (elements, span) = self.innermost(row);
                 let span = if shape.is_empty() { 0..0 } else { span };
@@ -645,7 +647,7 @@ impl Column {
                     elements.sized(element, true, out)
                 })?;
             }
-            Cells::Row(fields) => {
+            CellArray::Row(fields) => {
                 let types = fields.iter().map(|field| &field.pg_type);
                 nested::row_binary(out, types, |field, out| fields[field].sized(row, true, out))?;
             }
@@ -669,7 +671,7 @@ impl Column {
     }
 
     fn add_shape(&self, row: usize, dimension: usize, shape: &mut Vec<usize>) -> Result<()> {
-        let Cells::Array { spans, elements } = &self.cells else { return Ok(()) };
+        let CellArray::Array { spans, elements } = &self.cells else { return Ok(()) };
         let refused = |state: &'static str, what: &str| Err(SqlError::new(state, format!("cannot accumulate {what}")));
         let length = spans[row].len();
         match shape.get(dimension) {
@@ -683,9 +685,9 @@ impl Column {
     }
 
     /// The items of an array of any number of dimensions, which lie behind each other.
-    fn innermost(&self, row: usize) -> (&Column, Range<usize>) {
+    fn innermost(&self, row: usize) -> (&CellColumn, Range<usize>) {
         let (mut column, mut span) = (self, row..row + 1);
-        while let Cells::Array { spans, elements } = &column.cells {
+        while let CellArray::Array { spans, elements } = &column.cells {
             span = match span.is_empty() {
                 true => 0..0,
                 false => spans[span.start].start..spans[span.end - 1].end,
@@ -697,8 +699,8 @@ impl Column {
 
     /// `{{1,2},{3,4}}`
     fn arrays_text(&self, row: usize, out: &mut BytesMut) -> Result<()> {
-        let Cells::Array { spans, elements } = &self.cells else { return Ok(()) };
-        if !matches!(elements.cells, Cells::Array { .. }) {
+        let CellArray::Array { spans, elements } = &self.cells else { return Ok(()) };
+        if !matches!(elements.cells, CellArray::Array { .. }) {
             return nested::array_text(out, spans[row].clone(), |element, out| elements.text(element, out));
         }
         out.put_u8(b'{');

@@ -182,11 +182,11 @@ fn expect(parser: &mut Parser<'_>, text: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::error::state;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> SchemaSql {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Schema(statement) => *statement,
+            ParsedSql::Schema(statement) => *statement,
             other => panic!("{sql}: {other:?}"),
         }
     }

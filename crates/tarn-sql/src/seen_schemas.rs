@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tarn_node::catalog::{Catalog, Entry};
+use tarn_node::catalog::{Catalog, CatalogEntry};
 use tarn_node::error::Error;
 use tarn_node::view_readers::{Rewrites, reader_of};
 use tarn_types::{TableId, TableSchema, full_name};
 
-use crate::altered::{Altered, AlteredTables, Called};
+use crate::altered::{AlteredHandle, AlteredTables, NameLookup};
 use crate::error::Result;
 use crate::temporary::Temporary;
 use crate::{view_columns, view_rename};
@@ -35,9 +35,9 @@ pub(crate) fn with_views(mut tables: AlteredTables, views: Vec<Arc<TableSchema>>
 
 impl Temporary {
     /// What a name means that is no temporary table's.
-    pub fn called(&self, name: &str) -> Called {
+    pub fn called(&self, name: &str) -> NameLookup {
         let now = self.now();
-        if now.altered.is_empty() { Called::AsCommitted } else { now.altered.called(name) }
+        if now.altered.is_empty() { NameLookup::AsCommitted } else { now.altered.called(name) }
     }
 
     /// Whether tables are altered.
@@ -51,12 +51,14 @@ impl Temporary {
     }
 
     /// Whatever is called so in schema `public`, as the session sees it.
-    pub fn entry(&self, catalog: &Catalog, name: &str) -> Option<Entry> {
+    pub fn entry(&self, catalog: &Catalog, name: &str) -> Option<CatalogEntry> {
         match self.called(name) {
-            Called::Altered(altered) => Some(Entry::Table(altered.handle)),
-            Called::Nothing => None,
-            Called::AsCommitted => match catalog.entry(name)? {
-                Entry::View(view) if self.has_altered() => Some(Entry::View(self.now().altered.view(view))),
+            NameLookup::Altered(altered) => Some(CatalogEntry::Table(altered.handle)),
+            NameLookup::Nothing => None,
+            NameLookup::AsCommitted => match catalog.entry(name)? {
+                CatalogEntry::View(view) if self.has_altered() => {
+                    Some(CatalogEntry::View(self.now().altered.view(view)))
+                }
                 entry => Some(entry),
             },
         }
@@ -71,8 +73,8 @@ impl Temporary {
     /// The definition of a view, as the session sees it.
     pub fn view(&self, catalog: &Catalog, name: &str) -> Option<Arc<TableSchema>> {
         match self.entry(catalog, name)? {
-            Entry::View(view) => Some(view),
-            Entry::Table(_) | Entry::External(_) => None,
+            CatalogEntry::View(view) => Some(view),
+            CatalogEntry::Table(_) | CatalogEntry::External(_) => None,
         }
     }
 
@@ -115,7 +117,7 @@ impl Temporary {
 
     /// What everybody calls a table and one of its columns, which the session calls so.
     pub fn committed_names(&self, table: &str, column: &str) -> (String, String) {
-        let Called::Altered(Altered { from, handle, .. }) = self.called(table) else {
+        let NameLookup::Altered(AlteredHandle { from, handle, .. }) = self.called(table) else {
             return (table.to_owned(), column.to_owned());
         };
         let id = handle.schema().column(column).map(|(_, column)| column.id);

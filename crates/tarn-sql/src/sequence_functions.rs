@@ -31,16 +31,16 @@ use crate::transaction::Transaction;
 
 /// What a session was given last.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct SessionValues {
     by_sequence: HashMap<String, i64>,
     /// The sequence that gave the last number.
     last: Option<String>,
 }
 
-impl Given {
+impl SessionValues {
     /// `DISCARD SEQUENCES`.
     pub fn clear(&mut self) {
-        *self = Given::default();
+        *self = SessionValues::default();
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Numbering {
     /// Who asks.
     pub who: Arc<Mutex<Principal>>,
     /// The numbers that this session was given last, for `currval` and `lastval`.
-    pub given: Arc<Mutex<Given>>,
+    pub given: Arc<Mutex<SessionValues>>,
     /// The sequences that the session has to itself: theirs are the names that others have, too.
     pub own: Arc<Temporary>,
     /// The session's: one that only reads draws no numbers.
@@ -67,11 +67,11 @@ impl Numbering {
     /// The functions.
     pub fn functions(&self) -> impl Iterator<Item = ScalarUDF> + '_ {
         let all = [
-            ("nextval", Does::Next),
-            ("currval", Does::Current),
-            ("lastval", Does::Last),
-            ("setval", Does::Set),
-            ("pg_get_serial_sequence", Does::NameOf),
+            ("nextval", SequenceFunction::Next),
+            ("currval", SequenceFunction::Current),
+            ("lastval", SequenceFunction::Last),
+            ("setval", SequenceFunction::Set),
+            ("pg_get_serial_sequence", SequenceFunction::NameOf),
         ];
         all.into_iter().map(|(name, does)| {
             let signature = does.signature();
@@ -260,7 +260,7 @@ fn is_of(sequence: &Sequence, table: &str, column: &str) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum SequenceFunction {
     Next,
     Current,
     Last,
@@ -268,17 +268,17 @@ enum Does {
     NameOf,
 }
 
-impl Does {
+impl SequenceFunction {
     fn signature(self) -> Signature {
         let exact = |types: &[DataType]| TypeSignature::Exact(types.to_vec());
         let text = DataType::Utf8;
         let kinds = match self {
-            Does::Next | Does::Current => vec![exact(&[text])],
-            Does::Last => vec![TypeSignature::Nullary],
-            Does::Set => {
+            SequenceFunction::Next | SequenceFunction::Current => vec![exact(&[text])],
+            SequenceFunction::Last => vec![TypeSignature::Nullary],
+            SequenceFunction::Set => {
                 vec![exact(&[text.clone(), DataType::Int64]), exact(&[text, DataType::Int64, DataType::Boolean])]
             }
-            Does::NameOf => vec![exact(&[text.clone(), text])],
+            SequenceFunction::NameOf => vec![exact(&[text.clone(), text])],
         };
         Signature::one_of(kinds, Volatility::Volatile)
     }
@@ -286,7 +286,7 @@ impl Does {
 
 struct OfSequences {
     name: &'static str,
-    does: Does,
+    does: SequenceFunction,
     signature: Signature,
     numbering: Numbering,
 }
@@ -321,7 +321,7 @@ impl ScalarUDFImpl for OfSequences {
     }
 
     fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
-        Ok(if self.does == Does::NameOf { DataType::Utf8 } else { DataType::Int64 })
+        Ok(if self.does == SequenceFunction::NameOf { DataType::Utf8 } else { DataType::Int64 })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
@@ -333,14 +333,16 @@ impl OfSequences {
     fn answer(&self, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
         let n_rows = args.number_rows;
         // One sequence for all rows, as nearly always: their numbers are taken at once.
-        if let (Does::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) = (self.does, &args.args[..]) {
+        if let (SequenceFunction::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) =
+            (self.does, &args.args[..])
+        {
             let numbers = self.numbering.next(&self.numbering.named(name)?, n_rows)?;
             return Ok(Arc::new(Int64Array::from(numbers)));
         }
         let columns = args.args.iter().map(|arg| arg.to_array(n_rows));
         let columns = columns.collect::<datafusion::error::Result<Vec<_>>>()?;
         let is_null = |row: usize| columns.iter().any(|column| column.is_null(row));
-        if self.does == Does::NameOf {
+        if self.does == SequenceFunction::NameOf {
             let names = (0..n_rows).map(|row| match is_null(row) {
                 true => Ok(None),
                 // The column's name is not folded: so it is in PostgreSQL.
@@ -355,17 +357,17 @@ impl OfSequences {
     fn number(&self, columns: &[ArrayRef], row: usize) -> Result<i64> {
         let name = || self.numbering.named(text(&columns[0], row));
         match self.does {
-            Does::Next => {
+            SequenceFunction::Next => {
                 let numbers = self.numbering.next(&name()?, 1)?;
                 numbers.first().copied().ok_or_else(|| SqlError::new(state::INTERNAL, "one number was asked for"))
             }
-            Does::Current => self.numbering.current(&name()?),
-            Does::Last => self.numbering.last(),
-            Does::Set => {
+            SequenceFunction::Current => self.numbering.current(&name()?),
+            SequenceFunction::Last => self.numbering.last(),
+            SequenceFunction::Set => {
                 let is_called = columns.get(2).is_none_or(|is| is.as_boolean().value(row));
                 self.numbering.set(&name()?, columns[1].as_primitive::<Int64Type>().value(row), is_called)
             }
-            Does::NameOf => Err(SqlError::new(state::INTERNAL, "a name is no number")),
+            SequenceFunction::NameOf => Err(SqlError::new(state::INTERNAL, "a name is no number")),
         }
     }
 }

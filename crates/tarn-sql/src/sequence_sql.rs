@@ -351,11 +351,11 @@ fn expect(parser: &mut Parser<'_>, text: &str) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> Result<SequenceSql> {
         match parse(sql)?.remove(0) {
-            Parsed::Sequence(sequence) => Ok(*sequence),
+            ParsedSql::Sequence(sequence) => Ok(*sequence),
             other => panic!("{sql}: {other:?}"),
         }
     }

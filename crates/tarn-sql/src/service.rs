@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tarn_node::node::Node;
 use tarn_node::threads::Threads;
-use tarn_query::Meaning;
+use tarn_query::SqlDialect;
 use tarn_query::parser::STACK_BYTES;
 use tarn_types::Opaque;
 use tokio::runtime::Handle;
@@ -22,10 +22,10 @@ use crate::error::{Result, SqlError, state};
 use crate::hot;
 use crate::names::DATABASE;
 use crate::postgres;
-use crate::settings::Settings;
+use crate::settings::SqlSettings;
 use crate::system::System;
 use crate::turns::Turns;
-use crate::user_functions::Called;
+use crate::user_functions::NodeFunctions;
 use crate::views;
 
 /// Some kernels, a nested-loop join's above all, hold their thread for long: there must be others for the queries
@@ -35,7 +35,7 @@ const QUERY_THREADS_PER_CORE: usize = 8;
 /// SQL over one node. Shared by all its sessions; dropped, its queries end.
 pub struct Sql {
     node: Arc<Node>,
-    settings: Settings,
+    settings: SqlSettings,
     query: Opaque<tarn_query::Engine>,
     activity: Arc<Activity>,
     /// What transactions hold back until COMMIT.
@@ -55,7 +55,7 @@ impl Sql {
     /// Over an open node. What queries of an earlier process spilled goes.
     ///
     /// Panics outside of a runtime. Errors: the system gives no threads; the folder of spilled state cannot be used.
-    pub fn open(node: Arc<Node>, settings: Settings) -> Result<Arc<Sql>> {
+    pub fn open(node: Arc<Node>, settings: SqlSettings) -> Result<Arc<Sql>> {
         let threads = Threads::start("tarn-query", QUERY_THREADS_PER_CORE * cores(), STACK_BYTES)?;
         let caches = node.caches();
         let spill = settings.spill_dir.clone().unwrap_or_else(|| node.settings().data_dir.join("spill"));
@@ -70,16 +70,16 @@ impl Sql {
             threads: Some(threads.handle()),
             metadata: Arc::clone(&caches.metadata),
             fragments: Some(caches.fragments.clone()),
-            meaning: Meaning {
+            meaning: SqlDialect {
                 views: views::texts(),
-                user_functions: Some(Arc::new(Called(Arc::clone(node.functions())))),
+                user_functions: Some(Arc::new(NodeFunctions(Arc::clone(node.functions())))),
                 ..postgres::meaning(node.types())
             },
             ..tarn_query::Options::default()
         };
         let activity = Activity::new(&node, settings.slow_statement_ms);
         let system = System::new(Arc::clone(&node), Arc::clone(&activity));
-        let tables = Arc::new(hot::Tables(Arc::clone(&node)));
+        let tables = Arc::new(hot::NodeTables(Arc::clone(&node)));
         let (metastore, footers) = (Arc::clone(node.metastore()), Arc::clone(&caches.footers));
         let query =
             tarn_query::Engine::new(options, metastore, node.lake_reads().clone(), footers, tables, Arc::new(system))?;
@@ -105,7 +105,7 @@ impl Sql {
     }
 
     /// Of statements, as the server was started with them.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &SqlSettings {
         &self.settings
     }
 

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 
 use tarn_node::node::Node;
 
-use crate::advisory::{Key, Mode, OwnLocks};
+use crate::advisory::{LockKey, Mode, OwnLocks};
 use crate::channels::Mail;
 use crate::error::{SqlError, state};
 use crate::schema_path;
@@ -27,7 +27,7 @@ use crate::session::vars::{Vars, is_engine_setting, is_identity};
 
 /// What the functions are about.
 #[derive(Clone)]
-pub(crate) struct Own {
+pub(crate) struct FunctionContext {
     /// Its settings.
     pub settable: Settable,
     /// Its advisory locks.
@@ -38,23 +38,23 @@ pub(crate) struct Own {
     pub node: Arc<Node>,
 }
 
-impl Own {
+impl FunctionContext {
     /// The functions.
     pub fn functions(&self) -> Vec<ScalarUDF> {
-        let mut all: Vec<(String, Does)> = vec![
-            ("current_setting".to_owned(), Does::ShowSetting),
-            ("set_config".to_owned(), Does::Set),
-            ("pg_sleep".to_owned(), Does::Sleep),
-            ("pg_notify".to_owned(), Does::Notify),
-            ("pg_advisory_unlock_all".to_owned(), Does::UnlockAll),
+        let mut all: Vec<(String, SessionFunction)> = vec![
+            ("current_setting".to_owned(), SessionFunction::ShowSetting),
+            ("set_config".to_owned(), SessionFunction::Set),
+            ("pg_sleep".to_owned(), SessionFunction::Sleep),
+            ("pg_notify".to_owned(), SessionFunction::Notify),
+            ("pg_advisory_unlock_all".to_owned(), SessionFunction::UnlockAll),
         ];
         for is_shared in [false, true] {
             let shared = if is_shared { "_shared" } else { "" };
-            all.push((format!("pg_advisory_unlock{shared}"), Does::Unlock { is_shared }));
+            all.push((format!("pg_advisory_unlock{shared}"), SessionFunction::Unlock { is_shared }));
             for of_transaction in [false, true] {
                 let (level, mode) = (if of_transaction { "_xact" } else { "" }, Mode { is_shared, of_transaction });
-                all.push((format!("pg_advisory{level}_lock{shared}"), Does::Lock(mode)));
-                all.push((format!("pg_try_advisory{level}_lock{shared}"), Does::TryLock(mode)));
+                all.push((format!("pg_advisory{level}_lock{shared}"), SessionFunction::Lock(mode)));
+                all.push((format!("pg_try_advisory{level}_lock{shared}"), SessionFunction::TryLock(mode)));
             }
         }
         let schemas = schema_path::functions(&self.settable.vars, &self.node);
@@ -68,7 +68,7 @@ impl Own {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum SessionFunction {
     ShowSetting,
     Set,
     Sleep,
@@ -79,19 +79,19 @@ enum Does {
     UnlockAll,
 }
 
-impl Does {
+impl SessionFunction {
     fn signature(self) -> Signature {
         let exact = |types: &[DataType]| TypeSignature::Exact(types.to_vec());
         let text = DataType::Utf8;
         let kinds = match self {
-            Does::ShowSetting => vec![exact(std::slice::from_ref(&text)), exact(&[text, DataType::Boolean])],
-            Does::Set => vec![exact(&[text.clone(), text, DataType::Boolean])],
-            Does::Sleep => vec![exact(&[DataType::Float64])],
-            Does::Notify => vec![exact(&[text.clone(), text])],
-            Does::Lock(_) | Does::TryLock(_) | Does::Unlock { .. } => {
+            SessionFunction::ShowSetting => vec![exact(std::slice::from_ref(&text)), exact(&[text, DataType::Boolean])],
+            SessionFunction::Set => vec![exact(&[text.clone(), text, DataType::Boolean])],
+            SessionFunction::Sleep => vec![exact(&[DataType::Float64])],
+            SessionFunction::Notify => vec![exact(&[text.clone(), text])],
+            SessionFunction::Lock(_) | SessionFunction::TryLock(_) | SessionFunction::Unlock { .. } => {
                 vec![exact(&[DataType::Int64]), exact(&[DataType::Int64, DataType::Int64])]
             }
-            Does::UnlockAll => vec![TypeSignature::Nullary],
+            SessionFunction::UnlockAll => vec![TypeSignature::Nullary],
         };
         Signature::one_of(kinds, Volatility::Volatile)
     }
@@ -99,9 +99,9 @@ impl Does {
 
 struct OfSession {
     name: String,
-    does: Does,
+    does: SessionFunction,
     signature: Signature,
-    own: Own,
+    own: FunctionContext,
 }
 
 impl fmt::Debug for OfSession {
@@ -135,7 +135,7 @@ impl ScalarUDFImpl for OfSession {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.does {
-            Does::TryLock(_) | Does::Unlock { .. } => DataType::Boolean,
+            SessionFunction::TryLock(_) | SessionFunction::Unlock { .. } => DataType::Boolean,
             // PostgreSQL's void is an empty text to clients.
             _ => DataType::Utf8,
         })
@@ -154,7 +154,7 @@ impl AsyncScalarUDFImpl for OfSession {
         let mut answers = Vec::with_capacity(args.number_rows);
         for row in 0..args.number_rows {
             let is_null = columns.iter().any(|column| column.is_null(row));
-            answers.push(match is_null && self.does != Does::Notify {
+            answers.push(match is_null && self.does != SessionFunction::Notify {
                 true => ScalarValue::try_new_null(args.return_field.data_type())?,
                 false => self.answer(&columns, row).await?,
             });
@@ -170,10 +170,10 @@ impl OfSession {
     async fn answer(&self, columns: &[ArrayRef], row: usize) -> Result<ScalarValue> {
         let void = || ScalarValue::Utf8(Some(String::new()));
         let truth = |truth: bool| ScalarValue::Boolean(Some(truth));
-        let Own { settable, locks, mail, .. } = &self.own;
+        let FunctionContext { settable, locks, mail, .. } = &self.own;
         let vars = &settable.vars;
         Ok(match self.does {
-            Does::ShowSetting => {
+            SessionFunction::ShowSetting => {
                 let may_be_missing = columns.get(1).is_some_and(|may| may.as_boolean().value(row));
                 match shown(&vars.lock(), columns[0].as_string::<i32>().value(row)) {
                     Ok(value) => ScalarValue::Utf8(Some(value)),
@@ -181,7 +181,7 @@ impl OfSession {
                     Err(error) => return Err(error.into()),
                 }
             }
-            Does::Set => {
+            SessionFunction::Set => {
                 let text = |column: &ArrayRef| column.as_string::<i32>().value(row).to_owned();
                 let (name, value) = (text(&columns[0]), text(&columns[1]));
                 let is_local = columns[2].as_boolean().value(row);
@@ -190,12 +190,12 @@ impl OfSession {
                 let is_over = is_local && !settable.transaction.lock().is_open();
                 ScalarValue::Utf8(Some(if is_over { value } else { vars.lock().get(&name)? }))
             }
-            Does::Sleep => {
+            SessionFunction::Sleep => {
                 let seconds = columns[0].as_primitive::<Float64Type>().value(row).clamp(0.0, MAX_SLEEP_S);
                 tokio::time::sleep(Duration::from_secs_f64(if seconds.is_nan() { 0.0 } else { seconds })).await;
                 void()
             }
-            Does::Notify => {
+            SessionFunction::Notify => {
                 let text = |column: &ArrayRef| match column.is_null(row) {
                     true => String::new(),
                     false => column.as_string::<i32>().value(row).to_owned(),
@@ -203,13 +203,13 @@ impl OfSession {
                 mail.notify(text(&columns[0]), text(&columns[1]))?;
                 void()
             }
-            Does::Lock(mode) => {
+            SessionFunction::Lock(mode) => {
                 locks.lock(key(columns, row)?, mode).await?;
                 void()
             }
-            Does::TryLock(mode) => truth(locks.try_lock(key(columns, row)?, mode)?),
-            Does::Unlock { is_shared } => truth(locks.unlock(key(columns, row)?, is_shared)),
-            Does::UnlockAll => {
+            SessionFunction::TryLock(mode) => truth(locks.try_lock(key(columns, row)?, mode)?),
+            SessionFunction::Unlock { is_shared } => truth(locks.unlock(key(columns, row)?, is_shared)),
+            SessionFunction::UnlockAll => {
                 locks.unlock_all();
                 void()
             }
@@ -220,16 +220,16 @@ impl OfSession {
 /// A year: who sleeps longer is cancelled before.
 const MAX_SLEEP_S: f64 = 365.0 * 86_400.0;
 
-fn key(columns: &[ArrayRef], row: usize) -> Result<Key> {
+fn key(columns: &[ArrayRef], row: usize) -> Result<LockKey> {
     let number = |column: &ArrayRef| column.as_primitive::<Int64Type>().value(row);
     Ok(match columns {
-        [one] => Key::One(number(one)),
+        [one] => LockKey::One(number(one)),
         [class, object, ..] => {
             let half = |column: &ArrayRef| {
                 i32::try_from(number(column))
                     .map_err(|_| SqlError::new(state::NUMERIC_OUT_OF_RANGE, "integer out of range"))
             };
-            Key::Two(half(class)?, half(object)?)
+            LockKey::Two(half(class)?, half(object)?)
         }
         [] => return Err(SqlError::new(state::INTERNAL, "a lock has a number").into()),
     })

@@ -6,7 +6,7 @@ use tarn_types::settings::{bytes, count, duration_ms, optional_path, positive};
 
 tarn_types::settings! {
     /// The settings of SQL.
-    pub struct Settings {
+    pub struct SqlSettings {
         prepared_statements_limit: usize = "10000", count, "prepared statements of one connection; more are refused (53400)";
         statement_timeout_ms: u64 = "0", duration_ms, "a statement that runs longer is cancelled (57014); 0 = never; `SET statement_timeout` overrides it";
         slow_statement_ms: u64 = "0", duration_ms, "a statement that takes longer is logged (target `tarn::slow`) with its time and text, without parameters; 0 = none is";

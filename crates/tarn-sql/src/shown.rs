@@ -81,12 +81,12 @@ pub(crate) fn name_columns(statement: &mut Statement) {
     if plain_columns(statement).is_some_and(are_distinct) {
         return;
     }
-    struct Names {
+    struct ColumnNamer {
         n_queries: usize,
         has_answer: bool,
         named: HashMap<String, usize>,
     }
-    impl VisitorMut for Names {
+    impl VisitorMut for ColumnNamer {
         type Break = ();
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
             self.n_queries += 1;
@@ -112,14 +112,14 @@ pub(crate) fn name_columns(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
         fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-            let stars = Stars::of(select, self.n_queries > 1);
+            let stars = StarColumns::of(select, self.n_queries > 1);
             name_items(&mut select.projection, &stars);
             ControlFlow::Continue(())
         }
     }
     let has_answer = answer(statement).is_some();
     let named = named(statement);
-    let _ = walk_mut(statement, &mut Names { n_queries: 0, has_answer, named });
+    let _ = walk_mut(statement, &mut ColumnNamer { n_queries: 0, has_answer, named });
     let Some(query) = answer(statement) else { return };
     if let Some(select) = first_select(&mut query.body) {
         let named = name_unnamed(select);
@@ -299,8 +299,8 @@ fn answer(statement: &mut Statement) -> Option<&mut Query> {
 /// table's. The planner takes the answer's for both, so that gets another name.
 fn tell_apart(query: &mut Query) -> bool {
     let mut has_renamed = false;
-    struct Within(HashSet<String>);
-    impl Visitor for Within {
+    struct ColumnNameCollector(HashSet<String>);
+    impl Visitor for ColumnNameCollector {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             self.0.extend(column_of(expr).map(fold));
@@ -309,7 +309,7 @@ fn tell_apart(query: &mut Query) -> bool {
     }
     let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by else { return false };
     let SetExpr::Select(select) = query.body.as_mut() else { return false };
-    let mut within = Within(HashSet::new());
+    let mut within = ColumnNameCollector(HashSet::new());
     for key in keys.iter().filter(|key| bare_name(&key.expr).is_none()) {
         let _ = walk(&key.expr, &mut within);
     }
@@ -404,7 +404,7 @@ pub(crate) fn numbered_name(name: &str, idx: usize) -> Ident {
 }
 
 /// What `*` and `t.*` of a list may have among their columns.
-struct Stars {
+struct StarColumns {
     /// `*`, or `t.*` in an answer, whose columns nobody names.
     has_all: bool,
     /// Of `t.*` in a query inside, whose columns are named by the one around it.
@@ -413,9 +413,9 @@ struct Stars {
     is_only: bool,
 }
 
-impl Stars {
-    fn of(select: &Select, is_inside: bool) -> Stars {
-        let mut stars = Stars { has_all: false, tables: vec![], is_only: false };
+impl StarColumns {
+    fn of(select: &Select, is_inside: bool) -> StarColumns {
+        let mut stars = StarColumns { has_all: false, tables: vec![], is_only: false };
         for item in &select.projection {
             match item {
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) if is_inside => {
@@ -439,7 +439,7 @@ impl Stars {
     }
 }
 
-fn name_items(items: &mut [SelectItem], stars: &Stars) {
+fn name_items(items: &mut [SelectItem], stars: &StarColumns) {
     if items.len() < 2 {
         return;
     }
@@ -450,8 +450,8 @@ fn name_items(items: &mut [SelectItem], stars: &Stars) {
                 let (plain, name) = (without_casts(expr.clone()), shown_as(expr));
                 let is_beside = column_of(&plain).is_some() && stars.may_have(&plain);
                 let key = match column_of(&plain) {
-                    Some(column) => Key::Name(fold(column)),
-                    None => Key::Expr(Box::new(plain)),
+                    Some(column) => ColumnIdentity::Name(fold(column)),
+                    None => ColumnIdentity::Expr(Box::new(plain)),
                 };
                 if seen.insert(key) && !is_beside {
                     continue;
@@ -460,7 +460,7 @@ fn name_items(items: &mut [SelectItem], stars: &Stars) {
             }
             SelectItem::ExprWithAlias { expr, alias } => {
                 let name = fold(alias);
-                if seen.insert(Key::Name(name.clone())) {
+                if seen.insert(ColumnIdentity::Name(name.clone())) {
                     continue;
                 }
                 (expr, name)
@@ -474,7 +474,7 @@ fn name_items(items: &mut [SelectItem], stars: &Stars) {
 
 /// What two columns must not share.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum ColumnIdentity {
     Name(String),
     Expr(Box<Expr>),
 }

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, create_udf,
 };
 use parking_lot::Mutex;
-use tarn_node::auth::{Action, Principal, audit, authorize};
+use tarn_node::auth::{AuthAction, Principal, audit, authorize};
 use tarn_node::node::Node;
 
 use crate::activity::{Activity, Backend};
@@ -70,7 +70,7 @@ impl Signals {
         let backend = i32::try_from(pid).ok().and_then(|pid| self.activity.find(pid));
         let Some(backend) = backend else { return Ok(Some(false)) };
         let (who, of) = (self.who.lock().clone(), backend.who());
-        let may = authorize(&self.node.users().users(), &who, &Action::Signal { of: &of }).map_err(SqlError::from);
+        let may = authorize(&self.node.users().users(), &who, &AuthAction::Signal { of: &of }).map_err(SqlError::from);
         if of != who {
             let whose = format!("{pid} of {}", of.name().unwrap_or("(nobody)"));
             audit::change(&who, name, &whose, may.as_ref().err().map(SqlError::state));

@@ -1,9 +1,9 @@
 //! What did the client ask for?
 //!
-//! SQL text becomes a list of [`Parsed`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`, `DETACH`,
-//! `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own, `UPSERT` and an option of COPY too (`tarn_query::parser`); the
-//! rest is the Postgres dialect, as [`tarn_query::parser`] reads it. Queries of Postgres' catalog are made plannable
-//! (`compat.rs`).
+//! SQL text becomes a list of [`ParsedSql`] statements. `DELIVER | COMPACT | EVICT | FLUSH TABLE t`, `ATTACH`,
+//! `DETACH`, `CACHE TABLE` and `SYSTEM DROP CACHE` are Tarn's own, `UPSERT` and an option of COPY too
+//! (`tarn_query::parser`); the rest is the Postgres dialect, as [`tarn_query::parser`] reads it. Queries of Postgres'
+//! catalog are made plannable (`compat.rs`).
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement};
 use datafusion::sql::sqlparser::parser::Parser;
@@ -12,7 +12,7 @@ use tarn_node::attach::AttachRequest;
 use tarn_node::auth::Access;
 use tarn_node::jobs::Work;
 use tarn_query::OnKey;
-use tarn_query::parser::{self, Sent, next_statement, parse_with};
+use tarn_query::parser::{self, ParsedInput, next_statement, parse_with};
 
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
@@ -41,7 +41,7 @@ use crate::{
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Parsed {
+pub enum ParsedSql {
     /// Anything of PostgreSQL's grammar that is none of the below.
     Sql(Box<Statement>),
     /// A COPY that says what becomes of rows whose key is there.
@@ -93,10 +93,10 @@ pub enum Parsed {
     Constraints(Box<SetConstraints>),
 }
 
-impl Parsed {
+impl ParsedSql {
     /// Whether settings that clients are told of may be others afterwards.
     pub fn changes_settings(&self) -> bool {
-        let Parsed::Sql(statement) = self else { return false };
+        let ParsedSql::Sql(statement) = self else { return false };
         matches!(
             statement.as_ref(),
             Statement::Set(_) | Statement::Reset(_) | Statement::Discard { .. } | Statement::Execute { .. }
@@ -104,10 +104,10 @@ impl Parsed {
     }
 }
 
-impl Parsed {
+impl ParsedSql {
     /// Whether its text is for nobody else.
     pub(crate) fn has_password(&self) -> bool {
-        let Parsed::Access(access) = self else { return false };
+        let ParsedSql::Access(access) = self else { return false };
         match access.as_ref() {
             Access::CreateUser { attributes, .. } | Access::AlterUser { attributes, .. } => {
                 attributes.password.is_some()
@@ -128,7 +128,7 @@ pub fn work_tag(work: Work) -> &'static str {
 }
 
 /// Parses all statements of one text. Empty statements vanish.
-pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
+pub fn parse(sql: &str) -> Result<Vec<ParsedSql>> {
     let statements = parse_with(sql, |parser| {
         let mut statements = Vec::new();
         while let Some(statement) = next_statement(parser, |parser| parse_one(parser, sql))? {
@@ -140,20 +140,20 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>> {
         return Ok(statements);
     }
     let statements = statements.into_iter().filter_map(|parsed| match parsed {
-        Parsed::Sql(statement) => Some(*statement),
+        ParsedSql::Sql(statement) => Some(*statement),
         _ => None,
     });
     let statements = compatible(sql, statements.collect()).into_iter();
     statements
         .map(|statement| {
             let statement = type_tree::substitute(pg_catalog::substitute(statement)?)?;
-            Ok(Parsed::Sql(Box::new(statement)))
+            Ok(ParsedSql::Sql(Box::new(statement)))
         })
         .collect()
 }
 
-fn touches_catalog(parsed: &Parsed) -> bool {
-    let Parsed::Sql(statement) = parsed else { return false };
+fn touches_catalog(parsed: &ParsedSql) -> bool {
+    let ParsedSql::Sql(statement) = parsed else { return false };
     // A read by key is met by the thousands: most of them name nothing at all.
     let names_nothing = plain_columns(statement).is_some_and(|items| !items.iter().any(names_variable));
     !names_nothing && CatalogUse::of(statement).is_named
@@ -163,32 +163,32 @@ fn names_variable(item: &SelectItem) -> bool {
     matches!(item, SelectItem::UnnamedExpr(Expr::Identifier(ident)) if ident.quote_style.is_none() && is_variable(&fold(ident)))
 }
 
-fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
+fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<ParsedSql> {
     if let Some((work, words)) = own_statement(parser) {
         for _ in 0..words {
             parser.next_token();
         }
         let table = written_name(&parser.parse_object_name(false)?)?;
-        return Ok(Parsed::Admin { work, table });
+        return Ok(ParsedSql::Admin { work, table });
     }
     if let Some(copy) = parser::copy_on_conflict(parser)? {
         let on_key = copy_options::on_key(&copy.on_conflict)?;
-        return Ok(Parsed::Copy { statement: Box::new(copy.statement), on_key });
+        return Ok(ParsedSql::Copy { statement: Box::new(copy.statement), on_key });
     }
     if let Some(access) = access_sql::access(parser)? {
-        return Ok(Parsed::Access(Box::new(access)));
+        return Ok(ParsedSql::Access(Box::new(access)));
     }
     if let Some(alter) = alter_sql::alter(parser)? {
-        return Ok(Parsed::Alter(Box::new(alter)));
+        return Ok(ParsedSql::Alter(Box::new(alter)));
     }
     if let Some(mut view) = view_sql::head(parser)? {
         let start = parser.peek_token_ref().span.start;
         let statement = match parse_one(parser, sql)? {
-            Parsed::Sql(statement) => statement,
-            Parsed::Lock(_) => {
+            ParsedSql::Sql(statement) => statement,
+            ParsedSql::Lock(_) => {
                 return Err(SqlError::unsupported("a view … FOR UPDATE", "lock the rows that are read of the table"));
             }
-            Parsed::With(_) => return Err(no_changes_in("views")),
+            ParsedSql::With(_) => return Err(no_changes_in("views")),
             _ => return Err(no_query_of("a view")),
         };
         if !matches!(*statement, Statement::Query(_)) {
@@ -196,57 +196,57 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         }
         view_sql::check_end(parser)?;
         view.query = view_sql::text_from(sql, start, parser);
-        return Ok(Parsed::CreateView(Box::new(view)));
+        return Ok(ParsedSql::CreateView(Box::new(view)));
     }
     if let Some(statement) = function_sql::user_function(parser, sql)? {
-        return Ok(Parsed::Function(Box::new(statement)));
+        return Ok(ParsedSql::Function(Box::new(statement)));
     }
     if let Some(statement) = schema_sql::schema(parser)? {
-        return Ok(Parsed::Schema(Box::new(statement)));
+        return Ok(ParsedSql::Schema(Box::new(statement)));
     }
     if let Some(comment) = comment_sql::comment(parser)? {
-        return Ok(Parsed::Comment(Box::new(comment)));
+        return Ok(ParsedSql::Comment(Box::new(comment)));
     }
     if let Some(sequence) = sequence_sql::sequence(parser)? {
-        return Ok(Parsed::Sequence(Box::new(sequence)));
+        return Ok(ParsedSql::Sequence(Box::new(sequence)));
     }
     if let Some(statement) = type_sql::user_type(parser)? {
-        return Ok(Parsed::Type(Box::new(statement)));
+        return Ok(ParsedSql::Type(Box::new(statement)));
     }
     if let Some(like) = like_sql::create_like(parser)? {
-        return Ok(Parsed::CreateLike(Box::new(like)));
+        return Ok(ParsedSql::CreateLike(Box::new(like)));
     }
     if let Some(said) = constraints_sql::set_constraints(parser)? {
-        return Ok(Parsed::Constraints(Box::new(said)));
+        return Ok(ParsedSql::Constraints(Box::new(said)));
     }
     if let Some(vacuum) = vacuum_sql::vacuum(parser)? {
-        return Ok(Parsed::Vacuum(Box::new(vacuum)));
+        return Ok(ParsedSql::Vacuum(Box::new(vacuum)));
     }
     let start = parser.peek_token_ref().span.start;
     if let Some(head) = cursor_sql::head(parser)? {
         let query = match parse_one(parser, sql)? {
-            Parsed::Sql(query) => query,
-            Parsed::Lock(lock) => {
+            ParsedSql::Sql(query) => query,
+            ParsedSql::Lock(lock) => {
                 let text = view_sql::text_from(sql, start, parser);
-                return Ok(Parsed::Declare(Box::new(head.locking(*lock, text)?)));
+                return Ok(ParsedSql::Declare(Box::new(head.locking(*lock, text)?)));
             }
-            Parsed::With(_) => return Err(no_changes_in("DECLARE CURSOR")),
+            ParsedSql::With(_) => return Err(no_changes_in("DECLARE CURSOR")),
             _ => return Err(no_query_of("a cursor")),
         };
         if !matches!(*query, Statement::Query(_)) {
             return Err(no_query_of("a cursor"));
         }
         let text = view_sql::text_from(sql, start, parser);
-        return Ok(Parsed::Declare(Box::new(head.of(*query, text))));
+        return Ok(ParsedSql::Declare(Box::new(head.of(*query, text))));
     }
     if let Some(fetch) = cursor_sql::fetch(parser)? {
-        return Ok(Parsed::Fetch(fetch));
+        return Ok(ParsedSql::Fetch(fetch));
     }
     // A text follows, or it is another statement that is called the same.
     let follows_text = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
     if is_word(&parser.peek_token_ref().token, "attach") && follows_text {
         parser.next_token();
-        return Ok(Parsed::Attach(Box::new(attach_sql::attach(parser)?)));
+        return Ok(ParsedSql::Attach(Box::new(attach_sql::attach(parser)?)));
     }
     if is_word(&parser.peek_token_ref().token, "attach") {
         return Err(SqlError::new(state::SYNTAX_ERROR, "ATTACH needs a URL, and a name for the table")
@@ -256,28 +256,28 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
         parser.next_token();
         parser.next_token();
         let (table, if_exists) = attach_sql::detach(parser)?;
-        return Ok(Parsed::Detach { table, if_exists });
+        return Ok(ParsedSql::Detach { table, if_exists });
     }
     if is_word(&parser.peek_token_ref().token, "cache") && is_word(&parser.peek_nth_token_ref(1).token, "table") {
         parser.next_token();
         parser.next_token();
-        return Ok(Parsed::CacheTable(Box::new(cache_sql::cache_table(parser)?)));
+        return Ok(ParsedSql::CacheTable(Box::new(cache_sql::cache_table(parser)?)));
     }
     if cache_sql::is_drop_cache(parser) {
         for _ in 0..3 {
             parser.next_token();
         }
-        return Ok(Parsed::DropCache(cache_sql::drop_cache(parser)?));
+        return Ok(ParsedSql::DropCache(cache_sql::drop_cache(parser)?));
     }
     if is_word(&parser.peek_token_ref().token, "table") {
         parser.next_token();
-        return Ok(Parsed::Sql(Box::new(whole_table(parser.parse_object_name(false)?))));
+        return Ok(ParsedSql::Sql(Box::new(whole_table(parser.parse_object_name(false)?))));
     }
     // Postgres spells it ABORT as well; the parser does not know it.
     if is_word(&parser.peek_token_ref().token, "abort") {
         parser.next_token();
         let chain = parser.parse_commit_rollback_chain()?;
-        return Ok(Parsed::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
+        return Ok(ParsedSql::Sql(Box::new(Statement::Rollback { chain, savepoint: None })));
     }
     let rewritten = match parser::overriding(parser)? {
         None => parser::deferrable(parser)?,
@@ -286,23 +286,23 @@ fn parse_one(parser: &mut Parser<'_>, sql: &str) -> Result<Parsed> {
     let (read, locks) = match rewritten {
         Some(read) => (read, vec![]),
         None => match parser::sent(parser)? {
-            Sent::One(read, locks) => (read, locks),
-            Sent::Parts(parser::Parts { recursive, named, last }) => {
+            ParsedInput::One(read, locks) => (read, locks),
+            ParsedInput::Parts(parser::WithStatement { recursive, named, last }) => {
                 let named = named.into_iter().map(|part| Ok((part.alias, in_postgres_words(part.read)?)));
                 let with = WithSql::new(recursive, named.collect::<Result<_>>()?, in_postgres_words(last)?)?;
-                return Ok(Parsed::With(Box::new(with)));
+                return Ok(ParsedSql::With(Box::new(with)));
             }
         },
     };
     match in_postgres_words(read)? {
-        Statement::Query(query) if !locks.is_empty() => Ok(Parsed::Lock(Box::new(LockRows { query, locks }))),
-        statement => Ok(Parsed::Sql(Box::new(statement))),
+        Statement::Query(query) if !locks.is_empty() => Ok(ParsedSql::Lock(Box::new(LockRows { query, locks }))),
+        statement => Ok(ParsedSql::Sql(Box::new(statement))),
     }
 }
 
 /// A statement with the names of columns that PostgreSQL gives.
-fn in_postgres_words(read: parser::Read) -> Result<Statement> {
-    let parser::Read { mut statement, has_select, has_calls } = read;
+fn in_postgres_words(read: parser::ParsedStatement) -> Result<Statement> {
+    let parser::ParsedStatement { mut statement, has_select, has_calls } = read;
     if has_select {
         name_columns(&mut statement);
     }
@@ -334,8 +334,9 @@ fn own_statement(parser: &Parser<'_>) -> Option<(Work, usize)> {
     is_word(&parser.peek_nth_token_ref(1).token, "table").then_some((work, 2))
 }
 
-fn is_read(parsed: &Parsed) -> bool {
-    matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Query(_) | Statement::Explain { .. }))
+fn is_read(parsed: &ParsedSql) -> bool {
+    let ParsedSql::Sql(statement) = parsed else { return false };
+    matches!(statement.as_ref(), Statement::Query(_) | Statement::Explain { .. })
 }
 
 #[cfg(test)]
@@ -347,8 +348,8 @@ mod tests {
     fn own_statements_and_several_in_one_text() {
         let parsed = parse("; DELIVER TABLE T ; select 1;; evict table \"My\"").unwrap();
         assert_eq!(parsed.len(), 3);
-        assert_eq!(parsed[0], Parsed::Admin { work: Work::Deliver, table: "t".into() });
-        assert_eq!(parsed[2], Parsed::Admin { work: Work::Evict, table: "My".into() });
+        assert_eq!(parsed[0], ParsedSql::Admin { work: Work::Deliver, table: "t".into() });
+        assert_eq!(parsed[2], ParsedSql::Admin { work: Work::Evict, table: "My".into() });
     }
 
     #[test]
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(parse("COPY t FROM STDIN;").unwrap().len(), 1);
         assert_eq!(parse("COPY t FROM STDIN WITH (FORMAT arrow)").unwrap().len(), 1);
         let own = &parse("COPY t FROM STDIN WITH (FORMAT csv, on_conflict = skip);").unwrap()[0];
-        assert!(matches!(own, Parsed::Copy { on_key: OnKey::Keep, .. }), "{own:?}");
+        assert!(matches!(own, ParsedSql::Copy { on_key: OnKey::Keep, .. }), "{own:?}");
         let refused = parse("COPY t FROM STDIN WITH (on_conflict = ignore)").unwrap_err();
         assert_eq!(refused.state(), state::INVALID_PARAMETER_VALUE);
     }
@@ -378,7 +379,7 @@ mod tests {
     #[test]
     fn columns_that_share_a_name_are_told_apart_inside() {
         let names = |sql: &str| match parse(sql).unwrap().remove(0) {
-            Parsed::Sql(statement) => statement.to_string().replace(OTHER_NAME, "#"),
+            ParsedSql::Sql(statement) => statement.to_string().replace(OTHER_NAME, "#"),
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -398,6 +399,6 @@ mod tests {
 
     #[test]
     fn abort_is_rollback() {
-        assert!(matches!(&parse("abort").unwrap()[0], Parsed::Sql(s) if matches!(**s, Statement::Rollback { .. })));
+        assert!(matches!(&parse("abort").unwrap()[0], ParsedSql::Sql(s) if matches!(**s, Statement::Rollback { .. })));
     }
 }

@@ -60,7 +60,7 @@ impl System {
     }
 
     async fn tables(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "table_id",
             "tablets",
@@ -83,10 +83,10 @@ impl System {
             let dead: u64 = lake.files.iter().map(|file| lake.dead_rows(file.id)).sum();
             rows.push(vec![
                 text(&schema.name),
-                Cell::Int(schema.id.0.into()),
-                Cell::Int(schema.options.tablets.into()),
-                Cell::Text(key_text(&schema)),
-                Cell::Bool(schema.options.append_only),
+                SystemCell::Int(schema.id.0.into()),
+                SystemCell::Int(schema.options.tablets.into()),
+                SystemCell::Text(key_text(&schema)),
+                SystemCell::Bool(schema.options.append_only),
                 int(lake.version.0),
                 int(pending.rows),
                 int(pending.bytes),
@@ -94,15 +94,15 @@ impl System {
                 int(dead),
                 int(lake.files.len() as u64),
                 int(lake.size_bytes()),
-                handle.as_ref().and_then(|handle| handle.damage()).map_or(Cell::Null, text),
-                Cell::Text(create_statement(&schema, &tables)),
+                handle.as_ref().and_then(|handle| handle.damage()).map_or(SystemCell::Null, text),
+                SystemCell::Text(create_statement(&schema, &tables)),
             ]);
         }
         rows.finish()
     }
 
     async fn tablets(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "tablet_id",
             "applied_seqno",
@@ -114,7 +114,7 @@ impl System {
         for standing in self.node.tablets() {
             rows.push(vec![
                 text(&standing.table),
-                Cell::Int(standing.tablet.0.into()),
+                SystemCell::Int(standing.tablet.0.into()),
                 int(standing.applied.0),
                 int(standing.durable.0),
                 int(standing.delivered.0),
@@ -127,13 +127,13 @@ impl System {
 
     fn log_segments(&self) -> Result<RecordBatch, Error> {
         let mut rows =
-            Columns::new(&["segment", "path", "size_bytes", "sealed", "live_bytes", "dead_bytes", "live_items"]);
+            SystemRows::new(&["segment", "path", "size_bytes", "sealed", "live_bytes", "dead_bytes", "live_items"]);
         for segment in self.node.log_segments() {
             rows.push(vec![
                 int(segment.seq),
-                Cell::Text(segment.path.display().to_string()),
+                SystemCell::Text(segment.path.display().to_string()),
                 int(segment.size_bytes),
-                Cell::Bool(segment.sealed),
+                SystemCell::Bool(segment.sealed),
                 int(segment.live_bytes),
                 int(segment.dead_bytes),
                 int(segment.live_items),
@@ -143,10 +143,10 @@ impl System {
     }
 
     fn log_blockers(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&["table_name", "tablet_id", "first_seqno", "log_bytes", "oldest_segment"]);
+        let mut rows = SystemRows::new(&["table_name", "tablet_id", "first_seqno", "log_bytes", "oldest_segment"]);
         for blocker in self.node.log_blockers() {
             rows.push(vec![
-                blocker.table.as_deref().map_or(Cell::Null, text),
+                blocker.table.as_deref().map_or(SystemCell::Null, text),
                 int(blocker.tablet),
                 int(blocker.first.0),
                 int(blocker.log_bytes),
@@ -157,7 +157,7 @@ impl System {
     }
 
     async fn files(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "file_id",
             "path",
@@ -177,15 +177,18 @@ impl System {
                     text(&schema.name),
                     int(file.id.0),
                     text(&file.path),
-                    Cell::Time(file.hour.saturating_mul(3_600_000)),
+                    SystemCell::Time(file.hour.saturating_mul(3_600_000)),
                     int(file.n_rows),
                     int(lake.dead_rows(file.id)),
                     int(file.size_bytes),
                     int(file.blocks.len() as u64),
                     int(file.created_version.0),
-                    Cell::Bool(file.sorted_by_key),
-                    Cell::Bool(file.checksums.is_some()),
-                    self.node.lake_flaws().of(schema.id, file.id).map_or(Cell::Null, |flaw| Cell::Text(flaw.what)),
+                    SystemCell::Bool(file.sorted_by_key),
+                    SystemCell::Bool(file.checksums.is_some()),
+                    self.node
+                        .lake_flaws()
+                        .of(schema.id, file.id)
+                        .map_or(SystemCell::Null, |flaw| SystemCell::Text(flaw.what)),
                 ]);
             }
         }
@@ -193,7 +196,7 @@ impl System {
     }
 
     async fn blocks(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "file_id",
             "row_group",
@@ -208,13 +211,13 @@ impl System {
             for (file, block) in lake.files.iter().flat_map(|file| file.blocks.iter().map(move |block| (file, block))) {
                 let stats = key.and_then(|column| block.column(column.id));
                 let bound = |value: Option<&Value>| match (value, key) {
-                    (Some(value), Some(column)) => Cell::Text(value.to_display(&column.data_type)),
-                    _ => Cell::Null,
+                    (Some(value), Some(column)) => SystemCell::Text(value.to_display(&column.data_type)),
+                    _ => SystemCell::Null,
                 };
                 rows.push(vec![
                     text(&schema.name),
                     int(file.id.0),
-                    Cell::Int(block.row_group.into()),
+                    SystemCell::Int(block.row_group.into()),
                     int(block.first_row),
                     int(block.n_rows),
                     int(block.bytes),
@@ -227,7 +230,7 @@ impl System {
     }
 
     async fn deliveries(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "version",
             "kind",
@@ -244,12 +247,12 @@ impl System {
                     text(&schema.name),
                     int(commit.version.0),
                     text(commit.kind.name()),
-                    Cell::Time(commit.at_ms),
+                    SystemCell::Time(commit.at_ms),
                     int(commit.added.len() as u64),
                     int(commit.added.iter().map(|file| file.n_rows).sum()),
                     int(commit.added.iter().map(|file| file.size_bytes).sum()),
                     int(commit.removed.len() as u64),
-                    commit.cursor.as_ref().map_or(Cell::Null, |cursor| Cell::Text(cursor.to_string())),
+                    commit.cursor.as_ref().map_or(SystemCell::Null, |cursor| SystemCell::Text(cursor.to_string())),
                 ]);
             }
         }
@@ -257,7 +260,7 @@ impl System {
     }
 
     fn keys(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&["table_name", "column_name", "position", "descending", "partition_key"]);
+        let mut rows = SystemRows::new(&["table_name", "column_name", "position", "descending", "partition_key"]);
         for handle in self.node.catalog().all() {
             let schema = handle.schema();
             if schema.is_keyless() || schema.options.is_index {
@@ -267,9 +270,9 @@ impl System {
                 rows.push(vec![
                     text(&schema.name),
                     text(&schema.columns[part.column_idx].name),
-                    Cell::Int(idx as i64 + 1),
-                    Cell::Bool(part.descending),
-                    Cell::Bool(idx < schema.n_partition_key),
+                    SystemCell::Int(idx as i64 + 1),
+                    SystemCell::Bool(part.descending),
+                    SystemCell::Bool(idx < schema.n_partition_key),
                 ]);
             }
         }
@@ -308,7 +311,7 @@ pub(crate) fn failed(error: tarn_node::error::Error) -> Error {
     in_query("tarn", error)
 }
 
-pub(crate) enum Cell {
+pub(crate) enum SystemCell {
     Int(i64),
     Text(String),
     Bool(bool),
@@ -318,26 +321,26 @@ pub(crate) enum Cell {
 }
 
 /// A text; a full name in it with a dot behind the schema.
-pub(crate) fn text(value: &str) -> Cell {
-    Cell::Text(full_name::dotted(value).into_owned())
+pub(crate) fn text(value: &str) -> SystemCell {
+    SystemCell::Text(full_name::dotted(value).into_owned())
 }
 
-pub(crate) fn int(value: u64) -> Cell {
-    Cell::Int(i64::try_from(value).unwrap_or(i64::MAX))
+pub(crate) fn int(value: u64) -> SystemCell {
+    SystemCell::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// Rows gathered cell by cell; a column's type is that of its cells, and known by name when there are none.
-pub(crate) struct Columns {
+pub(crate) struct SystemRows {
     names: &'static [&'static str],
-    columns: Vec<Vec<Cell>>,
+    columns: Vec<Vec<SystemCell>>,
 }
 
-impl Columns {
-    pub(crate) fn new(names: &'static [&'static str]) -> Columns {
-        Columns { names, columns: names.iter().map(|_| Vec::new()).collect() }
+impl SystemRows {
+    pub(crate) fn new(names: &'static [&'static str]) -> SystemRows {
+        SystemRows { names, columns: names.iter().map(|_| Vec::new()).collect() }
     }
 
-    pub(crate) fn push(&mut self, row: Vec<Cell>) {
+    pub(crate) fn push(&mut self, row: Vec<SystemCell>) {
         debug_assert_eq!(row.len(), self.names.len());
         self.columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(cell));
     }
@@ -355,8 +358,8 @@ impl Columns {
     }
 }
 
-fn array(name: &str, cells: &[Cell]) -> ArrayRef {
-    let as_int = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
+fn array(name: &str, cells: &[SystemCell]) -> ArrayRef {
+    let as_int = |cell: &SystemCell| if let SystemCell::Int(value) = cell { Some(*value) } else { None };
     match name {
         "table_name" | "primary_key" | "definition" | "path" | "kind" | "cursor" | "key_min" | "key_max"
         | "column_name" | "damage" | "url" | "state" | "last_error" | "reason" | "backend" | "layer" | "place"
@@ -365,20 +368,21 @@ fn array(name: &str, cells: &[Cell]) -> ArrayRef {
         | "sequenceowner" | "data_type" | "tablename" | "indexname" | "tablespace" | "indexdef" => Arc::new(
             cells
                 .iter()
-                .map(|cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None })
+                .map(|cell| if let SystemCell::Text(text) = cell { Some(text.as_str()) } else { None })
                 .collect::<StringArray>(),
         ),
         "append_only" | "sealed" | "sorted_by_key" | "descending" | "partition_key" | "is_skipped" | "is_on"
         | "checksums" | "cycle" => Arc::new(
             cells
                 .iter()
-                .map(|cell| if let Cell::Bool(flag) = cell { Some(*flag) } else { None })
+                .map(|cell| if let SystemCell::Bool(flag) = cell { Some(*flag) } else { None })
                 .collect::<BooleanArray>(),
         ),
         "hour" | "committed_at" | "started_at" | "ended_at" | "backend_start" | "xact_start" | "query_start"
         | "state_change" => {
-            let micros =
-                cells.iter().map(|cell| if let Cell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
+            let micros = cells
+                .iter()
+                .map(|cell| if let SystemCell::Time(ms) = cell { Some(ms.saturating_mul(1000)) } else { None });
             Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
         }
         "table_id" | "tablets" | "tablet_id" | "row_group" | "position" | "pid" | "leader_pid" | "datid"

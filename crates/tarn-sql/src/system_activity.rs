@@ -11,12 +11,12 @@ use tarn_node::auth::authorize::is_superuser;
 use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
 
-use crate::activity::{Activity, Seen, Status};
+use crate::activity::{Activity, BackendActivity, Status};
 use crate::cursors::book::Book;
 use crate::cursors::table::pg_cursors;
 use crate::names::DATABASE;
 use crate::session::vars::Vars;
-use crate::system::{Cell, Columns, System, int, text};
+use crate::system::{System, SystemCell, SystemRows, int, text};
 use crate::temporary::Temporary;
 
 /// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
@@ -25,7 +25,7 @@ pub(crate) const PG_TABLES: [&str; 5] = ["pg_cursors", "pg_indexes", "pg_sequenc
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.
     pub(crate) fn queries(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "statement",
             "pid",
             "user_name",
@@ -39,21 +39,21 @@ impl System {
             "query",
         ]);
         let now_ms = self.node.clock().now_ms();
-        let mut running: Vec<Seen> = self.activity.all().iter().map(|backend| backend.look()).collect();
+        let mut running: Vec<BackendActivity> = self.activity.all().iter().map(|backend| backend.look()).collect();
         running.retain(|seen| seen.running.is_some());
         running.sort_by_key(|seen| seen.running.as_ref().map(|running| running.statement));
         for seen in running {
             let Some(running) = &seen.running else { continue };
             rows.push(vec![
                 int(running.statement),
-                Cell::Int(seen.pid.into()),
+                SystemCell::Int(seen.pid.into()),
                 text(&seen.user),
                 text(&seen.application_name),
-                seen.peer.map_or(Cell::Null, |peer| Cell::Text(peer.to_string())),
+                seen.peer.map_or(SystemCell::Null, |peer| SystemCell::Text(peer.to_string())),
                 text(if running.is_stopping { "stopping" } else { "running" }),
-                running.way.map_or(Cell::Null, |way| text(way.name())),
-                Cell::Time(running.began_ms),
-                Cell::Int(now_ms.saturating_sub(running.began_ms).max(0)),
+                running.way.map_or(SystemCell::Null, |way| text(way.name())),
+                SystemCell::Time(running.began_ms),
+                SystemCell::Int(now_ms.saturating_sub(running.began_ms).max(0)),
                 int(running.rows),
                 text(&seen.text),
             ]);
@@ -81,7 +81,7 @@ pub(crate) struct PgTables {
 impl PgTables {
     /// One row for each client. Of those of others, who is no superuser sees who they are and no more.
     fn stat_activity(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "datid",
             "datname",
             "pid",
@@ -110,21 +110,21 @@ impl PgTables {
         for backend in self.activity.all() {
             let seen = backend.look();
             let is_shown = sees_all || seen.who == who;
-            let told = |cell: Cell| if is_shown { cell } else { Cell::Null };
-            let time = |ms: Option<i64>| told(ms.map_or(Cell::Null, Cell::Time));
+            let told = |cell: SystemCell| if is_shown { cell } else { SystemCell::Null };
+            let time = |ms: Option<i64>| told(ms.map_or(SystemCell::Null, SystemCell::Time));
             let running_ms = seen.running.as_ref().map(|running| running.began_ms);
-            let waits = |what: &str| told(if running_ms.is_some() { Cell::Null } else { text(what) });
+            let waits = |what: &str| told(if running_ms.is_some() { SystemCell::Null } else { text(what) });
             rows.push(vec![
-                Cell::Null,
+                SystemCell::Null,
                 text(DATABASE),
-                Cell::Int(seen.pid.into()),
-                Cell::Null,
-                Cell::Null,
+                SystemCell::Int(seen.pid.into()),
+                SystemCell::Null,
+                SystemCell::Null,
                 text(&seen.user),
                 text(&seen.application_name),
-                told(seen.peer.map_or(Cell::Null, |peer| Cell::Text(peer.ip().to_canonical().to_string()))),
-                Cell::Null,
-                told(seen.peer.map_or(Cell::Null, |peer| Cell::Int(peer.port().into()))),
+                told(seen.peer.map_or(SystemCell::Null, |peer| SystemCell::Text(peer.ip().to_canonical().to_string()))),
+                SystemCell::Null,
+                told(seen.peer.map_or(SystemCell::Null, |peer| SystemCell::Int(peer.port().into()))),
                 time(Some(seen.began_ms)),
                 time(seen.transaction_ms.or(running_ms)),
                 time(running_ms.or(seen.ran_ms)),
@@ -132,9 +132,9 @@ impl PgTables {
                 waits("Client"),
                 waits("ClientRead"),
                 told(text(state(&seen))),
-                Cell::Null,
-                Cell::Null,
-                told(seen.running.as_ref().map_or(Cell::Null, |running| int(running.statement))),
+                SystemCell::Null,
+                SystemCell::Null,
+                told(seen.running.as_ref().map_or(SystemCell::Null, |running| int(running.statement))),
                 text(if is_shown { &seen.text } else { "<insufficient privilege>" }),
                 text("client backend"),
             ]);
@@ -162,7 +162,7 @@ impl SystemTables for PgTables {
 }
 
 /// As Postgres calls it.
-fn state(seen: &Seen) -> &'static str {
+fn state(seen: &BackendActivity) -> &'static str {
     match (&seen.running, seen.status) {
         (Some(_), _) => "active",
         (None, Status::Idle) => "idle",

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use tarn_node::snapshot::Opened;
+use tarn_node::snapshot::OpenTable;
 use tarn_query::Error;
 
-use crate::system::{Cell, Columns, System, failed, int, text};
+use crate::system::{System, SystemCell, SystemRows, failed, int, text};
 
 impl System {
     /// `listed` to `bytes_read` are of the pass that runs, else of the last one; NULL when this server has made none.
     /// `files` and `rows` are what queries read now, and `total_…` what all passes of this server did together.
     pub(crate) async fn attachments(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "table_name",
             "url",
             "state",
@@ -38,13 +38,13 @@ impl System {
         ]);
         for external in self.node.catalog().external_tables() {
             let (state, standing, seen) = (external.state(), external.standing(), external.seen());
-            let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
+            let opened = OpenTable::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;
             let archive = seen.schema.options.archive.clone().unwrap_or_default();
             let pass = standing.progress.as_ref();
-            let of = |count: Option<u64>| count.map_or(Cell::Null, int);
+            let of = |count: Option<u64>| count.map_or(SystemCell::Null, int);
             let done = standing.done();
-            let at = |ms: Option<i64>| ms.map_or(Cell::Null, Cell::Time);
+            let at = |ms: Option<i64>| ms.map_or(SystemCell::Null, SystemCell::Time);
             rows.push(vec![
                 text(external.name()),
                 text(&archive.url),
@@ -59,11 +59,11 @@ impl System {
                 of(pass.map(|at| at.bytes_read)),
                 at(standing.started_ms),
                 at(standing.ended_ms),
-                standing.last_error.as_deref().map_or(Cell::Null, text),
+                standing.last_error.as_deref().map_or(SystemCell::Null, text),
                 int(version.version.0),
                 int(version.files.iter().filter(|file| !file.blocks.is_empty()).count() as u64),
                 int(version.live_rows()),
-                archive.follow_ms.map_or(Cell::Null, int),
+                archive.follow_ms.map_or(SystemCell::Null, int),
                 int(done.attached),
                 int(done.removed),
                 int(done.rows),
@@ -75,22 +75,27 @@ impl System {
 
     /// Files of which something is not in the table: `is_skipped` tells those of which nothing is.
     pub(crate) async fn attach_errors(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&["table_name", "path", "is_skipped", "reason"]);
+        let mut rows = SystemRows::new(&["table_name", "path", "is_skipped", "reason"]);
         for external in self.node.catalog().external_tables() {
             let seen = external.seen();
-            let opened = Opened::External(Arc::clone(&external), Arc::clone(&seen));
+            let opened = OpenTable::External(Arc::clone(&external), Arc::clone(&seen));
             let version = self.node.lake_of(&opened).await.map_err(failed)?;
             for file in &version.files {
                 let Some(note) = &file.note else { continue };
-                let is_skipped = Cell::Bool(file.blocks.is_empty());
-                rows.push(vec![text(external.name()), text(&file.path), is_skipped, Cell::Text(note.to_string())]);
+                let is_skipped = SystemCell::Bool(file.blocks.is_empty());
+                rows.push(vec![
+                    text(external.name()),
+                    text(&file.path),
+                    is_skipped,
+                    SystemCell::Text(note.to_string()),
+                ]);
             }
         }
         rows.finish()
     }
 
     pub(crate) async fn metastore_stats(&self) -> Result<RecordBatch, Error> {
-        let mut rows = Columns::new(&[
+        let mut rows = SystemRows::new(&[
             "backend",
             "tables",
             "files",
@@ -106,7 +111,7 @@ impl System {
         ]);
         let stats = self.node.metastore_stats().await.map_err(failed)?;
         rows.push(vec![
-            Cell::Text(self.node.metastore_place()),
+            SystemCell::Text(self.node.metastore_place()),
             int(stats.tables),
             int(stats.files),
             int(stats.blocks),

@@ -48,7 +48,7 @@ pub(crate) struct OwnTable {
 
 /// What a session has at some moment.
 #[derive(Clone, Default)]
-pub struct Own {
+pub struct TemporaryObjects {
     tables: BTreeMap<String, OwnTable>,
     /// Their numbers are given once, whatever is undone.
     sequences: BTreeMap<String, Arc<Mutex<Sequence>>>,
@@ -60,7 +60,7 @@ pub struct Own {
 #[derive(Default)]
 pub(crate) struct Temporary {
     /// Held for moments.
-    now: Mutex<Arc<Own>>,
+    now: Mutex<Arc<TemporaryObjects>>,
     /// Moves with it: plans that were made before are made anew.
     generation: AtomicU64,
 }
@@ -74,7 +74,7 @@ pub(crate) struct OwnSchema {
     pub temporary: Arc<Temporary>,
 }
 
-impl Own {
+impl TemporaryObjects {
     /// Whether the rows that a transaction wrote into a table are there when it has committed.
     pub fn keeps(&self, table: TableId) -> bool {
         self.tables.values().any(|own| own.handle.schema().id == table && own.on_commit == OnCommit::Keep)
@@ -109,7 +109,7 @@ fn reads_own(view: &TableSchema, name: &str) -> bool {
 
 impl Temporary {
     /// What the session has at this moment; later changes are not seen in it.
-    pub fn now(&self) -> Arc<Own> {
+    pub fn now(&self) -> Arc<TemporaryObjects> {
         Arc::clone(&self.now.lock())
     }
 
@@ -119,7 +119,7 @@ impl Temporary {
     }
 
     /// As it was.
-    pub fn restore(&self, own: Arc<Own>) {
+    pub fn restore(&self, own: Arc<TemporaryObjects>) {
         let mut now = self.now.lock();
         if !Arc::ptr_eq(&now, &own) {
             *now = own;
@@ -128,7 +128,7 @@ impl Temporary {
     }
 
     /// Changes what there is; what a transaction goes back to stays.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Own) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut TemporaryObjects) -> T) -> T {
         let mut now = self.now.lock();
         // What a transaction goes back to stays.
         let changed = change(Arc::make_mut(&mut now));
@@ -205,7 +205,7 @@ impl Temporary {
     /// Drops all.
     pub fn clear(&self) {
         let altered = self.now().altered.clone();
-        self.restore(Arc::new(Own { altered, ..Own::default() }));
+        self.restore(Arc::new(TemporaryObjects { altered, ..TemporaryObjects::default() }));
     }
 
     /// Puts an empty table of the same definition in the place of one.

@@ -26,23 +26,23 @@ use std::sync::Arc;
 use tarn_node::auth::{Principal, Privilege};
 use tarn_node::catalog::TableHandle;
 use tarn_node::edges::Edges;
-use tarn_node::foreign::Wrote;
+use tarn_node::foreign::UncommittedWrites;
 use tarn_node::functions::FunctionId;
 use tarn_node::node::Node;
 use tarn_node::own::OwnWrites;
 use tarn_node::renames::Rename;
 use tarn_node::schemas::SchemaId;
-use tarn_node::transaction::{Moment, TableWrites};
+use tarn_node::transaction::{NodeSnapshot, TableWrites};
 use tarn_types::{MutationBatch, Op, TableId, TableSchema, TypeId, full_name};
 
 use crate::budget::{Budget, Reservation};
 use crate::constraints_sql::{Deferral, SetConstraints};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
-use crate::requests::{KEY_SETTING, Named};
+use crate::requests::{KEY_SETTING, KeyedRequest};
 use crate::seen_schemas::REWRITES;
-use crate::temporary::Own;
-use crate::view_sql::Change;
+use crate::temporary::TemporaryObjects;
+use crate::view_sql::ViewStatement;
 
 /// Savepoints of one transaction; a client may forget to release them.
 const MAX_SAVEPOINTS: usize = 10_000;
@@ -61,7 +61,7 @@ pub struct PendingChanges {
 
 /// What becomes of rows that are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum HeldEffect {
     /// They take the place of what is there.
     Changes,
     /// They are written as they are, so that nobody else changes them.
@@ -113,15 +113,15 @@ pub enum Transaction {
     #[default]
     Idle,
     /// Statements are held until it ends.
-    Open(Open),
+    Open(OpenTransaction),
     /// An error happened: only ROLLBACK (or COMMIT, which then rolls back) is accepted, and ROLLBACK TO a savepoint,
     /// which goes on with what was held by then.
-    Failed(Open),
+    Failed(OpenTransaction),
 }
 
 /// A transaction that was begun.
 #[derive(Default)]
-pub struct Open {
+pub struct OpenTransaction {
     /// Statements that write are refused (25006).
     pub read_only: bool,
     /// What was said of it. It is nothing to transactions that are not SERIALIZABLE.
@@ -132,9 +132,9 @@ pub struct Open {
     /// Whether a statement read or wrote rows: then its isolation stays as it is.
     has_begun: bool,
     /// There from the first statement on, where it is kept.
-    moment: Option<Arc<Moment>>,
+    moment: Option<Arc<NodeSnapshot>>,
     /// In order.
-    writes: Vec<Held>,
+    writes: Vec<HeldBatch>,
     /// What `writes` come to, by table.
     own: HashMap<TableId, TableWrites>,
     size_bytes: usize,
@@ -144,11 +144,11 @@ pub struct Open {
     /// The oldest first. Names may repeat: the youngest is meant.
     savepoints: Vec<Savepoint>,
     /// Tables and types that it made, in order.
-    made: Vec<Made>,
+    made: Vec<CreatedObject>,
     /// What the session had to itself when it began.
-    own_before: Option<Arc<Own>>,
+    own_before: Option<Arc<TemporaryObjects>>,
     /// What its client called it.
-    pub request: Option<Named>,
+    pub request: Option<KeyedRequest>,
     /// It is one statement, which commits by itself.
     is_alone: bool,
     /// What is owed to foreign keys waits for a later statement.
@@ -160,29 +160,29 @@ pub struct Open {
     /// Rows that got other keys: of which table, and both keys.
     moves: Vec<(TableId, Vec<u8>, Vec<u8>)>,
     /// Of the statement that runs.
-    parts: Option<Parts>,
+    parts: Option<StatementParts>,
 }
 
 /// One batch.
-struct Held {
+struct HeldBatch {
     table: Arc<TableHandle>,
     privilege: Privilege,
     batch: MutationBatch,
-    does: Does,
+    does: HeldEffect,
 }
 
 /// A table, view, index, type, schema or function that a transaction made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct CreatedObject {
     /// Of an index nothing.
     pub name: String,
     /// Another may have its name by now.
-    pub what: What,
+    pub what: CreatedId,
 }
 
 /// What was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum CreatedId {
     /// A table, view or archive.
     Relation(TableId),
     /// A table is to name it when it commits.
@@ -203,32 +203,32 @@ struct Savepoint {
     deferral: Deferral,
     n_moves: usize,
     /// What the session had to itself.
-    own: Arc<Own>,
+    own: Arc<TemporaryObjects>,
 }
 
 /// What going back to a savepoint undid.
-pub struct Undone {
+pub struct RollbackEffects {
     /// Savepoints that there are then.
     pub n_left: usize,
     /// Tables that were made since.
-    pub made: Vec<Made>,
+    pub made: Vec<CreatedObject>,
     /// What the session had to itself.
-    pub own: Option<Arc<Own>>,
+    pub own: Option<Arc<TemporaryObjects>>,
 }
 
 /// What a statement sees beside what is committed.
 #[derive(Clone, Default)]
-pub struct Seen {
+pub struct TransactionView {
     /// What the transaction wrote, by table.
     pub own: HashMap<TableId, Arc<OwnWrites>>,
     /// When it began, if it goes on seeing that.
-    pub moment: Option<Arc<Moment>>,
+    pub moment: Option<Arc<NodeSnapshot>>,
 }
 
 /// A statement of several parts, while it runs.
-struct Parts {
+struct StatementParts {
     /// What was there when it began: all parts read that.
-    began: Seen,
+    began: TransactionView,
     /// What the transaction wrote until the part began that runs.
     before: HashMap<TableId, Arc<OwnWrites>>,
 }
@@ -254,23 +254,23 @@ pub struct ToCommit {
     /// What is dropped or defined otherwise, which was put off until now.
     pub drops: Vec<Ddl>,
     /// What its client called it.
-    pub request: Option<Named>,
+    pub request: Option<KeyedRequest>,
 }
 
-impl Open {
+impl OpenTransaction {
     /// `own` is what the session has to itself: what undoes the transaction goes back to it.
-    pub fn new(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
-        Open { read_only, isolation, own_before: Some(own), ..Open::default() }
+    pub fn new(read_only: bool, isolation: Isolation, own: Arc<TemporaryObjects>) -> OpenTransaction {
+        OpenTransaction { read_only, isolation, own_before: Some(own), ..OpenTransaction::default() }
     }
 
     /// Of the statements of one message.
-    pub fn implicit(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
-        Open { is_implicit: true, ..Open::new(read_only, isolation, own) }
+    pub fn implicit(read_only: bool, isolation: Isolation, own: Arc<TemporaryObjects>) -> OpenTransaction {
+        OpenTransaction { is_implicit: true, ..OpenTransaction::new(read_only, isolation, own) }
     }
 
     /// Of one statement, which commits by itself.
-    pub fn alone(read_only: bool, isolation: Isolation, own: Arc<Own>) -> Open {
-        Open { is_alone: true, ..Open::implicit(read_only, isolation, own) }
+    pub fn alone(read_only: bool, isolation: Isolation, own: Arc<TemporaryObjects>) -> OpenTransaction {
+        OpenTransaction { is_alone: true, ..OpenTransaction::implicit(read_only, isolation, own) }
     }
 
     /// Whether it is one statement, which commits by itself.
@@ -399,21 +399,21 @@ impl Open {
     }
 }
 
-fn add(own: &mut HashMap<TableId, TableWrites>, held: &Held) -> Result<()> {
-    let Held { table, privilege, batch, does } = held;
+fn add(own: &mut HashMap<TableId, TableWrites>, held: &HeldBatch) -> Result<()> {
+    let HeldBatch { table, privilege, batch, does } = held;
     let of_table = own.entry(table.schema().id).or_insert_with(|| TableWrites {
         table: Arc::clone(table),
         privileges: BTreeSet::new(),
         own: Arc::new(OwnWrites::new(Arc::clone(table.schema()))),
     });
-    if *does != Does::Follows {
+    if *does != HeldEffect::Follows {
         of_table.privileges.insert(*privilege);
     }
     // A result that is still being read keeps what it saw.
     let own = Arc::make_mut(&mut of_table.own);
     Ok(match does {
-        Does::Changes | Does::Follows => own.add(batch),
-        Does::Locks => own.lock(batch),
+        HeldEffect::Changes | HeldEffect::Follows => own.add(batch),
+        HeldEffect::Locks => own.lock(batch),
     }?)
 }
 
@@ -432,19 +432,30 @@ impl Transaction {
 
     /// An error: nothing more is taken until it is rolled back. One that nobody began is over: the tables that it made,
     /// and what the session had to itself before.
-    pub fn fail(&mut self) -> (Vec<Made>, Option<Arc<Own>>) {
+    pub fn fail(&mut self) -> (Vec<CreatedObject>, Option<Arc<TemporaryObjects>>) {
         let mut undone = (vec![], None);
         *self = match std::mem::take(self) {
-            Transaction::Open(Open { is_implicit: true, made, own_before, .. }) => {
+            Transaction::Open(OpenTransaction { is_implicit: true, made, own_before, .. }) => {
                 undone = (made, own_before);
                 Transaction::Idle
             }
             // Without a savepoint nothing of it can come back.
-            Transaction::Open(Open { savepoints, made, read_only, deferrable, isolation, own_before, .. })
-                if savepoints.is_empty() =>
-            {
-                Transaction::Failed(Open { made, read_only, deferrable, isolation, own_before, ..Open::default() })
-            }
+            Transaction::Open(OpenTransaction {
+                savepoints,
+                made,
+                read_only,
+                deferrable,
+                isolation,
+                own_before,
+                ..
+            }) if savepoints.is_empty() => Transaction::Failed(OpenTransaction {
+                made,
+                read_only,
+                deferrable,
+                isolation,
+                own_before,
+                ..OpenTransaction::default()
+            }),
             Transaction::Open(open) => Transaction::Failed(open),
             other => other,
         };
@@ -452,7 +463,7 @@ impl Transaction {
     }
 
     /// The transaction that a message of several statements is.
-    pub fn implicit(&self) -> Option<&Open> {
+    pub fn implicit(&self) -> Option<&OpenTransaction> {
         match self {
             Transaction::Open(open) if open.is_implicit => Some(open),
             _ => None,
@@ -477,7 +488,7 @@ impl Transaction {
     }
 
     /// Remembers what is held, and what the session has to itself.
-    pub fn savepoint(&mut self, name: String, own: Arc<Own>) -> Result<()> {
+    pub fn savepoint(&mut self, name: String, own: Arc<TemporaryObjects>) -> Result<()> {
         let open = self.block("SAVEPOINT")?;
         if open.savepoints.len() >= MAX_SAVEPOINTS {
             let message = format!("the transaction has {MAX_SAVEPOINTS} savepoints already");
@@ -490,7 +501,7 @@ impl Transaction {
     }
 
     /// Remembers a table that it made.
-    pub fn made(&mut self, made: Made) {
+    pub fn made(&mut self, made: CreatedObject) {
         if let Transaction::Open(open) = self {
             open.made.push(made);
         }
@@ -499,13 +510,13 @@ impl Transaction {
     /// The table, if it made it, and nothing can bring it back but the transaction itself: it is forgotten then, and
     /// what was written into it.
     pub fn unmake(&mut self, name: &str) -> Option<TableId> {
-        let Transaction::Open(Open { made, savepoints, writes, own, .. }) = self else { return None };
+        let Transaction::Open(OpenTransaction { made, savepoints, writes, own, .. }) = self else { return None };
         let n_kept = savepoints.last().map_or(0, |savepoint| savepoint.n_made);
-        let is_it = |made: &Made| made.name == name && matches!(made.what, What::Relation(_));
+        let is_it = |made: &CreatedObject| made.name == name && matches!(made.what, CreatedId::Relation(_));
         let place = made.iter().rposition(is_it).filter(|place| *place >= n_kept)?;
-        let What::Relation(id) = made.remove(place).what else { return None };
+        let CreatedId::Relation(id) = made.remove(place).what else { return None };
         // Written only since it was made, so no savepoint counts these.
-        let is_its = |held: &&Held| held.table.schema().id == id;
+        let is_its = |held: &&HeldBatch| held.table.schema().id == id;
         let uniques = writes.iter().filter(is_its).flat_map(|held| &held.table.schema().options.rules.uniques);
         let ids: BTreeSet<TableId> = uniques.map(|unique| unique.index).chain([id]).collect();
         writes.retain(|held| !ids.contains(&held.table.schema().id));
@@ -514,7 +525,7 @@ impl Transaction {
     }
 
     /// The tables that it made, when it is undone.
-    pub fn take_made(&mut self) -> Vec<Made> {
+    pub fn take_made(&mut self) -> Vec<CreatedObject> {
         match self {
             Transaction::Idle => vec![],
             Transaction::Open(open) | Transaction::Failed(open) => std::mem::take(&mut open.made),
@@ -522,7 +533,7 @@ impl Transaction {
     }
 
     /// What the session had to itself when it began, when it is undone. `None`: there is none.
-    pub fn take_own(&mut self) -> Option<Arc<Own>> {
+    pub fn take_own(&mut self) -> Option<Arc<TemporaryObjects>> {
         match self {
             Transaction::Idle => None,
             Transaction::Open(open) | Transaction::Failed(open) => open.own_before.take(),
@@ -540,7 +551,7 @@ impl Transaction {
     }
 
     /// Drops what came after a savepoint, which stays.
-    pub fn roll_back_to(&mut self, name: &str) -> Result<Undone> {
+    pub fn roll_back_to(&mut self, name: &str) -> Result<RollbackEffects> {
         let open = self.block("ROLLBACK TO SAVEPOINT")?;
         let n_left = open.place(name)? + 1;
         open.savepoints.truncate(n_left);
@@ -560,10 +571,10 @@ impl Transaction {
         if let Transaction::Failed(open) = self {
             *self = Transaction::Open(std::mem::take(open));
         }
-        Ok(Undone { n_left, made, own })
+        Ok(RollbackEffects { n_left, made, own })
     }
 
-    fn block(&mut self, what: &str) -> Result<&mut Open> {
+    fn block(&mut self, what: &str) -> Result<&mut OpenTransaction> {
         match self {
             Transaction::Open(open) | Transaction::Failed(open) if !open.is_implicit => Ok(open),
             _ => {
@@ -592,7 +603,7 @@ impl Transaction {
 
     /// Whether its client called it something.
     pub fn is_named(&self) -> bool {
-        matches!(self, Transaction::Open(Open { request: Some(_), .. }))
+        matches!(self, Transaction::Open(OpenTransaction { request: Some(_), .. }))
     }
 
     /// How many batches were looked at for children of parents that went.
@@ -621,18 +632,18 @@ impl Transaction {
 
     /// All that the transaction wrote, and which keys behind the first `from` batches: those that foreign keys are
     /// about.
-    pub fn wrote_since(&self, from: usize, edges: &Edges) -> Wrote {
-        let Transaction::Open(open) = self else { return Wrote::default() };
+    pub fn wrote_since(&self, from: usize, edges: &Edges) -> UncommittedWrites {
+        let Transaction::Open(open) = self else { return UncommittedWrites::default() };
         let asked: BTreeSet<TableId> =
             edges.all.iter().flat_map(|edge| [edge.serving.index, edge.referenced.keys]).collect();
         let mut keys: HashMap<TableId, BTreeSet<Vec<u8>>> = HashMap::new();
-        for held in open.writes.iter().skip(from).filter(|held| held.does != Does::Locks) {
+        for held in open.writes.iter().skip(from).filter(|held| held.does != HeldEffect::Locks) {
             let id = held.table.schema().id;
             if asked.contains(&id) {
                 keys.entry(id).or_default().extend(held.batch.iter().map(|mutation| mutation.key.to_vec()));
             }
         }
-        Wrote { own: self.own_writes(), keys: Some(keys) }
+        UncommittedWrites { own: self.own_writes(), keys: Some(keys) }
     }
 
     /// What the transaction wrote, by table.
@@ -701,22 +712,22 @@ impl Transaction {
     /// What a statement that begins now sees beside what is committed.
     ///
     /// Errors: as of [`tarn_node::tables::TableService::moment`].
-    pub fn sees(&mut self, node: &Node) -> tarn_node::error::Result<Seen> {
-        let Transaction::Open(open) = self else { return Ok(Seen::default()) };
+    pub fn sees(&mut self, node: &Node) -> tarn_node::error::Result<TransactionView> {
+        let Transaction::Open(open) = self else { return Ok(TransactionView::default()) };
         open.has_begun = true;
         if open.isolation == Isolation::RepeatableRead && open.moment.is_none() {
             open.moment = Some(Arc::new(node.tables().moment()?));
         }
         let own = open.own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own)));
-        Ok(Seen { own: own.collect(), moment: open.moment.clone() })
+        Ok(TransactionView { own: own.collect(), moment: open.moment.clone() })
     }
 
     /// What a query that begins now reads beside what is committed: what the statement sees that it is a part of.
     ///
     /// Errors: as of [`Transaction::sees`].
-    pub fn reads(&mut self, node: &Node) -> tarn_node::error::Result<Seen> {
+    pub fn reads(&mut self, node: &Node) -> tarn_node::error::Result<TransactionView> {
         match self {
-            Transaction::Open(Open { parts: Some(parts), .. }) => Ok(parts.began.clone()),
+            Transaction::Open(OpenTransaction { parts: Some(parts), .. }) => Ok(parts.began.clone()),
             other => other.sees(node),
         }
     }
@@ -730,14 +741,14 @@ impl Transaction {
             began.moment = Some(Arc::new(node.tables().moment()?));
         }
         if let Transaction::Open(open) = self {
-            open.parts = Some(Parts { began, before: HashMap::new() });
+            open.parts = Some(StatementParts { began, before: HashMap::new() });
         }
         Ok(())
     }
 
     /// The next of them begins.
     pub fn begin_part(&mut self) {
-        if let Transaction::Open(Open { parts: Some(parts), own, .. }) = self {
+        if let Transaction::Open(OpenTransaction { parts: Some(parts), own, .. }) = self {
             parts.before = own.iter().map(|(id, writes)| (*id, Arc::clone(&writes.own))).collect();
         }
     }
@@ -751,12 +762,12 @@ impl Transaction {
 
     /// Whether a statement of several parts runs: they read what was there when it began.
     pub fn is_in_parts(&self) -> bool {
-        matches!(self, Transaction::Open(Open { parts: Some(_), .. }))
+        matches!(self, Transaction::Open(OpenTransaction { parts: Some(_), .. }))
     }
 
     /// What the parts of the statement before the one that runs did to a table.
     pub fn other_parts(&self, table: TableId) -> Option<OtherParts> {
-        let Transaction::Open(Open { parts: Some(parts), .. }) = self else { return None };
+        let Transaction::Open(OpenTransaction { parts: Some(parts), .. }) = self else { return None };
         let own = Arc::clone(parts.before.get(&table)?);
         let n_before = parts.began.own.get(&table).map_or(0, |own| own.n_changes());
         Some(OtherParts { own, n_before })
@@ -774,11 +785,13 @@ impl Transaction {
     pub fn changes_names(&self) -> bool {
         let Transaction::Open(open) = self else { return false };
         open.drops.iter().any(|ddl| match ddl {
-            Ddl::Drop { .. } | Ddl::DropSchemas { .. } | Ddl::Rename(_) | Ddl::Views(Change::Drop { .. }) => true,
+            Ddl::Drop { .. } | Ddl::DropSchemas { .. } | Ddl::Rename(_) | Ddl::Views(ViewStatement::Drop { .. }) => {
+                true
+            }
             Ddl::Create { .. }
             | Ddl::DropTypes(_)
             | Ddl::DropFunctions(_)
-            | Ddl::Views(Change::Create { .. } | Change::Comment(_)) => false,
+            | Ddl::Views(ViewStatement::Create { .. } | ViewStatement::Comment(_)) => false,
         })
     }
 
@@ -788,7 +801,7 @@ impl Transaction {
         let Transaction::Open(open) = self else { return names };
         for ddl in &open.drops {
             match ddl {
-                Ddl::Drop { names: gone, .. } | Ddl::Views(Change::Drop { names: gone, .. }) => {
+                Ddl::Drop { names: gone, .. } | Ddl::Views(ViewStatement::Drop { names: gone, .. }) => {
                     gone.iter().for_each(|name| drop(names.remove(name)));
                 }
                 Ddl::Rename(renames) => {
@@ -827,11 +840,14 @@ impl Transaction {
         let Transaction::Open(open) = self else { return Ok(()) };
         self.check_named(name)?;
         let is_dropped = |ddl: &Ddl| match ddl {
-            Ddl::Drop { names, .. } | Ddl::Views(Change::Drop { names, .. }) => names.iter().any(|other| other == name),
+            Ddl::Drop { names, .. } | Ddl::Views(ViewStatement::Drop { names, .. }) => {
+                names.iter().any(|other| other == name)
+            }
             Ddl::DropSchemas { names, .. } => is_in(names, name),
             _ => false,
         };
-        let is_replaced = |ddl: &Ddl| matches!(ddl, Ddl::Views(Change::Create { schema, .. }) if schema.name == name);
+        let is_replaced =
+            |ddl: &Ddl| matches!(ddl, Ddl::Views(ViewStatement::Create { schema, .. }) if schema.name == name);
         if open.drops.iter().any(is_replaced) {
             return Err(SqlError::unsupported(
                 format!("reading view \"{name}\", which this transaction gave another query"),
@@ -853,7 +869,7 @@ impl Transaction {
     /// Before a write. True: hold it; false: commit it at once.
     pub fn must_hold(&self) -> Result<bool> {
         match self {
-            Transaction::Open(Open { read_only: true, .. }) => {
+            Transaction::Open(OpenTransaction { read_only: true, .. }) => {
                 Err(SqlError::new(state::READ_ONLY_TRANSACTION, "cannot write in a read-only transaction"))
             }
             Transaction::Open(_) => Ok(true),
@@ -861,7 +877,7 @@ impl Transaction {
         }
     }
 
-    fn writable(&mut self) -> Result<&mut Open> {
+    fn writable(&mut self) -> Result<&mut OpenTransaction> {
         match self {
             Transaction::Open(open) => Ok(open),
             _ => Err(SqlError::new(state::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")),
@@ -905,7 +921,13 @@ impl Transaction {
     }
 
     /// Holds what a statement wrote until COMMIT. `budget` is what all transactions together may hold.
-    pub fn hold(&mut self, changes: PendingChanges, does: Does, limit_bytes: u64, budget: &Arc<Budget>) -> Result<()> {
+    pub fn hold(
+        &mut self,
+        changes: PendingChanges,
+        does: HeldEffect,
+        limit_bytes: u64,
+        budget: &Arc<Budget>,
+    ) -> Result<()> {
         let PendingChanges { table, privilege, batches } = changes;
         self.check_table(table.schema())?;
         let open = self.writable()?;
@@ -923,7 +945,7 @@ impl Transaction {
             if !open.reservation.get_or_insert_with(|| budget.reservation()).resize(size_bytes) {
                 return Err(no_room(budget));
             }
-            let held = Held { table: Arc::clone(&table), privilege, batch, does };
+            let held = HeldBatch { table: Arc::clone(&table), privilege, batch, does };
             add(&mut open.own, &held)?;
             open.writes.push(held);
         }
@@ -942,16 +964,16 @@ fn is_in(schemas: &[String], name: &str) -> bool {
 
 /// Drops the tables, types, schemas and functions that a transaction made, unless somebody else did, and indexes that
 /// no table names. The node does so itself: whoever made them may not be let in any more, or have given them away.
-pub async fn drop_made(node: &Arc<Node>, made: Vec<Made>) -> Result<()> {
+pub async fn drop_made(node: &Arc<Node>, made: Vec<CreatedObject>) -> Result<()> {
     let who = &Principal::Node;
-    for Made { name, what } in made.into_iter().rev() {
+    for CreatedObject { name, what } in made.into_iter().rev() {
         let id = match what {
-            What::Relation(id) => id,
-            What::Index(id) => {
+            CreatedId::Relation(id) => id,
+            CreatedId::Index(id) => {
                 node.drop_unnamed_index(who, id).await?;
                 continue;
             }
-            What::Function(id) => {
+            CreatedId::Function(id) => {
                 node.drop_functions(who, &[id]).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("function \"{name}\", which the transaction made: {}", error.message());
@@ -959,7 +981,7 @@ pub async fn drop_made(node: &Arc<Node>, made: Vec<Made>) -> Result<()> {
                 })?;
                 continue;
             }
-            What::Schema(id) => {
+            CreatedId::Schema(id) => {
                 node.drop_schema(who, id, false, REWRITES).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("schema \"{name}\", which the transaction made: {}", error.message());
@@ -967,7 +989,7 @@ pub async fn drop_made(node: &Arc<Node>, made: Vec<Made>) -> Result<()> {
                 })?;
                 continue;
             }
-            What::Type(id) => {
+            CreatedId::Type(id) => {
                 node.drop_type(who, id).await.map_err(|error| {
                     let error = SqlError::from(error);
                     let message = format!("type \"{name}\", which the transaction made: {}", error.message());

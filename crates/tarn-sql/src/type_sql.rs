@@ -40,7 +40,7 @@ pub enum TypeSql {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TypeChange {
     /// A label more; rows need no change.
-    AddValue { label: String, if_not_exists: bool, beside: Option<Beside> },
+    AddValue { label: String, if_not_exists: bool, beside: Option<LabelPosition> },
     /// A label is called otherwise, in all rows, too.
     RenameValue { from: String, to: String },
     /// In its schema.
@@ -51,7 +51,7 @@ pub enum TypeChange {
 
 /// Where a label comes: behind all others, if nothing is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beside {
+pub enum LabelPosition {
     Before(String),
     After(String),
 }
@@ -181,8 +181,8 @@ fn change(parser: &mut Parser<'_>) -> Result<TypeChange> {
         let if_not_exists = take(parser, "if") && all(parser, &["not", "exists"])?;
         let label = label(parser)?;
         let beside = match () {
-            () if take(parser, "before") => Some(Beside::Before(self::label(parser)?)),
-            () if take(parser, "after") => Some(Beside::After(self::label(parser)?)),
+            () if take(parser, "before") => Some(LabelPosition::Before(self::label(parser)?)),
+            () if take(parser, "after") => Some(LabelPosition::After(self::label(parser)?)),
             () => None,
         };
         return Ok(TypeChange::AddValue { label, if_not_exists, beside });
@@ -267,11 +267,11 @@ fn all(parser: &mut Parser<'_>, words: &[&str]) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> TypeSql {
         match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Type(statement) => *statement,
+            ParsedSql::Type(statement) => *statement,
             other => panic!("{other:?}"),
         }
     }
@@ -299,11 +299,11 @@ mod tests {
         assert_eq!(altered("ALTER TYPE mood ADD VALUE 'fine'"), add(false, None));
         assert_eq!(
             altered("ALTER TYPE mood ADD VALUE IF NOT EXISTS 'fine' BEFORE 'ok'"),
-            add(true, Some(Beside::Before("ok".into())))
+            add(true, Some(LabelPosition::Before("ok".into())))
         );
         assert_eq!(
             altered("ALTER TYPE mood ADD VALUE 'fine' AFTER 'ok'"),
-            add(false, Some(Beside::After("ok".into())))
+            add(false, Some(LabelPosition::After("ok".into())))
         );
         assert_eq!(
             altered("ALTER TYPE mood RENAME VALUE 'a' TO 'b'"),

@@ -10,30 +10,30 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_query::walk;
 
-use crate::error::Place;
+use crate::error::TextPosition;
 use crate::names::fold;
 
 /// The only place at which a query reads a column; `of` is what it is said to be of, if that is said. What writes names
 /// columns that are not read, too.
-pub fn column(statement: &Statement, of: Option<&str>, name: &str) -> Option<Place> {
+pub fn column(statement: &Statement, of: Option<&str>, name: &str) -> Option<TextPosition> {
     if !matches!(statement, Statement::Query(_) | Statement::Explain { .. }) {
         return None;
     }
-    place(statement, Wanted::Column { of, name })
+    place(statement, MissingObject::Column { of, name })
 }
 
 /// The only place at which a relation is named.
-pub fn table(statement: &Statement, name: &str) -> Option<Place> {
-    place(statement, Wanted::Table(name))
+pub fn table(statement: &Statement, name: &str) -> Option<TextPosition> {
+    place(statement, MissingObject::Table(name))
 }
 
 /// The only place at which a function is called.
-pub fn function(statement: &Statement, name: &str) -> Option<Place> {
-    place(statement, Wanted::Function(name))
+pub fn function(statement: &Statement, name: &str) -> Option<TextPosition> {
+    place(statement, MissingObject::Function(name))
 }
 
-fn place(statement: &Statement, wanted: Wanted<'_>) -> Option<Place> {
-    let mut names = Names { wanted, found: vec![], is_unsure: false };
+fn place(statement: &Statement, wanted: MissingObject<'_>) -> Option<TextPosition> {
+    let mut names = MentionFinder { wanted, found: vec![], is_unsure: false };
     let _ = walk(statement, &mut names);
     match names.found.as_slice() {
         // What was rewritten has no place in the text.
@@ -42,25 +42,25 @@ fn place(statement: &Statement, wanted: Wanted<'_>) -> Option<Place> {
     }
 }
 
-enum Wanted<'a> {
+enum MissingObject<'a> {
     Column { of: Option<&'a str>, name: &'a str },
     Table(&'a str),
     Function(&'a str),
 }
 
-struct Names<'a> {
-    wanted: Wanted<'a>,
-    found: Vec<Option<Place>>,
+struct MentionFinder<'a> {
+    wanted: MissingObject<'a>,
+    found: Vec<Option<TextPosition>>,
     /// It may stand where nothing is looked for.
     is_unsure: bool,
 }
 
-impl Names<'_> {
+impl MentionFinder<'_> {
     /// A name that begins with `first` and is called `last`.
     fn meet(&mut self, first: &Ident, last: &Ident, name: &str) {
         if fold(last) == name {
             let start = first.span.start;
-            self.found.push((start.line > 0).then_some(Place::At { line: start.line, column: start.column }));
+            self.found.push((start.line > 0).then_some(TextPosition::At { line: start.line, column: start.column }));
         }
     }
 
@@ -72,11 +72,11 @@ impl Names<'_> {
     }
 }
 
-impl Visitor for Names<'_> {
+impl Visitor for MentionFinder<'_> {
     type Break = ();
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-        if let Wanted::Table(name) = self.wanted {
+        if let MissingObject::Table(name) = self.wanted {
             self.meet_object(relation, name);
         }
         ControlFlow::Continue(())
@@ -84,9 +84,9 @@ impl Visitor for Names<'_> {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         match (&self.wanted, expr) {
-            (Wanted::Function(name), Expr::Function(function)) => self.meet_object(&function.name, name),
-            (Wanted::Column { of: None, name }, Expr::Identifier(ident)) => self.meet(ident, ident, name),
-            (Wanted::Column { of, name }, Expr::CompoundIdentifier(parts)) => {
+            (MissingObject::Function(name), Expr::Function(function)) => self.meet_object(&function.name, name),
+            (MissingObject::Column { of: None, name }, Expr::Identifier(ident)) => self.meet(ident, ident, name),
+            (MissingObject::Column { of, name }, Expr::CompoundIdentifier(parts)) => {
                 if let [.., table, column] = parts.as_slice()
                     && of.is_none_or(|of| of == fold(table))
                 {
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn what_stands_once_has_a_place() {
-        let at = |sql: &str, find: fn(&Statement) -> Option<Place>| match find(&statements(sql).unwrap()[0]) {
-            Some(Place::At { line, column }) => Some((line, column)),
+        let at = |sql: &str, find: fn(&Statement) -> Option<TextPosition>| match find(&statements(sql).unwrap()[0]) {
+            Some(TextPosition::At { line, column }) => Some((line, column)),
             _ => None,
         };
         let x = |statement: &Statement| column(statement, None, "x");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::Field;
 use datafusion::error::Result as PlanResult;
-use tarn_node::functions::{Body, Functions, Mode, UserFunction, Written};
-use tarn_query::{Argument, Chosen, Gives, Taken, UserFunctions};
+use tarn_node::functions::{Body, FunctionSource, Functions, Mode, UserFunction};
+use tarn_query::{Argument, FunctionParameter, ResolvedFunction, ResultShape, UserFunctions};
 
 use crate::error::{SqlError, state};
 use crate::function_types::{becomes, category, is_polymorphic, is_preferred, item_of};
@@ -15,9 +15,9 @@ use crate::rows::{long_name, pg_type};
 
 /// The functions of a node, as the engine asks for them.
 #[derive(Debug)]
-pub struct Called(pub Arc<Functions>);
+pub struct NodeFunctions(pub Arc<Functions>);
 
-impl UserFunctions for Called {
+impl UserFunctions for NodeFunctions {
     fn is_empty(&self) -> bool {
         self.0.all().is_empty()
     }
@@ -26,7 +26,7 @@ impl UserFunctions for Called {
         self.0.named(name).iter().map(|function| Arc::new(of_engine(function))).collect()
     }
 
-    fn choose(&self, name: &str, arguments: &[Argument]) -> PlanResult<Chosen> {
+    fn choose(&self, name: &str, arguments: &[Argument]) -> PlanResult<ResolvedFunction> {
         Ok(chosen(name, &self.named(name), arguments)?)
     }
 
@@ -49,8 +49,8 @@ pub fn of_engine(function: &UserFunction) -> tarn_query::UserFunction {
 }
 
 /// As [`of_engine`], of what is written.
-pub fn engine_function(id: u32, name: &str, written: &Written) -> tarn_query::UserFunction {
-    let taken = written.taken().map(|parameter| Taken {
+pub fn engine_function(id: u32, name: &str, written: &FunctionSource) -> tarn_query::UserFunction {
+    let taken = written.taken().map(|parameter| FunctionParameter {
         name: parameter.name.clone(),
         data_type: parameter.data_type.clone(),
         default: parameter.default.clone(),
@@ -65,9 +65,9 @@ pub fn engine_function(id: u32, name: &str, written: &Written) -> tarn_query::Us
         name: name.to_owned(),
         parameters: taken.collect(),
         gives: match (written.is_set, is_value) {
-            (true, _) => Gives::Rows,
-            (false, true) => Gives::Value,
-            (false, false) => Gives::Row,
+            (true, _) => ResultShape::Rows,
+            (false, true) => ResultShape::Value,
+            (false, false) => ResultShape::Row,
         },
         columns,
         is_strict: written.is_strict,
@@ -89,7 +89,11 @@ struct Candidate<'a> {
 }
 
 /// `42883` and `42725`, as in PostgreSQL.
-fn chosen(name: &str, functions: &[Arc<tarn_query::UserFunction>], arguments: &[Argument]) -> Result<Chosen, SqlError> {
+fn chosen(
+    name: &str,
+    functions: &[Arc<tarn_query::UserFunction>],
+    arguments: &[Argument],
+) -> Result<ResolvedFunction, SqlError> {
     let types: Vec<Option<String>> = arguments.iter().map(type_of).collect();
     let mut undetermined = false;
     let mut candidates: Vec<Candidate<'_>> = vec![];
@@ -97,7 +101,7 @@ fn chosen(name: &str, functions: &[Arc<tarn_query::UserFunction>], arguments: &[
         match candidate(function, &types) {
             Ok(Some(candidate)) => candidates.push(candidate),
             Ok(None) => {}
-            Err(Undetermined) => undetermined = true,
+            Err(UndeterminedTypes) => undetermined = true,
         }
     }
     let shown = || {
@@ -109,11 +113,12 @@ fn chosen(name: &str, functions: &[Arc<tarn_query::UserFunction>], arguments: &[
         return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
     }
     match best(candidates, &types) {
-        Best::One(candidate) => Ok(candidate.chosen()),
-        Best::None => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("{} does not exist", shown())).with_hint(
-            "No function matches the given name and argument types. You might need to add explicit type casts.",
-        )),
-        Best::Several => Err(SqlError::new(state::AMBIGUOUS_FUNCTION, format!("{} is not unique", shown()))
+        OverloadChoice::One(candidate) => Ok(candidate.chosen()),
+        OverloadChoice::None => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("{} does not exist", shown()))
+            .with_hint(
+                "No function matches the given name and argument types. You might need to add explicit type casts.",
+            )),
+        OverloadChoice::Several => Err(SqlError::new(state::AMBIGUOUS_FUNCTION, format!("{} is not unique", shown()))
             .with_hint("Could not choose a best candidate function. You might need to add explicit type casts.")),
     }
 }
@@ -127,13 +132,13 @@ fn type_of(argument: &Argument) -> Option<String> {
 }
 
 /// Only constants without a type stand for what may be any type.
-struct Undetermined;
+struct UndeterminedTypes;
 
 /// `Ok(None)`: it does not take them.
 fn candidate<'a>(
     function: &'a Arc<tarn_query::UserFunction>,
     types: &[Option<String>],
-) -> Result<Option<Candidate<'a>>, Undetermined> {
+) -> Result<Option<Candidate<'a>>, UndeterminedTypes> {
     let mut element: Option<String> = None;
     let mut is_asked = false;
     for (parameter, given) in function.parameters.iter().zip(types) {
@@ -158,7 +163,7 @@ fn candidate<'a>(
         }
     }
     if is_asked && element.is_none() {
-        return Err(Undetermined);
+        return Err(UndeterminedTypes);
     }
     let of = |data_type: &String| stands_for(data_type, element.as_deref());
     let parameters = function.parameters.iter().map(|parameter| of(&parameter.data_type)).collect();
@@ -175,14 +180,14 @@ fn stands_for(data_type: &str, element: Option<&str>) -> String {
 }
 
 impl Candidate<'_> {
-    fn chosen(self) -> Chosen {
+    fn chosen(self) -> ResolvedFunction {
         let given = self.function.columns.iter();
         let column_types = given.map(|(_, data_type)| stands_for(data_type, self.element.as_deref())).collect();
-        Chosen { function: Arc::clone(self.function), parameter_types: self.types, column_types }
+        ResolvedFunction { function: Arc::clone(self.function), parameter_types: self.types, column_types }
     }
 }
 
-enum Best<'a> {
+enum OverloadChoice<'a> {
     One(Candidate<'a>),
     None,
     Several,
@@ -201,7 +206,7 @@ fn wanted(candidates: &[Candidate<'_>], at: usize) -> Option<(usize, String, boo
     Some((at, of.to_owned(), types.any(|data_type| category(data_type) == of && is_preferred(data_type))))
 }
 
-fn best<'a>(mut candidates: Vec<Candidate<'a>>, types: &[Option<String>]) -> Best<'a> {
+fn best<'a>(mut candidates: Vec<Candidate<'a>>, types: &[Option<String>]) -> OverloadChoice<'a> {
     // One that says all of its arguments is meant before one that has more.
     keep_most(&mut candidates, |candidate| usize::MAX - candidate.n_defaults);
     let n_exact = |candidate: &Candidate<'_>| {
@@ -245,14 +250,14 @@ fn best<'a>(mut candidates: Vec<Candidate<'a>>, types: &[Option<String>]) -> Bes
                 .filter(|at| candidates[*at].types.iter().take(types.len()).all(|of| of == first || becomes(first, of)))
                 .collect();
             if let [only] = all_of_it[..] {
-                return Best::One(candidates.swap_remove(only));
+                return OverloadChoice::One(candidates.swap_remove(only));
             }
         }
     }
     match candidates.len() {
-        0 => Best::None,
-        1 => candidates.pop().map_or(Best::None, Best::One),
-        _ => Best::Several,
+        0 => OverloadChoice::None,
+        1 => candidates.pop().map_or(OverloadChoice::None, OverloadChoice::One),
+        _ => OverloadChoice::Several,
     }
 }
 
@@ -269,12 +274,12 @@ mod tests {
     use super::*;
 
     fn function(id: u32, types: &[&str], gives: &str) -> Arc<tarn_query::UserFunction> {
-        let taken = types.iter().map(|of| Taken { name: None, data_type: (*of).to_owned(), default: None });
+        let taken = types.iter().map(|of| FunctionParameter { name: None, data_type: (*of).to_owned(), default: None });
         Arc::new(tarn_query::UserFunction {
             id,
             name: "f".into(),
             parameters: taken.collect(),
-            gives: Gives::Value,
+            gives: ResultShape::Value,
             columns: vec![(None, gives.to_owned())],
             is_strict: false,
             query: String::new(),

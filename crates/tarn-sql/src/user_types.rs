@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{self, ArrayElemTypeDef, CreateTable, Expr};
 use tarn_node::types::{TypeKind, Types, UserType};
 use tarn_query::parser::statements;
-use tarn_query::{Walked, each_expr};
+use tarn_query::{Walkable, each_expr};
 use tarn_types::{Enumerated, TableSchema, Value};
 
 use crate::error::{Result, SqlError, state};
@@ -47,12 +47,12 @@ pub fn enumerated(named: &ast::DataType, types: &Types) -> Result<Option<Enumera
 }
 
 /// A column of an enumerated type, by its name.
-pub type Taken = (String, Enumerated);
+pub type EnumColumn = (String, Enumerated);
 
 /// The definition with texts in the place of enumerated types, and which columns these are.
 ///
 /// Errors: as of [`enumerated`].
-pub fn taken(create: &CreateTable, types: &Types) -> Result<(CreateTable, Vec<Taken>)> {
+pub fn taken(create: &CreateTable, types: &Types) -> Result<(CreateTable, Vec<EnumColumn>)> {
     let (mut plain, mut taken) = (create.clone(), vec![]);
     for def in &mut plain.columns {
         if let Some(of) = enumerated(&def.data_type, types)? {
@@ -66,7 +66,7 @@ pub fn taken(create: &CreateTable, types: &Types) -> Result<(CreateTable, Vec<Ta
 /// Puts them into the table.
 ///
 /// Errors: `22P02` for a default that is no label.
-pub fn put(schema: &mut TableSchema, taken: Vec<Taken>) -> Result<()> {
+pub fn put(schema: &mut TableSchema, taken: Vec<EnumColumn>) -> Result<()> {
     for (name, of) in taken {
         let Some((_, column)) = schema.column(&name) else { continue };
         check_default(column.default.as_ref(), &of)?;
@@ -124,7 +124,7 @@ pub fn columns_of(types: &[UserType], name: &str) -> Vec<String> {
     found
 }
 
-fn names_type(of: &impl Walked, name: &str) -> bool {
+fn names_type(of: &impl Walkable, name: &str) -> bool {
     fn is_it(named: &ast::DataType, name: &str) -> bool {
         match named {
             ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => is_it(item, name),

@@ -144,12 +144,12 @@ fn refused(vacuums: bool, option: &str) -> SqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     #[test]
     fn both_with_their_options_and_tables() {
         let of = |sql: &str| match parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0) {
-            Parsed::Vacuum(vacuum) => {
+            ParsedSql::Vacuum(vacuum) => {
                 let tables = vacuum.tables.iter().map(|of| format!("{}/{}", of.name, of.columns.len()));
                 (vacuum.vacuums, tables.collect::<Vec<_>>().join(" "))
             }

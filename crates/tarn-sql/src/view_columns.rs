@@ -85,18 +85,19 @@ fn names_any(text: &str, is_it: impl Fn(&str) -> bool) -> Result<bool> {
 mod tests {
     use super::*;
     use crate::ddl::defined;
-    use crate::settings::Settings;
-    use crate::statement::{Parsed, parse};
+    use crate::settings::SqlSettings;
+    use crate::statement::{ParsedSql, parse};
     use datafusion::sql::sqlparser::ast::Statement;
     use tarn_types::Style;
 
     fn of(text: &str) -> Option<Option<String>> {
-        let Parsed::Sql(statement) = parse("CREATE TABLE t (id int PRIMARY KEY, note text, n int)").unwrap().remove(0)
+        let ParsedSql::Sql(statement) =
+            parse("CREATE TABLE t (id int PRIMARY KEY, note text, n int)").unwrap().remove(0)
         else {
             panic!("no statement")
         };
         let Statement::CreateTable(create) = *statement else { panic!("no table") };
-        let before = defined(&create, &Settings::default(), &Style::default()).unwrap().schema;
+        let before = defined(&create, &SqlSettings::default(), &Style::default()).unwrap().schema;
         of_text(text, &before, &before.with_column_renamed(1, "Text")).unwrap()
     }
 

@@ -39,9 +39,9 @@ pub(crate) fn rewritten(
     names: &BTreeMap<String, String>,
 ) -> Result<Option<String>> {
     let statement = views::query(text)?;
-    let mut found = Found { text, instead, places: vec![], is_shadowed: false };
+    let mut found = MentionRewriter { text, instead, places: vec![], is_shadowed: false };
     let _ = walk(&statement, &mut found);
-    let Found { mut places, is_shadowed, .. } = found;
+    let MentionRewriter { mut places, is_shadowed, .. } = found;
     if is_shadowed {
         return Ok(None);
     }
@@ -63,8 +63,8 @@ pub(crate) fn rewritten(
 
 /// Every relation that is named, in order, names of WITH included.
 fn relations(statement: &Statement) -> Vec<String> {
-    struct Named(Vec<String>);
-    impl Visitor for Named {
+    struct RelationCollector(Vec<String>);
+    impl Visitor for RelationCollector {
         type Break = ();
         fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
             if let TableFactor::Table { name, .. } = factor {
@@ -73,12 +73,12 @@ fn relations(statement: &Statement) -> Vec<String> {
             ControlFlow::Continue(())
         }
     }
-    let mut named = Named(vec![]);
+    let mut named = RelationCollector(vec![]);
     let _ = walk(statement, &mut named);
     named.0
 }
 
-struct Found<'a> {
+struct MentionRewriter<'a> {
     text: &'a str,
     instead: &'a BTreeMap<String, String>,
     /// Where a name stands, and what is to stand there.
@@ -87,7 +87,7 @@ struct Found<'a> {
     is_shadowed: bool,
 }
 
-impl Visitor for Found<'_> {
+impl Visitor for MentionRewriter<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {

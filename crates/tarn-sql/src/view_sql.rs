@@ -28,7 +28,7 @@ pub struct CreateView {
 
 /// A change of views, of what is dropped with them, or of what people say of tables.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum ViewStatement {
     /// A view, as its definition is kept.
     Create { schema: Box<TableSchema>, or_replace: bool },
     /// Views or tables; with `cascade` the views that read them, too.
@@ -130,7 +130,7 @@ pub(crate) fn place(sql: &str, at: Location) -> usize {
 
 /// The words before the name.
 #[derive(Default)]
-struct Kind {
+struct ViewHeader {
     n_words: usize,
     or_replace: bool,
     is_temporary: bool,
@@ -138,12 +138,12 @@ struct Kind {
     is_materialized: bool,
 }
 
-fn kind(parser: &Parser<'_>) -> Option<Kind> {
+fn kind(parser: &Parser<'_>) -> Option<ViewHeader> {
     let word = |at: usize, text: &str| is_word(&parser.peek_nth_token_ref(at).token, text);
     if !word(0, "create") {
         return None;
     }
-    let mut kind = Kind { n_words: 1, ..Kind::default() };
+    let mut kind = ViewHeader { n_words: 1, ..ViewHeader::default() };
     if word(1, "or") && word(2, "replace") {
         (kind.n_words, kind.or_replace) = (3, true);
     }
@@ -163,11 +163,13 @@ fn kind(parser: &Parser<'_>) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn of(sql: &str) -> Vec<CreateView> {
         let parsed = parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).into_iter();
-        parsed.map(|parsed| if let Parsed::CreateView(view) = parsed { *view } else { panic!("{parsed:?}") }).collect()
+        parsed
+            .map(|parsed| if let ParsedSql::CreateView(view) = parsed { *view } else { panic!("{parsed:?}") })
+            .collect()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tarn_query::ViewTexts;
 
 use crate::error::{Result, SqlError, state};
 use crate::shown::shown_name;
-use crate::statement::{Parsed, parse};
+use crate::statement::{ParsedSql, parse};
 
 /// How the engine reads views.
 pub(crate) fn texts() -> ViewTexts {
@@ -21,7 +21,7 @@ pub(crate) fn texts() -> ViewTexts {
 pub(crate) fn query(text: &str) -> Result<Statement> {
     let mut statements = parse(text)?;
     match (statements.pop(), statements.is_empty()) {
-        (Some(Parsed::Sql(statement)), true) if matches!(*statement, Statement::Query(_)) => Ok(*statement),
+        (Some(ParsedSql::Sql(statement)), true) if matches!(*statement, Statement::Query(_)) => Ok(*statement),
         _ => Err(SqlError::new(state::SYNTAX_ERROR, "a view is made of one query")),
     }
 }

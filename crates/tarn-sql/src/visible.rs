@@ -20,7 +20,7 @@ use crate::catalog_sequences;
 use crate::catalog_types;
 use crate::error::{SqlError, state};
 use crate::names::{OF_SYSTEM, parts_named, quote};
-use crate::relations::{Written, has_number, name_of_number, number_of, number_of_index};
+use crate::relations::{RelationNamer, has_number, name_of_number, number_of, number_of_index};
 use crate::rows::long_name;
 use crate::schema_path::{CATALOG, whole_path};
 use crate::session::vars::Vars;
@@ -49,7 +49,7 @@ pub(crate) const FUNCTION_NAME: &str = "tarn_function_name";
 
 /// What is asked about.
 #[derive(Clone)]
-struct Asked {
+struct VisibilityContext {
     node: Arc<Node>,
     vars: Arc<Mutex<Vars>>,
     temporary: Arc<Temporary>,
@@ -63,8 +63,8 @@ pub(crate) fn functions(
     temporary: &Arc<Temporary>,
     listed: &Arc<Listed>,
 ) -> Vec<ScalarUDF> {
-    let asked = Asked::of(node, vars, temporary, listed);
-    let is_visible = |name: &str, tell: fn(&Asked, i32) -> bool| -> ScalarUDF {
+    let asked = VisibilityContext::of(node, vars, temporary, listed);
+    let is_visible = |name: &str, tell: fn(&VisibilityContext, i32) -> bool| -> ScalarUDF {
         let asked = asked.clone();
         let answer = move |args: &[ColumnarValue]| {
             let args = ColumnarValue::values_to_arrays(args)?;
@@ -75,10 +75,12 @@ pub(crate) fn functions(
         let signature = Signature::any(1, Volatility::Stable);
         SimpleScalarUDF::new_with_signature(name, signature, DataType::Boolean, Arc::new(answer)).into()
     };
-    let tables = is_visible("pg_table_is_visible", Asked::shows_relation);
-    let types = is_visible("pg_type_is_visible", Asked::shows_type);
-    let of_users = is_visible("pg_function_is_visible", Asked::shows_function);
-    let numbers = |name: &str, number: fn(&Asked, &str) -> crate::error::Result<Option<i32>>| -> ScalarUDF {
+    let tables = is_visible("pg_table_is_visible", VisibilityContext::shows_relation);
+    let types = is_visible("pg_type_is_visible", VisibilityContext::shows_type);
+    let of_users = is_visible("pg_function_is_visible", VisibilityContext::shows_function);
+    let numbers = |name: &str,
+                   number: fn(&VisibilityContext, &str) -> crate::error::Result<Option<i32>>|
+     -> ScalarUDF {
         let asked = asked.clone();
         let answer = move |args: &[ColumnarValue]| {
             let args = ColumnarValue::values_to_arrays(args)?;
@@ -89,10 +91,10 @@ pub(crate) fn functions(
         let signature = Signature::exact(vec![DataType::Utf8], Volatility::Stable);
         SimpleScalarUDF::new_with_signature(name, signature, DataType::Int32, Arc::new(answer)).into()
     };
-    let may_be_there = numbers("to_regclass", Asked::number);
-    let there = numbers(RELATION_NUMBER, Asked::number_there);
-    let type_there = numbers(TYPE_NUMBER, Asked::type_there);
-    let names = |name: &str, tell: fn(&Asked, i32) -> String| -> ScalarUDF {
+    let may_be_there = numbers("to_regclass", VisibilityContext::number);
+    let there = numbers(RELATION_NUMBER, VisibilityContext::number_there);
+    let type_there = numbers(TYPE_NUMBER, VisibilityContext::type_there);
+    let names = |name: &str, tell: fn(&VisibilityContext, i32) -> String| -> ScalarUDF {
         let asked = asked.clone();
         let answer = move |args: &[ColumnarValue]| {
             let args = ColumnarValue::values_to_arrays(args)?;
@@ -103,9 +105,9 @@ pub(crate) fn functions(
         let signature = Signature::any(1, Volatility::Stable);
         SimpleScalarUDF::new_with_signature(name, signature, DataType::Utf8, Arc::new(answer)).into()
     };
-    let relation_names = names(RELATION_NAME, Asked::name);
-    let type_names = names(TYPE_NAME, Asked::type_name);
-    let schema_names = names(SCHEMA_NAME, Asked::schema_name);
+    let relation_names = names(RELATION_NAME, VisibilityContext::name);
+    let type_names = names(TYPE_NAME, VisibilityContext::type_name);
+    let schema_names = names(SCHEMA_NAME, VisibilityContext::schema_name);
     let of_functions = asked.clone();
     let function_names = move |args: &[ColumnarValue]| {
         let args = ColumnarValue::values_to_arrays(args)?;
@@ -157,8 +159,8 @@ pub(crate) fn written(
     vars: &Arc<Mutex<Vars>>,
     temporary: &Arc<Temporary>,
     listed: &Arc<Listed>,
-) -> Written {
-    let asked = Asked::of(node, vars, temporary, listed);
+) -> RelationNamer {
+    let asked = VisibilityContext::of(node, vars, temporary, listed);
     Arc::new(move |oid| asked.name(oid))
 }
 
@@ -176,10 +178,15 @@ fn digits(oid: i32) -> String {
     if oid == 0 { "-".to_owned() } else { oid.to_string() }
 }
 
-impl Asked {
-    fn of(node: &Arc<Node>, vars: &Arc<Mutex<Vars>>, temporary: &Arc<Temporary>, listed: &Arc<Listed>) -> Asked {
+impl VisibilityContext {
+    fn of(
+        node: &Arc<Node>,
+        vars: &Arc<Mutex<Vars>>,
+        temporary: &Arc<Temporary>,
+        listed: &Arc<Listed>,
+    ) -> VisibilityContext {
         let (node, vars) = (Arc::clone(node), Arc::clone(vars));
-        Asked { node, vars, temporary: Arc::clone(temporary), listed: Arc::clone(listed) }
+        VisibilityContext { node, vars, temporary: Arc::clone(temporary), listed: Arc::clone(listed) }
     }
 
     fn path(&self) -> Arc<[String]> {

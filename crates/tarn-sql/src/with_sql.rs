@@ -27,21 +27,21 @@ pub(crate) const WITH: &str = "__with";
 pub struct WithSql {
     /// Whether each may name those behind it, and itself.
     recursive: bool,
-    named: Vec<Named>,
+    named: Vec<WithQuery>,
     /// The statement that answers.
     pub(crate) last: Statement,
 }
 
 /// What WITH names.
 #[derive(Debug, Clone, PartialEq)]
-struct Named {
+struct WithQuery {
     alias: TableAlias,
     statement: Statement,
 }
 
 /// What one part is.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct WithStep {
     /// What others call its rows, and their columns. `None`: it is the last part, which answers.
     pub alias: Option<TableAlias>,
     /// It reads the rows of others from schema [`WITH`].
@@ -60,7 +60,7 @@ impl WithSql {
                 return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
             }
         }
-        let named = named.into_iter().map(|(alias, statement)| Named { alias, statement }).collect();
+        let named = named.into_iter().map(|(alias, statement)| WithQuery { alias, statement }).collect();
         Ok(WithSql { recursive, named, last })
     }
 
@@ -80,7 +80,7 @@ impl WithSql {
     /// The parts, each behind those that it reads.
     ///
     /// Errors: `0A000`, `42P19` as PostgreSQL says them, of what reads itself and of changes that give no rows.
-    pub(crate) fn steps(&self) -> Result<Vec<Step>> {
+    pub(crate) fn steps(&self) -> Result<Vec<WithStep>> {
         let last = self.named.len();
         let reads = (0..=last).map(|at| self.reads(at)).collect::<Result<Vec<_>>>()?;
         let kept = self.kept(&reads);
@@ -100,7 +100,7 @@ impl WithSql {
                 put_before(&mut statement, true, cte.into_iter())?;
                 alias = alias.map(|alias| TableAlias { columns: vec![], ..alias });
             }
-            Ok(Step { alias, statement, runs: place < n_run })
+            Ok(WithStep { alias, statement, runs: place < n_run })
         });
         steps.collect()
     }
@@ -259,10 +259,10 @@ fn put_before(statement: &mut Statement, recursive: bool, with: impl Iterator<It
 #[cfg(test)]
 mod tests {
     use crate::error::SqlError;
-    use crate::statement::{Parsed, parse};
+    use crate::statement::{ParsedSql, parse};
 
     fn steps(sql: &str) -> Result<Vec<String>, SqlError> {
-        let Parsed::With(with) = parse(sql)?.remove(0) else { panic!("{sql}") };
+        let ParsedSql::With(with) = parse(sql)?.remove(0) else { panic!("{sql}") };
         let steps = with.steps()?.into_iter().map(|step| {
             let name = step.alias.map_or("-".to_owned(), |alias| alias.to_string());
             format!("{}{name}: {}", if step.runs { "" } else { "not " }, step.statement).replace("\"__with\".", "@")

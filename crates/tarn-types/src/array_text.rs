@@ -51,7 +51,7 @@ pub fn array_parts(text: &str) -> Result<ArrayParts<'_>, NoArray> {
         return Err(NoArray::Bounds);
     }
     let Some(rest) = body.strip_prefix('{') else { return Err(NO_BRACE) };
-    let mut parts = Parts::default();
+    let mut parts = ArrayItems::default();
     let rest = parts.level(rest, 0)?;
     if !rest.is_empty() {
         return Err(NoArray::Malformed("Junk after closing right brace."));
@@ -61,7 +61,7 @@ pub fn array_parts(text: &str) -> Result<ArrayParts<'_>, NoArray> {
 }
 
 #[derive(Default)]
-struct Parts<'a> {
+struct ArrayItems<'a> {
     /// Of each dimension whose first array was read.
     lengths: Vec<usize>,
     items: Vec<Option<Cow<'a, str>>>,
@@ -69,7 +69,7 @@ struct Parts<'a> {
     last: Option<usize>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ArrayItems<'a> {
     /// Reads what is behind an opening brace, up to the closing one; gives what is behind that.
     fn level(&mut self, mut rest: &'a str, dimension: usize) -> Result<&'a str, NoArray> {
         if dimension == MAX_DIMENSIONS {

@@ -170,7 +170,7 @@ fn conform_lists(array: &ArrayRef, found: &Field, item: ItemType, column: &Colum
 }
 
 /// How a source column becomes the wanted one.
-enum Way {
+enum Conversion {
     /// The bytes of addresses, which are looked at.
     Check,
     /// Cast: values out of range become NULL in the kernel, which we then find.
@@ -204,23 +204,23 @@ fn conform_column(array: &ArrayRef, field: &Field, column: &Column) -> Result<Ar
         return Ok(uuids_of_bytes(array.as_fixed_size_binary()));
     }
     match way(field, column)? {
-        Way::Check => Ok(Arc::new(checked_inets(array.as_binary::<i64>(), column)?)),
-        Way::Cast => cast_safely(array, &storage, column),
-        Way::CastExactly => {
+        Conversion::Check => Ok(Arc::new(checked_inets(array.as_binary::<i64>(), column)?)),
+        Conversion::Cast => cast_safely(array, &storage, column),
+        Conversion::CastExactly => {
             let out = cast_safely(array, &storage, column)?;
             check_exact(array, &out, column)?;
             Ok(out)
         }
-        Way::CastInRange => {
+        Conversion::CastInRange => {
             let out = cast_safely(array, &storage, column)?;
             check_range(array, &out, column)?;
             Ok(out)
         }
-        Way::Parse => parse_column(array, column),
+        Conversion::Parse => parse_column(array, column),
     }
 }
 
-fn way(field: &Field, column: &Column) -> Result<Way> {
+fn way(field: &Field, column: &Column) -> Result<Conversion> {
     use DataType::*;
     let refused = || Error::Type {
         column: column.name.clone(),
@@ -230,17 +230,17 @@ fn way(field: &Field, column: &Column) -> Result<Way> {
     // An all-null column has been dealt with, so TEXT here is a text.
     let found = data_type_of(field).map_err(|_| refused())?;
     Ok(match (found, column.data_type) {
-        (Text | Uuid | Json | Jsonb, Text) | (Jsonb, Json) => Way::Cast,
-        (Text | Uuid | Json | Jsonb, _) => Way::Parse,
-        (Inet, Inet) => Way::Check,
+        (Text | Uuid | Json | Jsonb, Text) | (Jsonb, Json) => Conversion::Cast,
+        (Text | Uuid | Json | Jsonb, _) => Conversion::Parse,
+        (Inet, Inet) => Conversion::Check,
         // Somebody else's.
-        (Inet, Bytes) => Way::Cast,
-        (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Way::Cast,
-        (Float64 | Decimal { .. }, Float32) => Way::CastInRange,
-        (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Way::Cast,
-        (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Way::CastExactly,
-        (Date | Timestamp | TimestampTz, Timestamp | TimestampTz) => Way::Cast,
-        (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) | (Interval, Interval) => Way::Cast,
+        (Inet, Bytes) => Conversion::Cast,
+        (Int16 | Int32 | Int64, Int16 | Int32 | Int64 | Float32 | Float64 | Decimal { .. }) => Conversion::Cast,
+        (Float64 | Decimal { .. }, Float32) => Conversion::CastInRange,
+        (Float32 | Float64 | Decimal { .. }, Float32 | Float64) => Conversion::Cast,
+        (Float32 | Float64 | Decimal { .. }, Int16 | Int32 | Int64 | Decimal { .. }) => Conversion::CastExactly,
+        (Date | Timestamp | TimestampTz, Timestamp | TimestampTz) => Conversion::Cast,
+        (Bool, Bool) | (Bytes, Bytes) | (Date, Date) | (Time, Time) | (Interval, Interval) => Conversion::Cast,
         _ => return Err(refused()),
     })
 }

@@ -17,7 +17,7 @@ use crate::effects::Effects;
 use crate::envelope::{EntryKind, put_envelope, read_envelope};
 use crate::error::Result;
 use crate::ids::{SeqNo, TabletId};
-use crate::request::{Named, Request};
+use crate::request::{NamedEffects, Request};
 use crate::wire::{Reader, put_varint};
 
 /// One entry of a tablet's log. Cheap to clone.
@@ -26,7 +26,7 @@ pub enum Entry {
     /// Rows are there, or gone.
     Effects(Effects),
     /// The same, by a request that is known when it is made again.
-    Named(Arc<Named>),
+    Named(Arc<NamedEffects>),
     /// What changed so far is a generation of its own from here on: what the next delivery takes, on every replica the
     /// same.
     Freeze(Option<Audit>),
@@ -83,7 +83,7 @@ impl Entry {
         let (kind, _) = read_envelope(&mut reader)?;
         let entry = match kind {
             EntryKind::Effects => return Ok(Self::Effects(Effects::from_bytes(bytes)?)),
-            EntryKind::Named => return Ok(Self::Named(Arc::new(Named::from_bytes(bytes)?))),
+            EntryKind::Named => return Ok(Self::Named(Arc::new(NamedEffects::from_bytes(bytes)?))),
             EntryKind::Freeze => match reader.u8()? {
                 0 => Self::Freeze(None),
                 1 => {
@@ -155,7 +155,7 @@ mod tests {
     fn a_named_entry_is_its_effects_with_a_request() {
         let effects = crate::EffectsBuilder::new(&orders()).finish(None);
         let request = Request { id: RequestId { origin: 7, sequence: 0 }, statements: Vec::new() };
-        let entry = Entry::Named(Arc::new(Named::new(request.clone(), effects.clone())));
+        let entry = Entry::Named(Arc::new(NamedEffects::new(request.clone(), effects.clone())));
         let again = Entry::from_bytes(entry.to_bytes()).unwrap();
         assert_eq!((again.request(), again.effects()), (Some(&request), Some(&effects)));
         let mut nameless = entry.to_bytes().to_vec();

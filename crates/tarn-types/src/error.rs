@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::array_text::NoArray;
-use crate::json::Fault;
+use crate::json::JsonFault;
 use crate::time_text::TimeFault;
 
 /// What the caller can do about an error.
@@ -84,7 +84,7 @@ pub enum Error {
         /// The SQL name of the type.
         data_type: String,
         /// What is too much.
-        fault: Fault,
+        fault: JsonFault,
     },
     /// A text is no array, or one that no column takes.
     #[error("malformed array literal: \"{value}\"")]
@@ -221,10 +221,10 @@ impl Error {
 
     /// A text that is no `data_type`, which is JSON.
     #[must_use]
-    pub fn of_json(fault: Fault, text: &str, data_type: &str) -> Self {
+    pub fn of_json(fault: JsonFault, text: &str, data_type: &str) -> Self {
         let data_type = data_type.to_owned();
         match fault {
-            Fault::Syntax | Fault::Surrogate => Self::Parse { value: shorten(text), data_type },
+            JsonFault::Syntax | JsonFault::Surrogate => Self::Parse { value: shorten(text), data_type },
             fault => Self::Json { data_type, fault },
         }
     }

@@ -137,13 +137,13 @@ pub fn decode_key(schema: &TableSchema, key: &[u8]) -> Result<Vec<Value>> {
 
 /// The keys of a batch, in one allocation.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct EncodedKeys {
     arena: Vec<u8>,
     /// Invariant: one more than there are keys; key i is `arena[offsets[i]..offsets[i + 1]]`.
     offsets: Vec<usize>,
 }
 
-impl Keys {
+impl EncodedKeys {
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -180,7 +180,7 @@ impl Keys {
 ///
 /// # Errors
 /// [`Error::Null`] names the row, [`Error::MissingColumn`] and [`Error::Type`] the column.
-pub fn encode_keys(schema: &TableSchema, batch: &RecordBatch) -> Result<Keys> {
+pub fn encode_keys(schema: &TableSchema, batch: &RecordBatch) -> Result<EncodedKeys> {
     let columns = schema.key_columns().map(|column| key_reader(schema, column, batch)).collect::<Result<Vec<_>>>()?;
     let parts: Vec<(&ColumnReader, bool)> =
         columns.iter().zip(&schema.key).map(|(column, part)| (column, part.descending)).collect();
@@ -196,7 +196,7 @@ pub fn encode_keys(schema: &TableSchema, batch: &RecordBatch) -> Result<Keys> {
         }
         offsets.push(arena.len());
     }
-    Ok(Keys { arena, offsets })
+    Ok(EncodedKeys { arena, offsets })
 }
 
 fn key_reader(schema: &TableSchema, column: &Column, batch: &RecordBatch) -> Result<ColumnReader> {

@@ -119,25 +119,26 @@ pub use infinity::{
     is_infinite_day, is_infinite_us, midnight_us,
 };
 pub use key::{
-    Keys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, partition_prefix,
+    EncodedKeys, TABLE_PREFIX_BYTES, decode_key, encode_key, encode_keys, encode_partition_prefix, partition_prefix,
     prefix_end, table_prefix, token_of, token_prefix,
 };
 pub use mutation::{BatchBuilder, Mutation, MutationBatch, Op, batch_from_columns};
 pub use opaque::Opaque;
 pub use options::{Archive, Indexing, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View};
-pub use references::{Referenced, children, converted, is_comparable, parent_key, referenced, values_of_entry};
-pub use request::{MAX_REQUEST_STATEMENTS, Named, Request, StatementOutcome, put_statements, statements_of};
+pub use references::{ReferencedKey, children, converted, is_comparable, parent_key, referenced, values_of_entry};
+pub use request::{MAX_REQUEST_STATEMENTS, NamedEffects, Request, StatementOutcome, put_statements, statements_of};
 pub use row::{
-    Cells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch, encode_stored,
-    patch_cells,
+    EncodedCells, RowKind, StoredRow, cell_ids, check_cells, encode_cells, encode_cells_columnar, encode_patch,
+    encode_stored, patch_cells,
 };
 pub use rules::{
-    Check, ColumnRules, DroppedColumn, ForeignKey, Generated, Identity, IndexedColumn, Length, OnParent, Rules, Unique,
+    CheckRule, ColumnRules, DroppedColumn, ForeignKey, GeneratedColumn, Identity, IndexedColumn, Length, OnParent,
+    Rules, Unique,
 };
 pub use schema::{Column, KeyPart, ROW_COLUMN, SEQNO_COLUMN, SEQNO_ID, TableSchema, seqno_field};
 pub use style::{BytesForm, DateForm, DateOrder, Forms, IntervalForm, Style};
 pub use tablet::TabletMap;
-pub use time_text::{Here, Span, SpanField, SpanFields, TimeFault, parse_span};
+pub use time_text::{ParseContext, Span, SpanField, SpanFields, TimeFault, parse_span};
 pub use unique::{MARK_OF_NULL, entry_cells, entry_key, index_table, place_in_index, row_of_entry, stand_in};
 pub use value::{Value, is_lost_as_real};
 pub use zone::Zone;

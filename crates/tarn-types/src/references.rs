@@ -25,7 +25,7 @@ use crate::value::Value;
 
 /// The key of a parent that a foreign key means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Referenced {
+pub struct ReferencedKey {
     /// The table whose keys these are: the parent itself, or the entries of its unique constraint.
     pub keys: TableId,
     /// Its unique constraint or index; `None`: it is the primary key.
@@ -37,7 +37,7 @@ pub struct Referenced {
 /// The key of a table that consists of these columns, in whatever order; `None`: there is none. The primary key comes
 /// first.
 #[must_use]
-pub fn referenced(parent: &TableSchema, columns: &[ColumnId]) -> Option<Referenced> {
+pub fn referenced(parent: &TableSchema, columns: &[ColumnId]) -> Option<ReferencedKey> {
     let order_of = |key: Vec<ColumnId>| -> Option<Vec<usize>> {
         let order = key.iter().map(|id| columns.iter().position(|column| column == id));
         order.collect::<Option<Vec<usize>>>().filter(|order| order.len() == columns.len())
@@ -45,12 +45,12 @@ pub fn referenced(parent: &TableSchema, columns: &[ColumnId]) -> Option<Referenc
     if !parent.is_keyless() && !parent.options.append_only && parent.has_rows() {
         let key = parent.key.iter().map(|part| parent.columns[part.column_idx].id).collect();
         if let Some(order) = order_of(key) {
-            return Some(Referenced { keys: parent.id, unique: None, order });
+            return Some(ReferencedKey { keys: parent.id, unique: None, order });
         }
     }
     let uniques = parent.options.rules.uniques.iter().filter(|unique| !unique.repeats);
     let found = uniques.filter_map(|unique| Some((unique, order_of(unique.columns.clone())?))).next();
-    found.map(|(unique, order)| Referenced { keys: unique.index, unique: Some(unique.clone()), order })
+    found.map(|(unique, order)| ReferencedKey { keys: unique.index, unique: Some(unique.clone()), order })
 }
 
 /// Whether values of the two types can be the same.
@@ -90,13 +90,13 @@ pub fn converted(value: &Value, from: DataType, to: DataType) -> Option<Value> {
 }
 
 /// The engine key of the parent that has these values, which are in the order of the foreign key's columns and of the
-/// types `of`. `keys` is the table of [`Referenced::keys`]. `None`: no parent can have them.
+/// types `of`. `keys` is the table of [`ReferencedKey::keys`]. `None`: no parent can have them.
 ///
 /// # Errors
 /// As of [`encode_key`].
 pub fn parent_key(
     keys: &TableSchema,
-    referenced: &Referenced,
+    referenced: &ReferencedKey,
     values: &[Value],
     of: &[DataType],
 ) -> Result<Option<Vec<u8>>> {

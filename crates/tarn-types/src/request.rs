@@ -41,13 +41,13 @@ pub struct Request {
 
 /// Effects that a request names. Its bytes are the log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedEffects {
     request: Request,
     effects: Effects,
     bytes: Bytes,
 }
 
-impl Named {
+impl NamedEffects {
     /// The effects of a request, which may be none.
     ///
     /// Panics for a request without a name, or with more than [`MAX_REQUEST_STATEMENTS`] statements.
@@ -144,10 +144,10 @@ mod tests {
         let page = include_str!("../../../docs/formats/entry.md");
         let statements = vec![StatementOutcome { digest: 0xd1, rows: 300 }];
         let request = Request { id: RequestId { origin: 0xab, sequence: 0xcd }, statements };
-        let named = Named::new(request, effects());
+        let named = NamedEffects::new(request, effects());
         assert_eq!(named.effects().table(), TableId(1));
         assert!(documented(page, &hex(named.as_bytes())), "{}", hex(named.as_bytes()));
-        assert_eq!(Named::from_bytes(named.as_bytes().clone()).unwrap(), named);
+        assert_eq!(NamedEffects::from_bytes(named.as_bytes().clone()).unwrap(), named);
     }
 
     proptest! {
@@ -156,10 +156,10 @@ mod tests {
             origin in 1u64.., sequence: u64, outcomes in proptest::collection::vec(any::<(u64, u64)>(), 0..20), cut in 0usize..400,
         ) {
             let statements = outcomes.into_iter().map(|(digest, rows)| StatementOutcome { digest, rows }).collect();
-            let named = Named::new(Request { id: RequestId { origin, sequence }, statements }, effects());
+            let named = NamedEffects::new(Request { id: RequestId { origin, sequence }, statements }, effects());
             let bytes = named.as_bytes().clone();
-            prop_assert_eq!(&Named::from_bytes(bytes.clone()).unwrap(), &named);
-            prop_assert!(Named::from_bytes(bytes.slice(..cut % bytes.len())).is_err());
+            prop_assert_eq!(&NamedEffects::from_bytes(bytes.clone()).unwrap(), &named);
+            prop_assert!(NamedEffects::from_bytes(bytes.slice(..cut % bytes.len())).is_err());
             let mut alone = Vec::new();
             put_statements(&mut alone, &named.request().statements);
             prop_assert_eq!(&statements_of(&alone).unwrap(), &named.request().statements);
@@ -169,7 +169,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
-            let _ = Named::from_bytes(bytes.clone().into());
+            let _ = NamedEffects::from_bytes(bytes.clone().into());
             let _ = statements_of(&bytes);
         }
     }

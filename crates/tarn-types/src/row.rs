@@ -149,13 +149,13 @@ fn encode_assigned(schema: &TableSchema, mut assigned: Vec<(usize, &Value)>) -> 
 
 /// The cells of the rows of a batch, in one allocation.
 #[derive(Clone, Debug)]
-pub struct Cells {
+pub struct EncodedCells {
     arena: Vec<u8>,
     /// Invariant: one more than there are rows, never descending, the last is the arena's length.
     offsets: Vec<usize>,
 }
 
-impl Cells {
+impl EncodedCells {
     /// How many rows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -191,7 +191,7 @@ impl Cells {
 ///
 /// # Errors
 /// [`Error::Null`] names column and row, [`Error::MissingColumn`] and [`Error::Type`] the column.
-pub fn encode_cells_columnar(schema: &TableSchema, batch: &RecordBatch) -> Result<Cells> {
+pub fn encode_cells_columnar(schema: &TableSchema, batch: &RecordBatch) -> Result<EncodedCells> {
     let columns = schema_columns_by_id(schema)
         .into_iter()
         .map(|column| BatchColumn::new(schema, column, batch))
@@ -214,7 +214,7 @@ pub fn encode_cells_columnar(schema: &TableSchema, batch: &RecordBatch) -> Resul
         }
         offsets.push(arena.len());
     }
-    Ok(Cells { arena, offsets })
+    Ok(EncodedCells { arena, offsets })
 }
 
 fn schema_columns_by_id(schema: &TableSchema) -> Vec<&Column> {

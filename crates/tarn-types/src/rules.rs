@@ -28,7 +28,7 @@ pub struct Rules {
     pub columns: Vec<ColumnRules>,
     /// What every row has to fulfil, in the order in which it was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<Check>,
+    pub checks: Vec<CheckRule>,
     /// Of which columns no two rows have the same values, and by which rows are found, in the order in which it was
     /// said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -69,7 +69,7 @@ pub struct ColumnRules {
     pub identity: Option<Identity>,
     /// `GENERATED ALWAYS AS (…) STORED`; it has no default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub generated: Option<Generated>,
+    pub generated: Option<GeneratedColumn>,
     /// `varchar(n)` and `char(n)`; of an array `varchar(n)[]`: each of its items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Length>,
@@ -98,7 +98,7 @@ pub enum Identity {
 
 /// What a column is computed from, whenever its row is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Generated {
+pub struct GeneratedColumn {
     /// An expression of SQL over other columns of the table, none of which is generated.
     pub expr: String,
     /// The columns that it names.
@@ -117,7 +117,7 @@ pub enum Length {
 
 /// `CHECK (…)`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
+pub struct CheckRule {
     /// Unique in the table.
     pub name: String,
     /// An expression of SQL over the table's columns: a row of which it is false is refused.

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::full_name;
 use crate::ids::{ColumnId, TableId, TabletId};
 use crate::options::{Archive, BLOOM_CHUNKS, MAX_TABLETS, Partitioning, TableOptions, TokenColumns, View, is_fpp};
-use crate::rules::{ColumnRules, DroppedColumn, ForeignKey, Generated, Length};
+use crate::rules::{ColumnRules, DroppedColumn, ForeignKey, GeneratedColumn, Length};
 use crate::value::Value;
 
 /// The hidden last column of lake files and recent rows: the commit position of each row, Int64, never null.
@@ -635,7 +635,7 @@ impl TableSchema {
 
     /// What the column at this place is computed from.
     #[must_use]
-    pub fn generated(&self, column_idx: usize) -> Option<&Generated> {
+    pub fn generated(&self, column_idx: usize) -> Option<&GeneratedColumn> {
         self.rules_of(column_idx)?.generated.as_ref()
     }
 
@@ -897,7 +897,7 @@ mod tests {
     fn a_column_that_is_dropped_leaves_its_id_and_its_name_in_files() {
         let mut schema = orders();
         schema.options.indexing.tokens = TokenColumns::Some(vec![ColumnId(4)]);
-        schema.options.rules.checks.push(crate::Check {
+        schema.options.rules.checks.push(crate::CheckRule {
             name: "said".into(),
             expr: "note <> ''".into(),
             columns: vec![ColumnId(4)],

@@ -51,7 +51,7 @@ impl Setting {
 }
 
 /// A value, or what is wanted instead of the text.
-pub type Parsed<T> = Result<T, &'static str>;
+pub type ParseResult<T> = Result<T, &'static str>;
 
 /// Declares the settings of a room: `name: type = "default", parse, "meaning";`. `parse` makes a value of text.
 #[macro_export]
@@ -74,7 +74,7 @@ macro_rules! settings {
             /// Sets one by its name from text. `None`: there is none of this name here.
             ///
             /// Errors: what is wanted instead.
-            pub fn set(&mut self, name: &str, value: &str) -> Option<$crate::settings::Parsed<()>> {
+            pub fn set(&mut self, name: &str, value: &str) -> Option<$crate::settings::ParseResult<()>> {
                 Some(match name {
                     $(stringify!($field) => $parse(value).map(|value| self.$field = value),)*
                     _ => return None,
@@ -91,7 +91,7 @@ macro_rules! settings {
 }
 
 /// `64MiB`, `1.5GB`, `4096` → bytes. Powers of 1,024 with an `i`, of 1,000 without.
-pub fn bytes(text: &str) -> Parsed<u64> {
+pub fn bytes(text: &str) -> ParseResult<u64> {
     const WANT: &str = "a size such as 64MiB, 1GB or 4096";
     let (number, unit) = split_unit(text).ok_or(WANT)?;
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
@@ -110,7 +110,7 @@ pub fn bytes(text: &str) -> Parsed<u64> {
 }
 
 /// `2min`, `30 days`, `500ms`, `1500` → milliseconds.
-pub fn duration_ms(text: &str) -> Parsed<u64> {
+pub fn duration_ms(text: &str) -> ParseResult<u64> {
     const WANT: &str = "a duration such as 500ms, 30s, 2min, 1h, 30 days or a number of milliseconds";
     let (number, unit) = split_unit(text).ok_or(WANT)?;
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
@@ -125,22 +125,22 @@ pub fn duration_ms(text: &str) -> Parsed<u64> {
 }
 
 /// As [`duration_ms`], at least 1.
-pub fn positive_ms(text: &str) -> Parsed<u64> {
+pub fn positive_ms(text: &str) -> ParseResult<u64> {
     duration_ms(text).map(|ms| ms.max(1))
 }
 
 /// A whole number; `_` may part its digits.
-pub fn count(text: &str) -> Parsed<usize> {
+pub fn count(text: &str) -> ParseResult<usize> {
     text.replace('_', "").parse().map_err(|_| "a whole number")
 }
 
 /// As [`count`], at least 1.
-pub fn positive(text: &str) -> Parsed<usize> {
+pub fn positive(text: &str) -> ParseResult<usize> {
     count(text).map(|count| count.max(1))
 }
 
 /// `true`, `on`, `yes`, `1`, and their contraries.
-pub fn switch(text: &str) -> Parsed<bool> {
+pub fn switch(text: &str) -> ParseResult<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" | "1" => Ok(true),
         "false" | "off" | "no" | "0" => Ok(false),
@@ -149,32 +149,32 @@ pub fn switch(text: &str) -> Parsed<bool> {
 }
 
 /// Any text.
-pub fn text(text: &str) -> Parsed<String> {
+pub fn text(text: &str) -> ParseResult<String> {
     Ok(text.to_owned())
 }
 
 /// Text; empty is none.
-pub fn optional(text: &str) -> Parsed<Option<String>> {
+pub fn optional(text: &str) -> ParseResult<Option<String>> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// A path, which may not be empty; it is not looked at.
-pub fn path(text: &str) -> Parsed<PathBuf> {
+pub fn path(text: &str) -> ParseResult<PathBuf> {
     if text.is_empty() { Err("a path") } else { Ok(text.into()) }
 }
 
 /// A path; empty is none.
-pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
+pub fn optional_path(text: &str) -> ParseResult<Option<PathBuf>> {
     Ok((!text.is_empty()).then(|| text.into()))
 }
 
 /// An IP address with its port; names are not looked up.
-pub fn address(text: &str) -> Parsed<SocketAddr> {
+pub fn address(text: &str) -> ParseResult<SocketAddr> {
     text.parse().map_err(|_| "an address such as 127.0.0.1:5433")
 }
 
 /// An address; empty is none.
-pub fn optional_address(text: &str) -> Parsed<Option<SocketAddr>> {
+pub fn optional_address(text: &str) -> ParseResult<Option<SocketAddr>> {
     if text.is_empty() { Ok(None) } else { address(text).map(Some) }
 }
 

@@ -23,7 +23,7 @@ use crate::file_column::file_column;
 use crate::inet::Inet;
 use crate::infinity::midnight_us;
 use crate::style::{DateOrder, Style};
-use crate::time_text::{self, Here, Span, TimeFault};
+use crate::time_text::{self, ParseContext, Span, TimeFault};
 use crate::{json, text};
 
 /// One cell.
@@ -115,7 +115,7 @@ impl Value {
     /// # Errors
     /// [`Error::Parse`] names the text and the type, [`Error::Json`] what is too much of a JSON text.
     pub fn parse(data_type: &DataType, text: &str) -> Result<Self> {
-        Self::parse_at(data_type, text, Here { zone: None, order: DateOrder::default(), now_us: None })
+        Self::parse_at(data_type, text, ParseContext { zone: None, order: DateOrder::default(), now_us: None })
     }
 
     /// As [`Value::parse`], but a `TIMESTAMPTZ` without an offset is what the clocks of the session show, and not UTC,
@@ -124,7 +124,11 @@ impl Value {
     /// # Errors
     /// As [`Value::parse`].
     pub fn parse_in(data_type: &DataType, text: &str, style: &Style) -> Result<Self> {
-        Self::parse_at(data_type, text, Here { zone: Some(&style.zone), order: style.forms.order, now_us: None })
+        Self::parse_at(
+            data_type,
+            text,
+            ParseContext { zone: Some(&style.zone), order: style.forms.order, now_us: None },
+        )
     }
 
     /// As [`Value::parse_in`], and `now`, `today` and their kin are those of the reader. Others refuse them.
@@ -132,7 +136,7 @@ impl Value {
     /// # Errors
     /// [`Error::Time`] for dates and times, [`Error::Array`] for what is no array, else [`Error::Parse`]; all name the
     /// text.
-    pub fn parse_at(data_type: &DataType, text: &str, here: Here<'_>) -> Result<Self> {
+    pub fn parse_at(data_type: &DataType, text: &str, here: ParseContext<'_>) -> Result<Self> {
         let time = |read: std::result::Result<Self, TimeFault>| {
             let named = || data_type.to_string().to_lowercase();
             read.map_err(|fault| Error::Time { value: shorten(text), data_type: named(), fault })

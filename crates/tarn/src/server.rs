@@ -17,9 +17,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tarn_http::Behind;
+use tarn_http::HttpBackend;
 use tarn_net::descriptors;
-use tarn_net::places::Places;
+use tarn_net::places::ConnectionSlots;
 use tarn_net::tls::Tls;
 use tarn_node::auth::roots;
 use tarn_node::node::Node;
@@ -39,8 +39,8 @@ const FIRST_SUPERUSER: &str = "tarn";
 /// Between two tries to open a data folder anew.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// A server that accepts connections. Dropping it ends them, without the care of [`Running::stop`].
-pub struct Running {
+/// A server that accepts connections. Dropping it ends them, without the care of [`RunningServer::stop`].
+pub struct RunningServer {
     /// Where Postgres clients connect.
     pub pg: SocketAddr,
     /// Where HTTP is served, if it is.
@@ -58,23 +58,23 @@ pub struct Running {
 ///
 /// Errors: as [`Node::open`]; an address is taken, or would let everybody in; the certificate cannot be used; a root of
 /// archives is no place.
-pub fn start(settings: Settings) -> BoxFuture<'static, Result<Running>> {
+pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningServer>> {
     start_with(settings, None)
 }
 
 /// As [`start`]; while there are no users, the superuser `tarn` is made first, if there is a password for it.
-pub fn start_with(settings: Settings, first_password: Option<String>) -> BoxFuture<'static, Result<Running>> {
+pub fn start_with(settings: Settings, first_password: Option<String>) -> BoxFuture<'static, Result<RunningServer>> {
     open_doors(settings, first_password).boxed()
 }
 
-async fn open_doors(settings: Settings, first_password: Option<String>) -> Result<Running> {
+async fn open_doors(settings: Settings, first_password: Option<String>) -> Result<RunningServer> {
     let (node, sql) = open(&settings, first_password).await?;
     let opened = async {
         roots::roots(&settings.node)?;
         Doors::open(&settings, &sql).await
     };
     match opened.await {
-        Ok((pg, http, doors)) => Ok(Running { pg, http, node, sql, settings, doors }),
+        Ok((pg, http, doors)) => Ok(RunningServer { pg, http, node, sql, settings, doors }),
         Err(error) => {
             let _ = node.close().await;
             Err(error)
@@ -130,10 +130,11 @@ impl Doors {
         let local = |listener: &TcpListener| listener.local_addr().map_err(|e| socket_error(&e));
         let (pg_address, http_address) = (local(&pg_listener)?, http_listener.as_ref().map(local).transpose()?);
         let seats = descriptors::seats(settings.server.max_connections, settings.server.http_max_connections);
-        let pg = tarn_pg::Door::new(&settings.pg, tls.clone(), Places::new(seats.pg, seats.pg_waiting));
-        let http = http_address
-            .map(|address| tarn_http::Door::new(&settings.http, tls, address, Places::new(seats.http, seats.http)));
-        let shift = Shift::new(&pg, http.as_ref(), Behind::Sql(Arc::clone(sql)));
+        let pg = tarn_pg::Door::new(&settings.pg, tls.clone(), ConnectionSlots::new(seats.pg, seats.pg_waiting));
+        let http = http_address.map(|address| {
+            tarn_http::Door::new(&settings.http, tls, address, ConnectionSlots::new(seats.http, seats.http))
+        });
+        let shift = Shift::new(&pg, http.as_ref(), HttpBackend::Sql(Arc::clone(sql)));
         let shift = Arc::new(Mutex::new(shift));
         let mut accepting = JoinSet::new();
         let refusal =
@@ -148,7 +149,7 @@ impl Doors {
     }
 
     /// From now on connections are answered by what is `behind`. Those that are there already stay with whom they have.
-    fn change(&self, behind: Behind) -> Shift {
+    fn change(&self, behind: HttpBackend) -> Shift {
         let next = Shift::new(&self.pg, self.http.as_ref(), behind);
         std::mem::replace(&mut *self.shift.lock(), next)
     }
@@ -159,21 +160,21 @@ struct Shift {
     pg: Arc<tarn_pg::Door>,
     /// None: clients are told to come back later.
     pg_shared: Option<Arc<tarn_pg::ServerState>>,
-    http: Option<Arc<tarn_http::Face>>,
+    http: Option<Arc<tarn_http::HttpServer>>,
     stop: CancellationToken,
     connections: JoinSet<()>,
 }
 
 impl Shift {
-    fn new(pg: &Arc<tarn_pg::Door>, http: Option<&Arc<tarn_http::Door>>, behind: Behind) -> Shift {
+    fn new(pg: &Arc<tarn_pg::Door>, http: Option<&Arc<tarn_http::Door>>, behind: HttpBackend) -> Shift {
         let pg_shared = match &behind {
-            Behind::Sql(sql) => Some(Arc::new(tarn_pg::ServerState::new(Arc::clone(sql), Arc::clone(pg)))),
-            Behind::Nothing(_) => None,
+            HttpBackend::Sql(sql) => Some(Arc::new(tarn_pg::ServerState::new(Arc::clone(sql), Arc::clone(pg)))),
+            HttpBackend::Nothing(_) => None,
         };
         Shift {
             pg: Arc::clone(pg),
             pg_shared,
-            http: http.map(|door| tarn_http::Face::new(Arc::clone(door), behind)),
+            http: http.map(|door| tarn_http::HttpServer::new(Arc::clone(door), behind)),
             stop: CancellationToken::new(),
             connections: JoinSet::new(),
         }
@@ -255,13 +256,13 @@ fn spare_descriptor() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-impl Running {
+impl RunningServer {
     /// Stops gracefully; the data is flushed when this returns.
     pub fn stop(self) -> BoxFuture<'static, Result<()>> {
-        let Running { node, mut doors, .. } = self;
+        let RunningServer { node, mut doors, .. } = self;
         let stopping = async move {
             doors.accepting.shutdown().await;
-            let last = doors.change(Behind::Nothing(Arc::default()));
+            let last = doors.change(HttpBackend::Nothing(Arc::default()));
             close(&node, last).await
         };
         stopping.boxed()
@@ -269,12 +270,12 @@ impl Running {
 
     /// Opens the data folder anew after a fault that nothing else heals. Connections end, new ones are told to come
     /// back. Tries until it works; meanwhile `/readyz` says why it does not. None: `shutdown` came first.
-    async fn reopen(self, shutdown: &mut BoxFuture<'_, ()>) -> Option<Running> {
-        let Running { pg, http, node, sql, settings, doors } = self;
+    async fn reopen(self, shutdown: &mut BoxFuture<'_, ()>) -> Option<RunningServer> {
+        let RunningServer { pg, http, node, sql, settings, doors } = self;
         let reasons = node.not_ready();
         tracing::warn!(?reasons, "opening the data folder anew");
         let reasons = Arc::new(Mutex::new(reasons));
-        let before = doors.change(Behind::Nothing(Arc::clone(&reasons)));
+        let before = doors.change(HttpBackend::Nothing(Arc::clone(&reasons)));
         if let Err(error) = close(&node, before).await {
             tracing::warn!(%error, "closing it failed");
         }
@@ -301,11 +302,11 @@ impl Running {
                 () = tokio::time::sleep(REOPEN_PAUSE) => {}
             }
         };
-        let between = doors.change(Behind::Sql(Arc::clone(&sql)));
+        let between = doors.change(HttpBackend::Sql(Arc::clone(&sql)));
         // Nobody waits for who is still being told to come back.
         tokio::spawn(between.end(Instant::now() + Duration::from_millis(settings.node.shutdown_ms)));
         tracing::info!("serving again");
-        Some(Running { pg, http, node, sql, settings, doors })
+        Some(RunningServer { pg, http, node, sql, settings, doors })
     }
 }
 

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tarn_types::settings::{Parsed, Setting, address, count, optional_address, switch, text};
+use tarn_types::settings::{ParseResult, Setting, address, count, optional_address, switch, text};
 
-pub use tarn_net::tls::{Settings as TlsSettings, TlsMode};
-pub use tarn_node::settings::{LogRecovery, Settings as NodeSettings};
-pub use tarn_sql::settings::Settings as SqlSettings;
+pub use tarn_net::tls::{TlsMode, TlsSettings};
+pub use tarn_node::settings::{LogRecovery, NodeSettings};
+pub use tarn_sql::settings::SqlSettings;
 
 tarn_types::settings! {
     /// Where the server is reached, and what it tells of itself.
@@ -42,10 +42,10 @@ pub struct Settings {
     pub tls: TlsSettings,
     /// Of PostgreSQL's wire.
     #[serde(flatten)]
-    pub pg: tarn_pg::settings::Settings,
+    pub pg: tarn_pg::settings::PgSettings,
     /// Of HTTP.
     #[serde(flatten)]
-    pub http: tarn_http::settings::Settings,
+    pub http: tarn_http::settings::HttpSettings,
     /// Of statements.
     #[serde(flatten)]
     pub sql: SqlSettings,
@@ -56,8 +56,8 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
     [
         ServerSettings::ALL,
         TlsSettings::ALL,
-        tarn_pg::settings::Settings::ALL,
-        tarn_http::settings::Settings::ALL,
+        tarn_pg::settings::PgSettings::ALL,
+        tarn_http::settings::HttpSettings::ALL,
         SqlSettings::ALL,
         NodeSettings::ALL,
     ]
@@ -82,7 +82,7 @@ pub enum Error {
 
 impl Settings {
     /// Sets one by its name from text: `64MiB`, `2min`, `true`, `127.0.0.1:5433`. `None`: there is none of this name.
-    fn set(&mut self, name: &str, value: &str) -> Option<Parsed<()>> {
+    fn set(&mut self, name: &str, value: &str) -> Option<ParseResult<()>> {
         let value = value.trim();
         let server = self.server.set(name, value).or_else(|| self.tls.set(name, value));
         let faces = server.or_else(|| self.pg.set(name, value)).or_else(|| self.http.set(name, value));

@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 
 const EIO: i32 = 5;
 const EMFILE: i32 = 24;
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
-struct Fault {
+struct IoFault {
     place: &'static str,
     operation: &'static str,
     error: i32,
@@ -54,12 +54,12 @@ struct Fault {
     shows: bool,
 }
 
-const fn fault(place: &'static str, operation: &'static str, error: i32) -> Fault {
-    Fault { place, operation, error, one_in: 1, shows: true }
+const fn fault(place: &'static str, operation: &'static str, error: i32) -> IoFault {
+    IoFault { place, operation, error, one_in: 1, shows: true }
 }
 
 /// What is known to have broken a server.
-const KNOWN: [Fault; 7] = [
+const KNOWN: [IoFault; 7] = [
     fault("/rows/", "sync", EIO),
     fault("/rows/", "open", EMFILE),
     fault("/rows/", "write", ENOSPC),
@@ -77,7 +77,7 @@ fn a_server_whose_disk_fails_for_a_while_loses_nothing_and_serves_again_by_itsel
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut odds = 1;
     loop {
-        let faults: Vec<Fault> = if all || soak.is_some() { every_fault(odds) } else { KNOWN.to_vec() };
+        let faults: Vec<IoFault> = if all || soak.is_some() { every_fault(odds) } else { KNOWN.to_vec() };
         runtime.block_on(run_all(faults))?;
         odds = odds % 7 + 1;
         if soak.is_none_or(|seconds| started.elapsed() >= Duration::from_secs(seconds)) {
@@ -107,7 +107,7 @@ fn a_server_that_is_opening_its_data_folder_keeps_to_encryption_places_and_time_
     let mut arguments = ARGUMENTS.to_vec();
     arguments.extend(["--tls", "required", "--tls-cert", &cert, "--tls-key", &key]);
     arguments.extend(["--http-timeout-ms", "1s", "--authentication-timeout-ms", "1s", "--http-max-connections", "4"]);
-    let server = runtime.block_on(Server::start(folder.path(), &arguments, &borrowed(&variables)))?;
+    let server = runtime.block_on(ChildServer::start(folder.path(), &arguments, &borrowed(&variables)))?;
     let http = server.http.context("HTTP is on")?;
     let postgres = SocketAddr::from(([127, 0, 0, 1], server.port));
     let sql = |text: &str| https(http, "POST /v1/sql", "localhost", &format!("{{\"sql\": \"{text}\"}}"));
@@ -236,7 +236,7 @@ fn a_stop_does_not_wait_for_a_delivery_that_hangs() -> Result<()> {
         let control = folder.path().join("faults");
         std::fs::write(&control, "/lake/ write -1 1 0\n")?;
         let variables = variables(&control)?;
-        let server = Server::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
+        let server = ChildServer::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
         let client = server.connect().await?;
         client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY) WITH (delivery = '50 ms')").await?;
         client.batch_execute("INSERT INTO t VALUES (1), (2)").await?;
@@ -253,26 +253,26 @@ fn a_stop_does_not_wait_for_a_delivery_that_hangs() -> Result<()> {
         }
         server.stop().context("as an operator wants it")?;
         std::fs::write(&control, "")?;
-        let server = Server::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
+        let server = ChildServer::start(folder.path(), &ARGUMENTS, &borrowed(&variables)).await?;
         ensure!(count(&server).await? == 2, "rows of the delivery that was left");
         Ok(())
     })
 }
 
-fn every_fault(one_in: u32) -> Vec<Fault> {
+fn every_fault(one_in: u32) -> Vec<IoFault> {
     let mut faults = Vec::new();
     for place in PLACES {
         for operation in OPERATIONS {
             for error in [EIO, ENOSPC, EMFILE] {
-                faults.push(Fault { place, operation, error, one_in, shows: false });
+                faults.push(IoFault { place, operation, error, one_in, shows: false });
             }
         }
-        faults.push(Fault { place, operation: "read", error: EIO, one_in: 50, shows: false });
+        faults.push(IoFault { place, operation: "read", error: EIO, one_in: 50, shows: false });
     }
     faults
 }
 
-async fn run_all(faults: Vec<Fault>) -> Result<()> {
+async fn run_all(faults: Vec<IoFault>) -> Result<()> {
     futures::stream::iter(faults)
         .map(|fault| async move { round(fault).await.with_context(|| format!("{fault:?}")) })
         .buffer_unordered(AT_ONCE)
@@ -342,7 +342,7 @@ const ARGUMENTS: [&str; 16] = [
     "info",
 ];
 
-async fn round(fault: Fault) -> Result<()> {
+async fn round(fault: IoFault) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let done = round_in(folder.path(), fault).await;
     done.with_context(|| {
@@ -352,12 +352,12 @@ async fn round(fault: Fault) -> Result<()> {
     })
 }
 
-async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
+async fn round_in(folder: &Path, fault: IoFault) -> Result<()> {
     let control = folder.join("faults");
     std::fs::write(&control, "")?;
     let variables = [("LD_PRELOAD", faultio()?.display().to_string()), ("FAULTIO", control.display().to_string())];
     let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let server = Arc::new(Server::start(folder, &ARGUMENTS, &variables).await?);
+    let server = Arc::new(ChildServer::start(folder, &ARGUMENTS, &variables).await?);
     let http = server.http.context("HTTP is on")?;
     let client = server.connect().await?;
     client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, v text) WITH (delivery = '200 ms')").await?;
@@ -422,12 +422,12 @@ async fn round_in(folder: &Path, fault: Fault) -> Result<()> {
 
     server.kill();
     server.wait();
-    let server = Server::start(folder, &ARGUMENTS, &variables).await.context("the next start")?;
+    let server = ChildServer::start(folder, &ARGUMENTS, &variables).await.context("the next start")?;
     check(&server, &outcomes).await.context("after kill -9")
 }
 
 /// Inserts one row after the other, each once.
-async fn write(server: Arc<Server>, outcomes: Arc<Outcomes>) -> Result<()> {
+async fn write(server: Arc<ChildServer>, outcomes: Arc<Outcomes>) -> Result<()> {
     let text = "x".repeat(400);
     let mut client = None;
     let mut id = 0;
@@ -474,12 +474,12 @@ async fn acknowledge_more(outcomes: &Outcomes, n: usize) -> Result<()> {
     Ok(())
 }
 
-async fn count(server: &Server) -> Result<i64> {
+async fn count(server: &ChildServer) -> Result<i64> {
     let client = server.connect().await?;
     Ok(client.query_one("SELECT count(*) FROM t", &[]).await?.get(0))
 }
 
-async fn check(server: &Server, outcomes: &Outcomes) -> Result<()> {
+async fn check(server: &ChildServer, outcomes: &Outcomes) -> Result<()> {
     let client = server.connect().await?;
     for path in ["auto", "rows", "lake"] {
         client.batch_execute(&format!("SET tarn.access_path = '{path}'")).await?;

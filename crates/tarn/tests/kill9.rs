@@ -25,7 +25,7 @@ use rand::{Rng, SeedableRng};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 
 /// Places where a delivery or compaction may die. `:2` is the second time that the place is reached.
 const FAILPOINTS: [&str; 8] = [
@@ -76,7 +76,7 @@ fn a_planted_loss_change_or_double_is_noticed() -> Result<()> {
             let server = start(folder.path(), None).await?;
             let client = server.connect().await?;
             create_tables(&client).await?;
-            let mut model = Model::new(0);
+            let mut model = WriterModel::new(0);
             while model.n_acknowledged < 40 {
                 model.step(&client, &mut random).await?;
             }
@@ -433,13 +433,13 @@ async fn rounds(seed: u64, soak: Option<Duration>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir()?;
     let started = Instant::now();
-    let mut models: Vec<Model> = (0..N_WRITERS).map(Model::new).collect();
+    let mut models: Vec<WriterModel> = (0..N_WRITERS).map(WriterModel::new).collect();
     let mut round = 0;
     let mut n_deaths = 0;
     loop {
-        let ends: Vec<End> = if round == 0 || soak.is_some() {
-            let places = FAILPOINTS.iter().map(|place| End::Failpoint(place));
-            places.flat_map(|place| [place, End::Acks(random.random_range(1..400))]).collect()
+        let ends: Vec<RoundEnd> = if round == 0 || soak.is_some() {
+            let places = FAILPOINTS.iter().map(|place| RoundEnd::Failpoint(place));
+            places.flat_map(|place| [place, RoundEnd::Acks(random.random_range(1..400))]).collect()
         } else {
             break;
         };
@@ -476,22 +476,22 @@ async fn n_tablets(folder: &Path) -> Result<[i64; 2]> {
 
 /// What ends a round.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum RoundEnd {
     Failpoint(&'static str),
     Acks(i64),
 }
 
 async fn live_and_die(
     folder: &Path,
-    models: Vec<Model>,
-    end: End,
+    models: Vec<WriterModel>,
+    end: RoundEnd,
     round: u64,
     random: &mut StdRng,
     n_deaths: &mut u64,
-) -> Result<Vec<Model>> {
+) -> Result<Vec<WriterModel>> {
     let (place, patience) = match end {
-        End::Failpoint(place) => (Some(place), PATIENCE_ACKS),
-        End::Acks(acks) => (None, acks),
+        RoundEnd::Failpoint(place) => (Some(place), PATIENCE_ACKS),
+        RoundEnd::Acks(acks) => (None, acks),
     };
     // A failpoint can strike while starting (repair installs, too): then this is simply a shorter round.
     match start(folder, place).await {
@@ -530,11 +530,11 @@ async fn create_tables(client: &Client) -> Result<()> {
 /// Every writer works until its connection breaks; the one that takes the last of `patience` kills the server.
 /// Says whether the server died by itself.
 async fn write_until_death(
-    server: Server,
-    models: Vec<Model>,
+    server: ChildServer,
+    models: Vec<WriterModel>,
     patience: i64,
     random: &mut StdRng,
-) -> Result<(Vec<Model>, bool)> {
+) -> Result<(Vec<WriterModel>, bool)> {
     let server = Arc::new(server);
     let left = Arc::new(AtomicI64::new(patience));
     let mut writers = Vec::new();
@@ -572,14 +572,14 @@ fn server_is_gone(error: &anyhow::Error, client: &Client) -> bool {
 }
 
 /// Waits until it is ready. With `abort_at` it dies at that failpoint, perhaps before it is ready: an error.
-async fn start(folder: &Path, abort_at: Option<&str>) -> Result<Server> {
+async fn start(folder: &Path, abort_at: Option<&str>) -> Result<ChildServer> {
     let abort_at: Vec<_> = abort_at.map(|place| ("TARN_ABORT_AT", place)).into_iter().collect();
-    Server::start(folder, &["--background-interval-ms", "10", "--log-segment-bytes", "1MiB"], &abort_at).await
+    ChildServer::start(folder, &["--background-interval-ms", "10", "--log-segment-bytes", "1MiB"], &abort_at).await
 }
 
 /// Starts the server without failpoints and compares everything with the models, on each path, before and after a
 /// delivery. A server of what one leaves that dies at a step of a statement.
-async fn after_death_at(folder: &Path, place: &str, statement: &str) -> Result<Server> {
+async fn after_death_at(folder: &Path, place: &str, statement: &str) -> Result<ChildServer> {
     let server = start(folder, Some(place)).await?;
     let client = server.connect().await?;
     ensure!(client.batch_execute(statement).await.is_err(), "{place} was not reached");
@@ -587,7 +587,7 @@ async fn after_death_at(folder: &Path, place: &str, statement: &str) -> Result<S
     start(folder, None).await.with_context(|| place.to_owned())
 }
 
-async fn read_back(folder: &Path, mut models: Vec<Model>) -> Result<Vec<Model>> {
+async fn read_back(folder: &Path, mut models: Vec<WriterModel>) -> Result<Vec<WriterModel>> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;
     for (idx, path) in ["auto", "lake", "rows"].into_iter().enumerate() {
@@ -622,23 +622,23 @@ async fn read_back(folder: &Path, mut models: Vec<Model>) -> Result<Vec<Model>> 
     Ok(models)
 }
 
-async fn read_table(client: &Client) -> Result<BTreeMap<i64, Row>> {
+async fn read_table(client: &Client) -> Result<BTreeMap<i64, NoteRow>> {
     let mut rows = BTreeMap::new();
     for row in client.query("SELECT id, n, note FROM t", &[]).await? {
         let id: i64 = row.get(0);
-        ensure!(rows.insert(id, Row { n: row.get(1), note: row.get(2) }).is_none(), "key {id} is there twice");
+        ensure!(rows.insert(id, NoteRow { n: row.get(1), note: row.get(2) }).is_none(), "key {id} is there twice");
     }
     Ok(rows)
 }
 
 /// A few keys of each writer by the prepared key path.
-async fn check_keys(client: &Client, models: &[Model]) -> Result<()> {
+async fn check_keys(client: &Client, models: &[WriterModel]) -> Result<()> {
     let statement = client.prepare("SELECT n, note FROM t WHERE id = $1").await?;
     for model in models {
         for id in (0..N_KEYS).step_by(17).map(|key| model.writer * N_KEYS + key) {
             let found = client.query(&statement, &[&id]).await?;
-            let found: Vec<Row> = found.iter().map(|row| Row { n: row.get(0), note: row.get(1) }).collect();
-            let want: Vec<Row> = model.rows.get(&id).cloned().into_iter().collect();
+            let found: Vec<NoteRow> = found.iter().map(|row| NoteRow { n: row.get(0), note: row.get(1) }).collect();
+            let want: Vec<NoteRow> = model.rows.get(&id).cloned().into_iter().collect();
             ensure!(found == want, "key {id} by key is {found:?}, want {want:?}");
         }
     }
@@ -646,7 +646,7 @@ async fn check_keys(client: &Client, models: &[Model]) -> Result<()> {
 }
 
 /// Every acknowledged event is there once; one in doubt once or not at all; no other.
-async fn check_events(client: &Client, models: &mut [Model]) -> Result<()> {
+async fn check_events(client: &Client, models: &mut [WriterModel]) -> Result<()> {
     let mut found = BTreeSet::new();
     for row in client.query("SELECT id FROM events", &[]).await? {
         let id: i64 = row.get(0);
@@ -675,26 +675,26 @@ async fn one(client: &Client, sql: &str) -> Result<i64> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
+struct NoteRow {
     n: i64,
     note: Option<String>,
 }
 
 /// What one writer knows of its own keys. Invariant: at most one statement is in doubt, and none outside a crash.
-struct Model {
+struct WriterModel {
     writer: i64,
-    rows: BTreeMap<i64, Row>,
+    rows: BTreeMap<i64, NoteRow>,
     /// Keys of the statement without an answer, each with its row if that statement took effect.
-    doubt: BTreeMap<i64, Option<Row>>,
+    doubt: BTreeMap<i64, Option<NoteRow>>,
     events: BTreeSet<i64>,
     doubtful_events: BTreeSet<i64>,
     next_event: i64,
     n_acknowledged: u64,
 }
 
-impl Model {
-    fn new(writer: i64) -> Model {
-        Model {
+impl WriterModel {
+    fn new(writer: i64) -> WriterModel {
+        WriterModel {
             writer,
             rows: BTreeMap::new(),
             doubt: BTreeMap::new(),
@@ -715,38 +715,40 @@ impl Model {
         let existing = self.rows.get(&id).cloned();
         let (sql, effect, want) = match random.random_range(0..12) {
             0..=2 => {
-                let row = Row { n, note: Some(format!("note {n}")) };
+                let row = NoteRow { n, note: Some(format!("note {n}")) };
                 (format!("UPSERT INTO t VALUES ({id}, {n}, 'note {n}')"), vec![(id, Some(row))], 1)
             }
             3 => {
                 let ids: BTreeSet<i64> =
                     (0..5).map(|_| self.writer * N_KEYS + random.random_range(0..N_KEYS)).collect();
                 let values: Vec<String> = ids.iter().map(|id| format!("({id}, {n}, NULL)")).collect();
-                let effect: Vec<_> = ids.iter().map(|id| (*id, Some(Row { n, note: None }))).collect();
+                let effect: Vec<_> = ids.iter().map(|id| (*id, Some(NoteRow { n, note: None }))).collect();
                 (format!("UPSERT INTO t VALUES {}", values.join(", ")), effect, ids.len() as u64)
             }
             4 | 5 => {
                 let effect =
-                    existing.iter().map(|row| (id, Some(Row { n: row.n + 1, note: row.note.clone() }))).collect();
+                    existing.iter().map(|row| (id, Some(NoteRow { n: row.n + 1, note: row.note.clone() }))).collect();
                 (format!("UPDATE t SET n = n + 1 WHERE id = {id}"), effect, u64::from(existing.is_some()))
             }
             6 => {
-                let effect =
-                    existing.iter().map(|row| (id, Some(Row { n: row.n, note: Some(format!("set {n}")) }))).collect();
+                let effect = existing
+                    .iter()
+                    .map(|row| (id, Some(NoteRow { n: row.n, note: Some(format!("set {n}")) })))
+                    .collect();
                 (format!("UPDATE t SET note = 'set {n}' WHERE id = {id}"), effect, u64::from(existing.is_some()))
             }
             7 => (format!("DELETE FROM t WHERE id = {id}"), vec![(id, None)], u64::from(existing.is_some())),
             8 => {
-                let effect = if existing.is_some() { vec![] } else { vec![(id, Some(Row { n, note: None }))] };
+                let effect = if existing.is_some() { vec![] } else { vec![(id, Some(NoteRow { n, note: None }))] };
                 let want = effect.len() as u64;
                 (format!("INSERT INTO t VALUES ({id}, {n}, NULL) ON CONFLICT DO NOTHING"), effect, want)
             }
             9 if existing.is_some() => {
                 return refused(client, &format!("INSERT INTO t VALUES ({id}, {n}, NULL)")).await;
             }
-            9 => (format!("INSERT INTO t VALUES ({id}, {n}, NULL)"), vec![(id, Some(Row { n, note: None }))], 1),
+            9 => (format!("INSERT INTO t VALUES ({id}, {n}, NULL)"), vec![(id, Some(NoteRow { n, note: None }))], 1),
             10 => {
-                let row = existing.map_or(Row { n, note: None }, |row| Row { n: row.n + n, note: row.note });
+                let row = existing.map_or(NoteRow { n, note: None }, |row| NoteRow { n: row.n + n, note: row.note });
                 let sql = format!(
                     "INSERT INTO t AS old VALUES ({id}, {n}, NULL) ON CONFLICT (id) DO UPDATE SET n = old.n + excluded.n"
                 );
@@ -776,7 +778,7 @@ impl Model {
         Ok(())
     }
 
-    fn set(&mut self, id: i64, row: Option<Row>) {
+    fn set(&mut self, id: i64, row: Option<NoteRow>) {
         match row {
             Some(row) => self.rows.insert(id, row),
             None => self.rows.remove(&id),
@@ -785,7 +787,7 @@ impl Model {
 
     /// Compares this writer's keys. With `settle`, a doubtful key may be as before or as the unanswered statement left
     /// it.
-    fn check(&mut self, found: &BTreeMap<i64, Row>, settle: bool) -> Result<()> {
+    fn check(&mut self, found: &BTreeMap<i64, NoteRow>, settle: bool) -> Result<()> {
         let doubt = if settle { std::mem::take(&mut self.doubt) } else { BTreeMap::new() };
         for id in self.writer * N_KEYS..(self.writer + 1) * N_KEYS {
             let (is, was) = (found.get(&id), self.rows.get(&id));

@@ -22,7 +22,7 @@ type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// The names of one module.
 #[derive(Default)]
-struct Names {
+struct ModuleNames {
     /// What is imported, under its name here, whoever may see it: those below see all of it.
     imports: BTreeMap<String, Vec<String>>,
     /// Modules of which everything is imported.
@@ -71,7 +71,7 @@ fn is_root(file: &str) -> bool {
 }
 
 fn graph(texts: &BTreeMap<String, File>) -> Graph {
-    let modules: BTreeMap<&str, Names> = texts.iter().map(|(name, file)| (name.as_str(), names(file))).collect();
+    let modules: BTreeMap<&str, ModuleNames> = texts.iter().map(|(name, file)| (name.as_str(), names(file))).collect();
     let mut graph = Graph::new();
     for (name, file) in texts.iter().filter(|(name, _)| !name.is_empty()) {
         let own: Vec<String> = name.split("::").map(str::to_owned).collect();
@@ -101,8 +101,8 @@ fn graph(texts: &BTreeMap<String, File>) -> Graph {
     graph
 }
 
-fn names(file: &File) -> Names {
-    let mut names = Names::default();
+fn names(file: &File) -> ModuleNames {
+    let mut names = ModuleNames::default();
     for item in production(file) {
         match item {
             Item::Use(import) => {
@@ -156,19 +156,19 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
 }
 
 /// One name of an import.
-pub struct Leaf {
+pub struct ImportedName {
     pub path: Vec<String>,
     /// What it is called here; `None`: everything that is there.
     pub name: Option<String>,
 }
 
-pub fn leaves_of(tree: &UseTree) -> Vec<Leaf> {
+pub fn leaves_of(tree: &UseTree) -> Vec<ImportedName> {
     let mut found = Vec::new();
     leaves(tree, &mut Vec::new(), &mut found);
     found
 }
 
-fn leaves(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<Leaf>) {
+fn leaves(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<ImportedName>) {
     let path_to = |last: String| match last.as_str() {
         "self" => before.clone(),
         _ => before.iter().cloned().chain([last]).collect(),
@@ -182,12 +182,12 @@ fn leaves(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<Leaf>) {
         UseTree::Group(group) => group.items.iter().for_each(|item| leaves(item, before, found)),
         UseTree::Name(name) => {
             let path: Vec<String> = path_to(name.ident.to_string());
-            found.push(Leaf { name: path.last().cloned(), path });
+            found.push(ImportedName { name: path.last().cloned(), path });
         }
         UseTree::Rename(name) => {
-            found.push(Leaf { path: path_to(name.ident.to_string()), name: Some(name.rename.to_string()) });
+            found.push(ImportedName { path: path_to(name.ident.to_string()), name: Some(name.rename.to_string()) });
         }
-        UseTree::Glob(_) => found.push(Leaf { path: before.clone(), name: None }),
+        UseTree::Glob(_) => found.push(ImportedName { path: before.clone(), name: None }),
     }
 }
 
@@ -231,7 +231,7 @@ fn end(open: &mut Option<Vec<String>>, paths: &mut Vec<Vec<String>>) {
 
 /// The modules that a path of `own` leads through: the one that it names, and where that has the name from. The root,
 /// and other crates, are none.
-fn targets(own: &[String], path: &[String], modules: &BTreeMap<&str, Names>) -> BTreeSet<String> {
+fn targets(own: &[String], path: &[String], modules: &BTreeMap<&str, ModuleNames>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut todo = vec![(own.to_vec(), path.to_vec())];
     let mut done = BTreeSet::new();
@@ -259,7 +259,7 @@ fn targets(own: &[String], path: &[String], modules: &BTreeMap<&str, Names>) -> 
 }
 
 /// Whether the module that `path` of `own` names has the name in itself, or from elsewhere.
-fn has(own: &[String], path: &[String], name: &str, modules: &BTreeMap<&str, Names>) -> bool {
+fn has(own: &[String], path: &[String], name: &str, modules: &BTreeMap<&str, ModuleNames>) -> bool {
     resolve(own, path, modules).is_some_and(|(module, rest)| {
         let names = &modules[module.as_str()];
         rest.is_empty() && (names.own.contains(name) || names.imports.contains_key(name))
@@ -268,7 +268,7 @@ fn has(own: &[String], path: &[String], name: &str, modules: &BTreeMap<&str, Nam
 
 /// The module that a path of `own` names, the root being `""`, and what of the path is behind it. `None`: of another
 /// crate.
-fn resolve(own: &[String], path: &[String], modules: &BTreeMap<&str, Names>) -> Option<(String, Vec<String>)> {
+fn resolve(own: &[String], path: &[String], modules: &BTreeMap<&str, ModuleNames>) -> Option<(String, Vec<String>)> {
     let (mut base, mut rest): (Vec<String>, &[String]) = match path.first().map(String::as_str)? {
         "crate" => (vec![], &path[1..]),
         "self" => (own.to_vec(), &path[1..]),

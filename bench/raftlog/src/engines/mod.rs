@@ -57,13 +57,13 @@ pub trait Engine: Send + Sync {
 }
 
 /// An open engine, and what opening it said about lost entries, if it said anything.
-pub struct Opened {
+pub struct OpenedEngine {
     pub engine: Box<dyn Engine>,
     pub reported: Option<String>,
 }
 
 /// Opens the job's engine in the job's folder.
-pub fn open(job: &Job) -> Result<Opened> {
+pub fn open(job: &Job) -> Result<OpenedEngine> {
     std::fs::create_dir_all(&job.dir)?;
     match job.engine {
         EngineName::Tarn => tarn::open(job, Compression::None),

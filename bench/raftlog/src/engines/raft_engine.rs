@@ -14,7 +14,7 @@ use bytes::Bytes;
 use raft_engine::{Command, Config, LogBatch, MessageExt, ReadableSize};
 use raft_proto::eraftpb::Entry;
 
-use super::{Append, Engine, Opened, TERM};
+use super::{Append, Engine, OpenedEngine, TERM};
 use crate::job::Job;
 
 /// The size of its log files; also the least that purging may be set to.
@@ -52,7 +52,7 @@ pub enum Variant {
     Plain,
 }
 
-pub fn open(job: &Job, variant: Variant) -> Result<Opened> {
+pub fn open(job: &Job, variant: Variant) -> Result<OpenedEngine> {
     let config = Config {
         dir: job.dir.to_string_lossy().into_owned(),
         batch_compression_threshold: ReadableSize(if variant == Variant::Plain { 0 } else { COMPRESS_FROM_BYTES }),
@@ -62,7 +62,7 @@ pub fn open(job: &Job, variant: Variant) -> Result<Opened> {
         prefill_for_recycle: variant == Variant::Prefilled,
         ..Config::default()
     };
-    Ok(Opened {
+    Ok(OpenedEngine {
         engine: Box::new(RaftEngine { engine: raft_engine::Engine::open(config)?, sync: job.sync }),
         reported: None,
     })

@@ -18,7 +18,7 @@ use rust_rocksdb::{
     ReadOptions, WriteBatch, WriteOptions,
 };
 
-use super::{Append, Engine, Opened, raft_engine};
+use super::{Append, Engine, OpenedEngine, raft_engine};
 use crate::job::Job;
 
 /// As much as our own log may cache, twice: raftdb's share in TiKV depends on the machine's memory.
@@ -33,7 +33,7 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-pub fn open(job: &Job) -> Result<Opened> {
+pub fn open(job: &Job) -> Result<OpenedEngine> {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_size(64 << 10);
     blocks.set_block_cache(&Cache::new_lru_cache(BLOCK_CACHE_BYTES));
@@ -64,7 +64,7 @@ pub fn open(job: &Job) -> Result<Opened> {
     options.set_num_levels(7);
     let (no, lz4) = (DBCompressionType::None, DBCompressionType::Lz4);
     options.set_compression_per_level(&[no, no, lz4, lz4, lz4, lz4, lz4]);
-    Ok(Opened { engine: Box::new(Rocks { db: DB::open(&options, &job.dir)?, sync: job.sync }), reported: None })
+    Ok(OpenedEngine { engine: Box::new(Rocks { db: DB::open(&options, &job.dir)?, sync: job.sync }), reported: None })
 }
 
 fn key(group: u64, index: u64) -> [u8; 19] {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use tarn_raftlog::{Compression, Durability, GroupId, Index, Options, RaftLog, Term};
 
-use super::{Append, Engine, Opened, TERM};
+use super::{Append, Engine, OpenedEngine, TERM};
 use crate::job::Job;
 
 /// What one call of the collector may move.
@@ -19,11 +19,11 @@ struct Tarn {
     sync: bool,
 }
 
-pub fn open(job: &Job, compression: Compression) -> Result<Opened> {
+pub fn open(job: &Job, compression: Compression) -> Result<OpenedEngine> {
     let sync = if job.sync { Durability::Durable } else { Durability::Os };
     let (log, report) = RaftLog::open(Options { sync, compression, ..Options::new(&job.dir) })?;
     let reported = report.torn_tail.map(|(path, offset)| format!("{} cut at {offset}", path.display()));
-    Ok(Opened { engine: Box::new(Tarn { log, sync: job.sync }), reported })
+    Ok(OpenedEngine { engine: Box::new(Tarn { log, sync: job.sync }), reported })
 }
 
 impl Tarn {

@@ -11,11 +11,11 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt, TryStreamExt};
 
-use super::options::Options;
+use super::options::SqlOptions;
 use crate::data::{CREATE_TABLE, LineItem};
 use crate::load::load;
 use crate::report::Report;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 const FORMATS: [&str; 2] = ["text", "binary"];
 
@@ -23,10 +23,10 @@ const FORMATS: [&str; 2] = ["text", "binary"];
 const MESSAGE_BYTES: usize = 64 << 10;
 
 /// Both formats are in memory before the clock runs.
-pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub async fn measure(options: &SqlOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     eprintln!("copy: making lineitem, scale factor {} …", options.sf);
     let data = LineItem::make(options.sf, scratch)?;
-    let server = Server::start_with(Some(&options.tarn()?), &scratch.join("copy"), &[]).await?;
+    let server = ServerProcess::start_with(Some(&options.tarn()?), &scratch.join("copy"), &[]).await?;
     eprintln!("copy: loading and delivering {} rows …", data.n_rows);
     server.execute(CREATE_TABLE).await?;
     load(&server, &data).await?;
@@ -60,7 +60,7 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
 }
 
 /// Rows a second of one COPY.
-async fn copied(server: &Server, format: &str, text: &Bytes, n_rows: u64) -> Result<f64> {
+async fn copied(server: &ServerProcess, format: &str, text: &Bytes, n_rows: u64) -> Result<f64> {
     let started = Instant::now();
     let sink = server.client.copy_in::<_, Bytes>(&format!("COPY lineitem FROM STDIN WITH (FORMAT {format})")).await?;
     let mut sink = Box::pin(sink);

@@ -8,29 +8,31 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::options::Options;
+use super::options::SqlOptions;
 use crate::adhoc::{LOOKUP, Q1, Q6};
 use crate::data::{CREATE_TABLE, LineItem};
 use crate::keyed;
 use crate::load::load;
 use crate::report::{Report, median};
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Where is the time taken?
-enum Asked {
+enum TimedStatement {
     /// By the server's processor time.
     Query(&'static str),
     /// By the client, of one key.
     Keyed(&'static str),
 }
 
-const ASKED: [(&str, Asked); 4] = [
-    ("q1", Asked::Query(Q1)),
-    ("q6", Asked::Query(Q6)),
-    ("key_lookup", Asked::Keyed(LOOKUP)),
+const ASKED: [(&str, TimedStatement); 4] = [
+    ("q1", TimedStatement::Query(Q1)),
+    ("q6", TimedStatement::Query(Q6)),
+    ("key_lookup", TimedStatement::Keyed(LOOKUP)),
     (
         "key_update",
-        Asked::Keyed("UPDATE lineitem SET l_quantity = l_quantity + 1 WHERE l_orderkey = $1 AND l_linenumber = $2"),
+        TimedStatement::Keyed(
+            "UPDATE lineitem SET l_quantity = l_quantity + 1 WHERE l_orderkey = $1 AND l_linenumber = $2",
+        ),
     ),
 ];
 
@@ -41,7 +43,7 @@ const QUERIES_PER_RUN: usize = 20;
 const KEYED_PER_RUN: usize = 500;
 
 /// The two builds take turns.
-pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub async fn measure(options: &SqlOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     let base = options.base.as_deref().context("`cost` compares with the program that --base names")?;
     eprintln!("cost: making lineitem, scale factor {} …", options.sf);
     let data = LineItem::make(options.sf, scratch)?;
@@ -76,9 +78,9 @@ pub async fn measure(options: &Options, scratch: &Path, report: &mut Report) -> 
     Ok(())
 }
 
-async fn loaded(program: &Path, folder: &Path, data: &LineItem) -> Result<Server> {
+async fn loaded(program: &Path, folder: &Path, data: &LineItem) -> Result<ServerProcess> {
     let variables = [("TARN_CACHE_FRAGMENTS", "off")];
-    let server = Server::start_with(Some(program), folder, &variables).await?;
+    let server = ServerProcess::start_with(Some(program), folder, &variables).await?;
     server.execute(CREATE_TABLE).await?;
     load(&server, data).await?;
     server.execute("CALL tarn.deliver('lineitem')").await?;
@@ -86,26 +88,26 @@ async fn loaded(program: &Path, folder: &Path, data: &LineItem) -> Result<Server
     Ok(server)
 }
 
-impl Asked {
+impl TimedStatement {
     /// Milliseconds of one statement of this run.
-    async fn ms(&self, server: &Server, keys: &[i64], run: usize) -> Result<f64> {
+    async fn ms(&self, server: &ServerProcess, keys: &[i64], run: usize) -> Result<f64> {
         match self {
-            Asked::Query(sql) => {
+            TimedStatement::Query(sql) => {
                 let before = server.cpu_s()?;
                 for _ in 0..QUERIES_PER_RUN {
                     server.execute(sql).await?;
                 }
                 Ok((server.cpu_s()? - before) * 1e3 / QUERIES_PER_RUN as f64)
             }
-            Asked::Keyed(sql) => Ok(median(&keyed::times(server, sql, keys, run, KEYED_PER_RUN).await?)),
+            TimedStatement::Keyed(sql) => Ok(median(&keyed::times(server, sql, keys, run, KEYED_PER_RUN).await?)),
         }
     }
 
     /// How the names of its figures end.
     fn ending(&self) -> &'static str {
         match self {
-            Asked::Query(_) => "cpu_ms",
-            Asked::Keyed(_) => "ms",
+            TimedStatement::Query(_) => "cpu_ms",
+            TimedStatement::Keyed(_) => "ms",
         }
     }
 }

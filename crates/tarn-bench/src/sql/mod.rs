@@ -14,5 +14,5 @@ mod options;
 mod run;
 mod suites;
 
-pub use options::Options;
+pub use options::SqlOptions;
 pub use run::run;

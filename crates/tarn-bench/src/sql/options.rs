@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 /// Parts of the bench, in the order in which they run.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum BenchPart {
     /// PostgreSQL's own regress files: `regress_…`
     Regress,
     /// Random expressions and queries beside PostgreSQL: `generated_…`
@@ -23,10 +23,10 @@ pub enum Part {
 }
 
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub struct SqlOptions {
     /// Parts [default: all; `cost` only with --base]
     #[arg(long, value_enum, value_delimiter = ',')]
-    parts: Vec<Part>,
+    parts: Vec<BenchPart>,
     /// Generated statements, half of them expressions, half queries
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub count: u64,
@@ -62,11 +62,11 @@ pub struct Options {
     pub scratch: Option<PathBuf>,
 }
 
-impl Options {
+impl SqlOptions {
     /// Of all parts, unless some are named.
-    pub fn is_asked(&self, part: Part) -> bool {
+    pub fn is_asked(&self, part: BenchPart) -> bool {
         match self.parts.as_slice() {
-            [] => part != Part::Cost || self.base.is_some(),
+            [] => part != BenchPart::Cost || self.base.is_some(),
             parts => parts.contains(&part),
         }
     }
@@ -77,8 +77,8 @@ impl Options {
     }
 
     /// Every query twice, of which the first answer is judged; what a wrong one has instead is said on stderr.
-    pub fn tpcds(&self, scratch: &Path) -> Result<crate::tpcds::Options> {
-        Ok(crate::tpcds::Options {
+    pub fn tpcds(&self, scratch: &Path) -> Result<crate::tpcds::TpcdsOptions> {
+        Ok(crate::tpcds::TpcdsOptions {
             sf: self.sf,
             queries: Vec::new(),
             check: false,

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::options::{Options, Part};
+use super::options::{BenchPart, SqlOptions};
 use super::{copy, cost, suites};
 use crate::report::Report;
 use crate::scratch::scratch;
 
 /// Runs the parts that are asked for, one after the other.
-pub async fn run(options: &Options) -> Result<Report> {
+pub async fn run(options: &SqlOptions) -> Result<Report> {
     ensure!(options.sf > 0.0 && options.runs > 0, "--sf takes more than 0, --runs 1 and more");
     let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("sql");
@@ -20,19 +20,26 @@ pub async fn run(options: &Options) -> Result<Report> {
     report.parameter("runs", options.runs);
     report.parameter("count", options.count);
     report.parameter("seed", options.seed);
-    for part in [Part::Regress, Part::Generated, Part::Clients, Part::Tpcds, Part::Copy, Part::Cost] {
+    for part in [
+        BenchPart::Regress,
+        BenchPart::Generated,
+        BenchPart::Clients,
+        BenchPart::Tpcds,
+        BenchPart::Copy,
+        BenchPart::Cost,
+    ] {
         if !options.is_asked(part) {
             continue;
         }
         let folder = scratch.path().join(format!("{part:?}").to_lowercase());
         std::fs::create_dir(&folder)?;
         match part {
-            Part::Regress => suites::regress(options, &folder, &mut report),
-            Part::Generated => suites::generated(options, &folder, &mut report),
-            Part::Clients => suites::clients(options, &folder, &mut report),
-            Part::Tpcds => tpcds(options, &folder, &mut report).await,
-            Part::Copy => copy::measure(options, &folder, &mut report).await,
-            Part::Cost => cost::measure(options, &folder, &mut report).await,
+            BenchPart::Regress => suites::regress(options, &folder, &mut report),
+            BenchPart::Generated => suites::generated(options, &folder, &mut report),
+            BenchPart::Clients => suites::clients(options, &folder, &mut report),
+            BenchPart::Tpcds => tpcds(options, &folder, &mut report).await,
+            BenchPart::Copy => copy::measure(options, &folder, &mut report).await,
+            BenchPart::Cost => cost::measure(options, &folder, &mut report).await,
         }
         .with_context(|| format!("part {part:?}"))?;
         std::fs::remove_dir_all(&folder)?;
@@ -41,7 +48,7 @@ pub async fn run(options: &Options) -> Result<Report> {
 }
 
 /// `tpcds_right` of `tpcds_asked`; `tarn-bench tpcds` says which are not, and has times worth to be quoted.
-async fn tpcds(options: &Options, folder: &Path, report: &mut Report) -> Result<()> {
+async fn tpcds(options: &SqlOptions, folder: &Path, report: &mut Report) -> Result<()> {
     let judged = crate::tpcds::run(&options.tpcds(folder)?).await?;
     for name in ["tpcds_asked", "tpcds_right"] {
         let figure = judged.figures.get(name).with_context(|| format!("no {name}"))?;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::options::Options;
+use super::options::SqlOptions;
 use crate::report::Report;
 
 /// One suite: its folder below `tests`, its arguments, and the counts that become figures, with their units.
@@ -21,7 +21,7 @@ struct Suite {
 }
 
 /// `regress_wrong` of `regress_compared`, `regress_same` as a share of them.
-pub fn regress(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub fn regress(options: &SqlOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     let figures = &[
         ("regress_compared", "count"),
         ("regress_same", "share"),
@@ -34,7 +34,7 @@ pub fn regress(options: &Options, scratch: &Path, report: &mut Report) -> Result
 }
 
 /// `generated_wrong` and `generated_refused`, the second as a share of all.
-pub fn generated(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub fn generated(options: &SqlOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     let figures = &[
         ("generated", "count"),
         ("generated_wrong", "count"),
@@ -49,12 +49,12 @@ pub fn generated(options: &Options, scratch: &Path, report: &mut Report) -> Resu
 }
 
 /// `clients_passing` of `clients_total`.
-pub fn clients(options: &Options, scratch: &Path, report: &mut Report) -> Result<()> {
+pub fn clients(options: &SqlOptions, scratch: &Path, report: &mut Report) -> Result<()> {
     let figures = &[("clients_total", "count"), ("clients_passing", "count"), ("clients_skipped", "count")];
     run(options, scratch, &Suite { folder: "clients", arguments: Vec::new(), figures }, report)
 }
 
-fn run(options: &Options, scratch: &Path, suite: &Suite, report: &mut Report) -> Result<()> {
+fn run(options: &SqlOptions, scratch: &Path, suite: &Suite, report: &mut Report) -> Result<()> {
     let program = options.tests.join(suite.folder).join("run.py");
     ensure!(program.is_file(), "{} is not there: --tests names the folder `tests` of a checkout", program.display());
     let counts_path: PathBuf = scratch.join(format!("{}.json", suite.folder));

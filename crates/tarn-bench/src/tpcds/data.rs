@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::options::Options;
-use crate::python::Engine;
+use super::options::TpcdsOptions;
+use crate::python::PythonEngine;
 
 const N_QUERIES: usize = 99;
 
 /// The Parquet files, and the queries.
 pub struct Data {
     folder: PathBuf,
-    made: Made,
+    made: DataManifest,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Made {
+struct DataManifest {
     sf: f64,
     duckdb: String,
     rows: BTreeMap<String, u64>,
@@ -33,18 +33,22 @@ struct Made {
 
 impl Data {
     /// What lies in `folder`, or else is made there: about 15 s and 320 MB for each unit of the scale factor.
-    pub fn open(options: &Options, folder: &Path) -> Result<Data> {
+    pub fn open(options: &TpcdsOptions, folder: &Path) -> Result<Data> {
         let mark = folder.join("tpcds.json");
         if mark.exists() {
-            let made: Made = serde_json::from_slice(&std::fs::read(&mark)?)?;
+            let made: DataManifest = serde_json::from_slice(&std::fs::read(&mark)?)?;
             ensure!(made.sf == options.sf, "{} has scale factor {}; say --sf {1}", folder.display(), made.sf);
             return Ok(Data { folder: folder.to_owned(), made });
         }
         eprintln!("making the data …");
-        let mut generator = Engine::tpcds(&options.python_tpcds)?;
+        let mut generator = PythonEngine::tpcds(&options.python_tpcds)?;
         generator.time(&format!("CALL dsdgen(sf = {})", options.sf))?;
-        let mut made =
-            Made { sf: options.sf, duckdb: generator.version.clone(), rows: BTreeMap::new(), queries: BTreeMap::new() };
+        let mut made = DataManifest {
+            sf: options.sf,
+            duckdb: generator.version.clone(),
+            rows: BTreeMap::new(),
+            queries: BTreeMap::new(),
+        };
         for table in generator.cells("SELECT table_name FROM duckdb_tables()")? {
             let name = table[0].as_str().context("a table without a name")?;
             let of_table = folder.join(name);

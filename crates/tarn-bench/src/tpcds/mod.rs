@@ -17,5 +17,5 @@ mod run;
 mod summary;
 mod verdict;
 
-pub use options::Options;
+pub use options::TpcdsOptions;
 pub use run::run;

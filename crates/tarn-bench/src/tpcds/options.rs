@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub struct TpcdsOptions {
     /// Scale factor of the data: 1 is 19.6 million rows in 24 tables
     #[arg(long, default_value_t = 1.0)]
     pub sf: f64,
@@ -44,7 +44,7 @@ pub struct Options {
     pub scratch: Option<PathBuf>,
 }
 
-impl Options {
+impl TpcdsOptions {
     /// Of all queries, unless some are named.
     pub fn is_asked(&self, query: u8) -> bool {
         self.queries.is_empty() || self.queries.contains(&query)

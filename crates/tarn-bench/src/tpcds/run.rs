@@ -8,13 +8,13 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 
 use super::data::{Data, quoted};
-use super::options::Options;
+use super::options::TpcdsOptions;
 use super::summary::{Query, Summary};
 use super::verdict::judge;
-use crate::python::Engine;
+use crate::python::PythonEngine;
 use crate::report::{Report, ms_since};
 use crate::scratch::scratch;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Nothing else runs while a query is timed, and what is measured is the engine, not what it has kept.
 const MEASURING: [(&str, &str); 2] = [("TARN_BACKGROUND", "false"), ("TARN_CACHE_FRAGMENTS", "off")];
@@ -23,7 +23,7 @@ const AS_POSTGRES: [&str; 2] =
     ["SET integer_division = true", "SET default_null_order = 'nulls_last_on_asc_first_on_desc'"];
 
 /// The error of a check says which answers are wrong or missing, and why.
-pub async fn run(options: &Options) -> Result<Report> {
+pub async fn run(options: &TpcdsOptions) -> Result<Report> {
     ensure!(options.sf > 0.0 && options.runs > 0, "--sf takes more than 0, --runs 1 and more");
     let scratch = scratch(options.scratch.as_deref())?;
     let mut report = Report::new("tpcds");
@@ -37,14 +37,14 @@ pub async fn run(options: &Options) -> Result<Report> {
     report.parameter("rows", serde_json::to_value(data.rows())?);
     report.parameter("made_by_duckdb", data.made_by());
 
-    let mut duckdb = Engine::duckdb(&options.python)?;
+    let mut duckdb = PythonEngine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     for setting in AS_POSTGRES {
         duckdb.time(setting)?;
     }
     let memory = ("TARN_QUERY_MEMORY_BYTES", options.query_memory.as_str());
     let variables = [&MEASURING[..], &[memory]].concat();
-    let server = Server::start_with(options.tarn.as_deref(), &scratch.path().join("data"), &variables).await?;
+    let server = ServerProcess::start_with(options.tarn.as_deref(), &scratch.path().join("data"), &variables).await?;
     server.execute(&format!("SET statement_timeout = '{}s'", options.timeout)).await?;
     for (table, folder) in data.tables() {
         let files = quoted(&folder.join("*.parquet"));
@@ -66,7 +66,7 @@ pub async fn run(options: &Options) -> Result<Report> {
 }
 
 /// The first run of each side is judged; with `--check` it is the only one.
-async fn one(options: &Options, server: &Server, duckdb: &mut Engine, sql: &str) -> Result<Query> {
+async fn one(options: &TpcdsOptions, server: &ServerProcess, duckdb: &mut PythonEngine, sql: &str) -> Result<Query> {
     let mut query = Query::default();
     let (their_ms, theirs) = duckdb.timed_cells(sql)?;
     let started = Instant::now();

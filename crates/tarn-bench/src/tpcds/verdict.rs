@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::order::{ordered_by, unlimited};
 use crate::answers::{same, same_order};
-use crate::python::Engine;
-use crate::server::Server;
+use crate::python::PythonEngine;
+use crate::server::ServerProcess;
 
 /// `Err`: how it differs.
 pub async fn judge(
-    server: &Server,
-    judge: &mut Engine,
+    server: &ServerProcess,
+    judge: &mut PythonEngine,
     sql: &str,
     ours: &[Vec<String>],
     theirs: &[Vec<Value>],

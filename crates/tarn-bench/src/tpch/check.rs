@@ -5,13 +5,13 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::options::{Options, Store};
+use super::options::{Store, TpchOptions};
 use super::progress;
 use super::tables::TABLES;
 use super::workspace::{Caches, Lake, Workspace};
 use crate::answers::{same, same_as_reference};
 use crate::far_store::FarStore;
-use crate::python::Engine;
+use crate::python::PythonEngine;
 use crate::report::Report;
 use crate::scratch::scratch;
 
@@ -23,9 +23,9 @@ const Q17: (&str, &str) = ("348406.02", "348406.05");
 const Q11_KEY: (usize, usize) = (6, 4);
 
 /// All that is wrong is said on stderr, each answer in a line.
-pub async fn check(options: &Options, workspace: &Workspace, report: &mut Report) -> Result<()> {
+pub async fn check(options: &TpchOptions, workspace: &Workspace, report: &mut Report) -> Result<()> {
     let scratch = scratch(options.scratch.as_deref())?;
-    let mut duckdb = Engine::duckdb(&options.python)?;
+    let mut duckdb = PythonEngine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     for table in &TABLES {
         let path = scratch.path().join(format!("{}.parquet", table.name));

@@ -8,34 +8,34 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::options::{Options, Store};
+use super::options::{Store, TpchOptions};
 use super::progress;
 use super::queries::Query;
 use super::summary::Summary;
-use super::way::{Run, Way};
+use super::way::{Run, RunMode};
 use super::workspace::{Lake, Workspace};
 use crate::far_store::{FarStore, Line};
 use crate::report::{Report, ms_since};
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 /// Every query in every way that is asked for; servers are started one after the other.
 pub async fn measure(
-    options: &Options,
+    options: &TpchOptions,
     workspace: &Workspace,
     summary: &mut Summary,
     report: &mut Report,
 ) -> Result<()> {
     let store = FarStore::serve(&workspace.objects(), options.line()).await?;
-    let far = [Way::FarOff, Way::Metadata, Way::Pages, Way::Fragments, Way::Warm];
-    let near = [Way::LocalOff, Way::LocalWarm];
-    let ways: Vec<Way> = match options.store {
+    let far = [RunMode::FarOff, RunMode::Metadata, RunMode::Pages, RunMode::Fragments, RunMode::Warm];
+    let near = [RunMode::LocalOff, RunMode::LocalWarm];
+    let ways: Vec<RunMode> = match options.store {
         Store::S3 => far.into_iter().chain(near).collect(),
         Store::Local => near.to_vec(),
     };
     for way in ways {
         let lake = if way.is_far() { Lake::Far(&store) } else { Lake::Near };
         let server = workspace.start(options, lake, way.caches()).await?;
-        if way == Way::Fragments
+        if way == RunMode::Fragments
             && server.rows("SELECT layer FROM tarn.caches WHERE layer = 'fragments'").await?.is_empty()
         {
             eprintln!("{} is left out: the server has no such layer", way.name());
@@ -48,12 +48,18 @@ pub async fn measure(
     Ok(())
 }
 
-async fn one_way(options: &Options, way: Way, server: &Server, store: &FarStore, summary: &mut Summary) -> Result<()> {
+async fn one_way(
+    options: &TpchOptions,
+    way: RunMode,
+    server: &ServerProcess,
+    store: &FarStore,
+    summary: &mut Summary,
+) -> Result<()> {
     let queries: Vec<_> = options.asked().collect();
     let bar = progress::bar(way.name(), queries.len() as u64)?;
     for query in queries {
         bar.set_message(query.name());
-        if way == Way::Warm {
+        if way == RunMode::Warm {
             server.execute("SYSTEM DROP CACHE").await?;
         }
         match way.first() {
@@ -78,9 +84,9 @@ async fn one_way(options: &Options, way: Way, server: &Server, store: &FarStore,
 }
 
 async fn run(
-    options: &Options,
+    options: &TpchOptions,
     query: &Query,
-    server: &Server,
+    server: &ServerProcess,
     store: &FarStore,
     summary: &mut Summary,
 ) -> Result<Run> {

@@ -27,5 +27,5 @@ mod tables;
 mod way;
 mod workspace;
 
-pub use options::Options;
+pub use options::TpchOptions;
 pub use run::run;

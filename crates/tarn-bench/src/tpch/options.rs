@@ -11,7 +11,7 @@ use super::queries::{QUERIES, Query};
 use crate::far_store::Line;
 
 #[derive(Args, Debug, Clone)]
-pub struct Options {
+pub struct TpchOptions {
     /// Scale factor of the data: 1 is 8.7 million rows in eight tables
     #[arg(long, default_value_t = 10.0)]
     pub sf: f64,
@@ -67,7 +67,7 @@ pub enum Store {
     Local,
 }
 
-impl Options {
+impl TpchOptions {
     /// All queries, unless some are named.
     pub fn asked(&self) -> impl Iterator<Item = &'static Query> + use<'_> {
         QUERIES.iter().filter(|query| self.queries.is_empty() || self.queries.contains(&query.number))

@@ -7,17 +7,17 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::options::Options;
+use super::options::TpchOptions;
 use super::progress;
 use super::summary::Summary;
 use super::workspace::{Caches, Lake, Workspace};
-use crate::python::Engine;
+use crate::python::PythonEngine;
 use crate::report::Report;
 
 /// DuckDB always, ClickHouse where there is a Python for it. A query that one cannot run is told on stderr and left
 /// out.
 pub async fn measure(
-    options: &Options,
+    options: &TpchOptions,
     workspace: &Workspace,
     summary: &mut Summary,
     report: &mut Report,
@@ -25,7 +25,7 @@ pub async fn measure(
     let server = workspace.start(options, Lake::Near, Caches::Off).await?;
     let tables = workspace.files(&server).await?;
     server.stop().await?;
-    let mut duckdb = Engine::duckdb(&options.python)?;
+    let mut duckdb = PythonEngine::duckdb(&options.python)?;
     report.parameter("duckdb", duckdb.version.clone());
     for (name, folder) in &tables {
         duckdb.time(&format!("CREATE VIEW {name} AS SELECT * FROM read_parquet({})", files_of(folder)))?;
@@ -36,7 +36,7 @@ pub async fn measure(
         eprintln!("ClickHouse is left out: --python-chdb names no Python");
         return Ok(());
     };
-    let mut clickhouse = Engine::clickhouse(python)?;
+    let mut clickhouse = PythonEngine::clickhouse(python)?;
     report.parameter("clickhouse", clickhouse.version.clone());
     // As the standard has it: a row without a match has NULLs, not defaults.
     clickhouse.time("SET join_use_nulls = 1")?;
@@ -46,7 +46,7 @@ pub async fn measure(
     run(options, "clickhouse", &mut clickhouse, summary)
 }
 
-fn run(options: &Options, name: &'static str, engine: &mut Engine, summary: &mut Summary) -> Result<()> {
+fn run(options: &TpchOptions, name: &'static str, engine: &mut PythonEngine, summary: &mut Summary) -> Result<()> {
     let queries: Vec<_> = options.asked().collect();
     let bar = progress::bar(name, queries.len() as u64)?;
     for query in queries {

@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 
 use super::check::check;
 use super::measure::measure;
-use super::options::Options;
+use super::options::TpchOptions;
 use super::rivals;
 use super::summary::Summary;
 use super::workspace::Workspace;
 use crate::report::Report;
 
 /// Loads the tables, unless they are kept, then checks or measures. The error of a check says which answers differ.
-pub async fn run(options: &Options) -> Result<Report> {
+pub async fn run(options: &TpchOptions) -> Result<Report> {
     ensure!(options.sf >= 0.01 && options.rounds > 0, "--sf takes 0.01 and more, --rounds 1 and more");
     let mut report = Report::new("tpch");
     report.parameter("sf", options.sf);

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::options::Options;
+use super::options::TpchOptions;
 use super::queries::{AGGREGATES, JOINS, SCANS};
-use super::way::{Run, Way};
+use super::way::{Run, RunMode};
 use crate::report::{Report, median};
 
 /// What all runs said.
 #[derive(Default)]
 pub struct Summary {
-    runs: BTreeMap<(u8, Way), Vec<Run>>,
+    runs: BTreeMap<(u8, RunMode), Vec<Run>>,
     rivals: BTreeMap<(u8, &'static str), Vec<f64>>,
     n_rows: BTreeMap<u8, usize>,
 }
 
 impl Summary {
     /// A run of Tarn.
-    pub fn add(&mut self, query: u8, way: Way, run: Run) {
+    pub fn add(&mut self, query: u8, way: RunMode, run: Run) {
         self.runs.entry((query, way)).or_default().push(run);
     }
 
@@ -38,12 +38,12 @@ impl Summary {
         self.n_rows.get(&query).copied()
     }
 
-    fn of(&self, query: u8, way: Way, value: fn(&Run) -> f64) -> Option<f64> {
+    fn of(&self, query: u8, way: RunMode, value: fn(&Run) -> f64) -> Option<f64> {
         let runs = self.runs.get(&(query, way))?;
         Some(median(&runs.iter().map(value).collect::<Vec<_>>()))
     }
 
-    fn ms(&self, query: u8, way: Way) -> Option<f64> {
+    fn ms(&self, query: u8, way: RunMode) -> Option<f64> {
         self.of(query, way, |run| run.ms)
     }
 
@@ -53,17 +53,17 @@ impl Summary {
 
     /// Caches off over warm.
     fn speedup(&self, query: u8) -> Option<f64> {
-        Some(self.ms(query, Way::FarOff)? / self.ms(query, Way::Warm)?)
+        Some(self.ms(query, RunMode::FarOff)? / self.ms(query, RunMode::Warm)?)
     }
 
     /// Over all queries that were measured so.
-    fn sum(&self, way: Way) -> Option<f64> {
+    fn sum(&self, way: RunMode) -> Option<f64> {
         let mut of_way = self.n_rows.keys().map(|query| self.ms(*query, way));
         of_way.try_fold(0.0, |sum, ms| Some(sum + ms?))
     }
 
     /// Puts everything into the report, and prints the table: on stdout, or on stderr beside JSON.
-    pub fn report(&self, options: &Options, report: &mut Report) -> Result<()> {
+    pub fn report(&self, options: &TpchOptions, report: &mut Report) -> Result<()> {
         for ((query, way), runs) in &self.runs {
             let name = format!("q{query:02}_{}", way.name());
             let values = |value: fn(&Run) -> f64| runs.iter().map(value).collect::<Vec<_>>();
@@ -83,7 +83,7 @@ impl Summary {
         } else {
             println!("{table}");
         }
-        for way in Way::ALL {
+        for way in RunMode::ALL {
             if let Some(ms) = self.sum(way) {
                 report.figure(&format!("total_{}_ms", way.name()), "ms", vec![ms]);
             }
@@ -96,16 +96,16 @@ impl Summary {
                 report.figure(name, "times", vec![least]);
             }
         }
-        if let (Some(warm), Some(local)) = (self.sum(Way::Warm), self.sum(Way::LocalOff)) {
+        if let (Some(warm), Some(local)) = (self.sum(RunMode::Warm), self.sum(RunMode::LocalOff)) {
             report.figure("warm_over_local", "ratio", vec![warm / local]);
         }
-        let repeated = if self.sum(Way::Warm).is_some() { Way::Warm } else { Way::LocalWarm };
+        let repeated = if self.sum(RunMode::Warm).is_some() { RunMode::Warm } else { RunMode::LocalWarm };
         let slowest = AGGREGATES.iter().filter_map(|query| self.ms(*query, repeated)).max_by(f64::total_cmp);
         if let Some(slowest) = slowest {
             report.figure("repeat_aggregate_ms", "ms", vec![slowest]);
         }
-        if self.sum(Way::Warm).is_some() {
-            let warm = self.runs.iter().filter(|((_, way), _)| *way == Way::Warm).flat_map(|(_, runs)| runs);
+        if self.sum(RunMode::Warm).is_some() {
+            let warm = self.runs.iter().filter(|((_, way), _)| *way == RunMode::Warm).flat_map(|(_, runs)| runs);
             report.figure("list_requests_warm", "requests", vec![warm.map(|run| run.asked.lists as f64).sum()]);
         }
         Ok(())
@@ -115,22 +115,22 @@ impl Summary {
     fn table(&self) -> String {
         let mut lines = Vec::new();
         let mut heading = format!("{:>5}", "ms");
-        Way::ALL.iter().for_each(|way| heading += &format!(" {:>13}", way.name()));
+        RunMode::ALL.iter().for_each(|way| heading += &format!(" {:>13}", way.name()));
         lines.push(heading + &format!(" {:>9} {:>10}  {:<10} {}", "duckdb", "clickhouse", "wins", "wins with caches"));
         for query in self.n_rows.keys() {
             let mut line = format!("{:>5}", format!("q{query:02}"));
-            Way::ALL.iter().for_each(|way| line += &format!(" {:>13}", shown(self.ms(*query, *way))));
+            RunMode::ALL.iter().for_each(|way| line += &format!(" {:>13}", shown(self.ms(*query, *way))));
             let rivals = ["duckdb", "clickhouse"].map(|name| (name, self.rival(*query, name)));
             line += &format!(" {:>9} {:>10}", shown(rivals[0].1), shown(rivals[1].1));
-            let cached = self.ms(*query, Way::Warm).or_else(|| self.ms(*query, Way::LocalWarm));
-            let [plain, cached] = [self.ms(*query, Way::LocalOff), cached].map(|ours| winner(ours, &rivals));
+            let cached = self.ms(*query, RunMode::Warm).or_else(|| self.ms(*query, RunMode::LocalWarm));
+            let [plain, cached] = [self.ms(*query, RunMode::LocalOff), cached].map(|ours| winner(ours, &rivals));
             lines.push(line + &format!("  {plain:<10} {cached}"));
         }
         lines.push(String::new());
         lines.push("CPU seconds of the server / requests to the store / megabytes from it".to_owned());
         for query in self.n_rows.keys() {
             let mut line = format!("{:>5}", format!("q{query:02}"));
-            for way in Way::ALL {
+            for way in RunMode::ALL {
                 let Some(cpu_s) = self.of(*query, way, |run| run.cpu_s) else { continue };
                 line += &format!("  {} {cpu_s:.2}", way.name());
                 if let Some(requests) = self.of(*query, way, |run| run.asked.requests() as f64).filter(|_| way.is_far())
@@ -168,13 +168,13 @@ mod tests {
         let mut summary = Summary::default();
         for (query, off, warm, local) in [(1, 1000.0, 10.0, 30.0), (6, 400.0, 20.0, 10.0), (5, 90.0, 30.0, 20.0)] {
             summary.expect_rows(query, 1);
-            summary.add(query, Way::FarOff, run(off));
-            [warm, warm, 9.0 * warm].into_iter().for_each(|ms| summary.add(query, Way::Warm, run(ms)));
-            summary.add(query, Way::LocalOff, run(local));
+            summary.add(query, RunMode::FarOff, run(off));
+            [warm, warm, 9.0 * warm].into_iter().for_each(|ms| summary.add(query, RunMode::Warm, run(ms)));
+            summary.add(query, RunMode::LocalOff, run(local));
         }
         assert_eq!(summary.speedup(6), Some(20.0));
-        assert_eq!((summary.sum(Way::Warm), summary.sum(Way::LocalOff)), (Some(60.0), Some(60.0)));
-        assert_eq!(summary.sum(Way::Pages), None);
+        assert_eq!((summary.sum(RunMode::Warm), summary.sum(RunMode::LocalOff)), (Some(60.0), Some(60.0)));
+        assert_eq!(summary.sum(RunMode::Pages), None);
         summary.add_rival(5, "duckdb", 10.0);
         let table = summary.table();
         assert!(table.contains("q05") && table.lines().any(|line| line.ends_with("duckdb     duckdb")), "{table}");

@@ -28,7 +28,7 @@ const AHEAD: usize = 4;
 type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// One table, as it is declared and made.
-pub struct Table {
+pub struct TpchTable {
     pub name: &'static str,
     key: &'static str,
     /// The two tables of facts that grow by inserts alone are declared so.
@@ -37,7 +37,7 @@ pub struct Table {
 }
 
 /// In an order in which they may be loaded.
-pub const TABLES: [Table; 8] = [
+pub const TABLES: [TpchTable; 8] = [
     keyed("region", "r_regionkey", |sf| Box::new(RegionArrow::new(RegionGenerator::new(sf, 1, 1)))),
     keyed("nation", "n_nationkey", |sf| Box::new(NationArrow::new(NationGenerator::new(sf, 1, 1)))),
     keyed("supplier", "s_suppkey", |sf| Box::new(SupplierArrow::new(SupplierGenerator::new(sf, 1, 1)))),
@@ -54,15 +54,15 @@ pub const TABLES: [Table; 8] = [
     }),
 ];
 
-const fn keyed(name: &'static str, key: &'static str, rows: fn(f64) -> Reader) -> Table {
-    Table { name, key, append_only: false, rows }
+const fn keyed(name: &'static str, key: &'static str, rows: fn(f64) -> Reader) -> TpchTable {
+    TpchTable { name, key, append_only: false, rows }
 }
 
-const fn facts(name: &'static str, key: &'static str, rows: fn(f64) -> Reader) -> Table {
-    Table { name, key, append_only: true, rows }
+const fn facts(name: &'static str, key: &'static str, rows: fn(f64) -> Reader) -> TpchTable {
+    TpchTable { name, key, append_only: true, rows }
 }
 
-impl Table {
+impl TpchTable {
     /// `CREATE TABLE`, with the types and names of the generator's columns.
     pub fn declaration(&self) -> Result<String> {
         let mut columns = Vec::new();

@@ -1,12 +1,12 @@
 //! In which ways is a query run, and what is known of a run?
 
-use super::options::Options;
+use super::options::TpchOptions;
 use super::workspace::Caches;
-use crate::far_store::Asked;
+use crate::far_store::RequestCounts;
 
 /// Where the lake is, and what is kept of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum RunMode {
     /// The first run after `SYSTEM DROP CACHE`, all layers on.
     Cold,
     FarOff,
@@ -25,59 +25,67 @@ pub struct Run {
     /// CPU time of the server.
     pub cpu_s: f64,
     /// Of the store; of local disks nothing is counted.
-    pub asked: Asked,
+    pub asked: RequestCounts,
 }
 
-impl Way {
+impl RunMode {
     /// In the order of the table's columns.
-    pub const ALL: [Way; 8] =
-        [Way::FarOff, Way::Cold, Way::Metadata, Way::Pages, Way::Fragments, Way::Warm, Way::LocalOff, Way::LocalWarm];
+    pub const ALL: [RunMode; 8] = [
+        RunMode::FarOff,
+        RunMode::Cold,
+        RunMode::Metadata,
+        RunMode::Pages,
+        RunMode::Fragments,
+        RunMode::Warm,
+        RunMode::LocalOff,
+        RunMode::LocalWarm,
+    ];
 
     /// In names of figures.
     pub fn name(self) -> &'static str {
         match self {
-            Way::FarOff => "far_off",
-            Way::Cold => "far_cold",
-            Way::Metadata => "far_metadata",
-            Way::Pages => "far_pages",
-            Way::Fragments => "far_fragments",
-            Way::Warm => "far_warm",
-            Way::LocalOff => "local_off",
-            Way::LocalWarm => "local_warm",
+            RunMode::FarOff => "far_off",
+            RunMode::Cold => "far_cold",
+            RunMode::Metadata => "far_metadata",
+            RunMode::Pages => "far_pages",
+            RunMode::Fragments => "far_fragments",
+            RunMode::Warm => "far_warm",
+            RunMode::LocalOff => "local_off",
+            RunMode::LocalWarm => "local_warm",
         }
     }
 
     /// Its files are behind the line.
     pub fn is_far(self) -> bool {
-        !matches!(self, Way::LocalOff | Way::LocalWarm)
+        !matches!(self, RunMode::LocalOff | RunMode::LocalWarm)
     }
 
     /// Which layers are on.
     pub fn caches(self) -> Caches {
         match self {
-            Way::FarOff | Way::LocalOff => Caches::Off,
-            Way::Metadata => Caches::Metadata,
-            Way::Pages => Caches::Pages,
-            Way::Fragments => Caches::Fragments,
-            Way::Cold | Way::Warm | Way::LocalWarm => Caches::All,
+            RunMode::FarOff | RunMode::LocalOff => Caches::Off,
+            RunMode::Metadata => Caches::Metadata,
+            RunMode::Pages => Caches::Pages,
+            RunMode::Fragments => Caches::Fragments,
+            RunMode::Cold | RunMode::Warm | RunMode::LocalWarm => Caches::All,
         }
     }
 
     /// Of a first run that fills what is near, if that is a figure of its own.
-    pub fn first(self) -> Option<Way> {
+    pub fn first(self) -> Option<RunMode> {
         match self {
-            Way::Warm => Some(Way::Cold),
-            Way::FarOff => Some(Way::FarOff),
+            RunMode::Warm => Some(RunMode::Cold),
+            RunMode::FarOff => Some(RunMode::FarOff),
             _ => None,
         }
     }
 
     /// How often each query is run in it, beside the run that fills.
-    pub fn rounds(self, options: &Options) -> usize {
+    pub fn rounds(self, options: &TpchOptions) -> usize {
         match self {
-            Way::FarOff => 0,
+            RunMode::FarOff => 0,
             // Everything but the metadata comes from far away in each round.
-            Way::Metadata => 1,
+            RunMode::Metadata => 1,
             _ => options.rounds,
         }
     }

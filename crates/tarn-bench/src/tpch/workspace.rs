@@ -16,13 +16,13 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::options::{Options, Store};
+use super::options::{Store, TpchOptions};
 use super::progress;
 use super::tables::{TABLES, rows_about};
 use crate::far_store::FarStore;
 use crate::report::Report;
 use crate::scratch::scratch;
-use crate::server::Server;
+use crate::server::ServerProcess;
 
 const BUCKET: &str = "tarn";
 const PREFIX: &str = "lake";
@@ -36,13 +36,13 @@ const MEASURING: (&str, &str) = ("TARN_BACKGROUND", "false");
 /// A folder with the tables in it.
 pub struct Workspace {
     folder: PathBuf,
-    made: Made,
+    made: WorkspaceManifest,
     /// Removes the folder at the end, if nobody keeps it.
     _scratch: Option<tempfile::TempDir>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Made {
+struct WorkspaceManifest {
     sf: f64,
     store: Store,
     rows: BTreeMap<String, u64>,
@@ -67,11 +67,11 @@ pub enum Lake<'a> {
 
 impl Workspace {
     /// The folder of `--data` as it was kept, or a new one.
-    pub async fn open(options: &Options, report: &mut Report) -> Result<Workspace> {
+    pub async fn open(options: &TpchOptions, report: &mut Report) -> Result<Workspace> {
         if let Some(folder) = &options.data {
             let read = std::fs::read(folder.join("tpch.json"));
             let read = read.with_context(|| format!("{} was not kept by --keep", folder.display()))?;
-            let made: Made = serde_json::from_slice(&read)?;
+            let made: WorkspaceManifest = serde_json::from_slice(&read)?;
             ensure!(made.sf == options.sf, "{} has scale factor {}; say --sf {0}", folder.display(), made.sf);
             ensure!(made.store == options.store, "{} has --store {:?}", folder.display(), made.store);
             return Ok(Workspace { folder: folder.clone(), made, _scratch: None });
@@ -85,7 +85,7 @@ impl Workspace {
         };
         ensure!(!folder.join("tpch.json").exists(), "{} has tables already: --data uses them", folder.display());
         std::fs::create_dir_all(folder.join("store").join(BUCKET))?;
-        let made = Made { sf: options.sf, store: options.store, rows: BTreeMap::new() };
+        let made = WorkspaceManifest { sf: options.sf, store: options.store, rows: BTreeMap::new() };
         let mut workspace = Workspace { folder, made, _scratch: scratch };
         workspace.load(options, report).await?;
         std::fs::write(workspace.folder.join("tpch.json"), serde_json::to_vec_pretty(&workspace.made)?)?;
@@ -93,7 +93,7 @@ impl Workspace {
     }
 
     /// Through the front door: COPY, delivery, compaction. The far store answers without delay meanwhile.
-    async fn load(&mut self, options: &Options, report: &mut Report) -> Result<()> {
+    async fn load(&mut self, options: &TpchOptions, report: &mut Report) -> Result<()> {
         let store = FarStore::serve(&self.objects(), Default::default()).await?;
         let lake = match options.store {
             Store::Local => Lake::Near,
@@ -142,11 +142,17 @@ impl Workspace {
     }
 
     /// A server on these tables. Its caches are empty.
-    pub async fn start(&self, options: &Options, lake: Lake<'_>, caches: Caches) -> Result<Server> {
+    pub async fn start(&self, options: &TpchOptions, lake: Lake<'_>, caches: Caches) -> Result<ServerProcess> {
         self.serve(options, lake, caches, MEASURING).await
     }
 
-    async fn serve(&self, options: &Options, lake: Lake<'_>, caches: Caches, purpose: (&str, &str)) -> Result<Server> {
+    async fn serve(
+        &self,
+        options: &TpchOptions,
+        lake: Lake<'_>,
+        caches: Caches,
+        purpose: (&str, &str),
+    ) -> Result<ServerProcess> {
         let cache = self.folder.join("cache");
         if cache.exists() {
             std::fs::remove_dir_all(&cache)?;
@@ -166,7 +172,7 @@ impl Workspace {
         };
         variables.push(("TARN_LAKE", location));
         self.moved_to(location)?;
-        Server::start_with(options.tarn.as_deref(), &self.folder.join("data"), &variables).await
+        ServerProcess::start_with(options.tarn.as_deref(), &self.folder.join("data"), &variables).await
     }
 
     /// The same files, by another way: the data folder remembers the one before.
@@ -189,7 +195,7 @@ impl Workspace {
 
     /// The Parquet files of each table, linked into a folder of its own: older ones that are still kept are not among
     /// them. No file may have dead rows, or others would read different tables.
-    pub async fn files(&self, server: &Server) -> Result<Vec<(&'static str, PathBuf)>> {
+    pub async fn files(&self, server: &ServerProcess) -> Result<Vec<(&'static str, PathBuf)>> {
         let links = self.folder.join("files");
         if links.exists() {
             std::fs::remove_dir_all(&links)?;

@@ -13,10 +13,10 @@ const MAX_FREE_BYTES: usize = 16 << 20;
 
 /// Buffers that nobody has in hand.
 #[derive(Debug, Default)]
-pub(super) struct Buffers(Mutex<Free>);
+pub(super) struct Buffers(Mutex<FreeBuffers>);
 
 #[derive(Debug, Default)]
-struct Free {
+struct FreeBuffers {
     by_len: HashMap<usize, Vec<Vec<u8>>>,
     bytes: usize,
 }
@@ -24,21 +24,21 @@ struct Free {
 /// A buffer that goes back when the last who reads it lets it go. It holds what was read before, until it is written
 /// to.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct BufferLease {
     bytes: Vec<u8>,
     home: Arc<Buffers>,
 }
 
 impl Buffers {
-    pub(super) fn take(self: &Arc<Self>, len: usize) -> Lent {
+    pub(super) fn take(self: &Arc<Self>, len: usize) -> BufferLease {
         let mut free = self.0.lock();
         let found = free.pop(len);
         drop(free);
-        Lent { bytes: found.unwrap_or_else(|| vec![0; len]), home: Arc::clone(self) }
+        BufferLease { bytes: found.unwrap_or_else(|| vec![0; len]), home: Arc::clone(self) }
     }
 }
 
-impl Free {
+impl FreeBuffers {
     fn pop(&mut self, len: usize) -> Option<Vec<u8>> {
         let found = self.by_len.get_mut(&len)?.pop()?;
         self.bytes -= len;
@@ -59,13 +59,13 @@ impl Free {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BufferLease {
     fn drop(&mut self) {
         self.home.0.lock().push(std::mem::take(&mut self.bytes));
     }
 }
 
-impl Deref for Lent {
+impl Deref for BufferLease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -73,20 +73,20 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for BufferLease {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for BufferLease {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl From<Lent> for Bytes {
-    fn from(lent: Lent) -> Bytes {
+impl From<BufferLease> for Bytes {
+    fn from(lent: BufferLease) -> Bytes {
         Bytes::from_owner(lent)
     }
 }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(part[0], 7);
         drop(part);
         assert_eq!(buffers.take(999).len(), 999);
-        let again: Vec<Lent> = (0..2).map(|_| buffers.take(1000)).collect();
+        let again: Vec<BufferLease> = (0..2).map(|_| buffers.take(1000)).collect();
         assert!(again.iter().any(|lent| lent.as_ptr() == place));
     }
 

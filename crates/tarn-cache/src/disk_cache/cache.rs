@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 
 use super::buffers::Buffers;
 use super::format;
-use super::judge::Judge;
+use super::judge::GroupValidator;
 use super::key::{DiskKey, EntryId};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
@@ -92,18 +92,18 @@ pub(crate) struct DiskCache<K> {
     pub(super) options: DiskCacheOptions,
     pub(super) root: PathBuf,
     pub(super) writing: Mutex<()>,
-    pub(super) state: Mutex<State<K>>,
+    pub(super) state: Mutex<DiskCacheState<K>>,
     pub(super) buffers: Arc<Buffers>,
     _lock: fs::File,
 }
 
 #[derive(Debug)]
-pub(super) struct State<K> {
+pub(super) struct DiskCacheState<K> {
     /// Values whose files are whole, as far as is known.
     /// The value: what its file takes on disk.
     pub kept: S3Fifo<EntryId, u64>,
     /// Values on their way to a file; readers are given these.
-    waiting: HashMap<EntryId, Waiting<K>>,
+    waiting: HashMap<EntryId, PendingWrite<K>>,
     /// Invariant: holds every key of `waiting` at least once.
     queue: VecDeque<EntryId>,
     waiting_bytes: u64,
@@ -115,13 +115,13 @@ pub(super) struct State<K> {
 }
 
 #[derive(Debug, Clone)]
-struct Waiting<K> {
+struct PendingWrite<K> {
     key: K,
     value: Bytes,
     written_ms: i64,
 }
 
-impl<K: DiskKey> Waiting<K> {
+impl<K: DiskKey> PendingWrite<K> {
     fn memory_bytes(&self) -> u64 {
         self.key.memory_bytes() + self.value.len() as u64
     }
@@ -138,7 +138,7 @@ pub(crate) enum Location {
 
 /// What became of a value that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Enqueued {
+pub(crate) enum EnqueueResult {
     /// It is there already, or another value of the same id is.
     Near,
     Waiting,
@@ -151,14 +151,14 @@ impl<K: DiskKey> DiskCache<K> {
     /// their sizes.
     ///
     /// Errors: [`Error::Folder`] when it cannot be used, or another process uses it.
-    pub(crate) fn open(options: DiskCacheOptions, mut judge: impl Judge) -> Result<Arc<Self>> {
+    pub(crate) fn open(options: DiskCacheOptions, mut judge: impl GroupValidator) -> Result<Arc<Self>> {
         let failed = |source| Error::Folder { folder: options.folder.clone(), source };
         let root = options.folder.join("v1");
         make_folder(&root).map_err(failed)?;
         let lock = fs::File::options().create(true).truncate(false).write(true).open(options.folder.join("lock"));
         let lock = lock.map_err(failed)?;
         lock.try_lock().map_err(|e| failed(e.into()))?;
-        let state = State {
+        let state = DiskCacheState {
             kept: S3Fifo::new(options.max_bytes),
             waiting: HashMap::new(),
             queue: VecDeque::new(),
@@ -194,24 +194,24 @@ impl<K: DiskKey> DiskCache<K> {
     }
 
     /// Has a value written, soon. What does not fit into the queue is dropped and counted.
-    pub(crate) fn enqueue(self: &Arc<Self>, key: K, value: Bytes) -> Enqueued {
+    pub(crate) fn enqueue(self: &Arc<Self>, key: K, value: Bytes) -> EnqueueResult {
         let entry = key.entry_id();
         let written_ms = now_ms(&self.options.ttl);
         let mut state = self.state.lock();
         if state.kept.contains(&entry) || state.waiting.contains_key(&entry) {
-            return Enqueued::Near;
+            return EnqueueResult::Near;
         }
         if !state.kept.fits(weight_of(&key, &value)) {
-            return Enqueued::Not;
+            return EnqueueResult::Not;
         }
         if state.stopped.is_some() {
             state.stats.not_written += 1;
-            return Enqueued::Not;
+            return EnqueueResult::Not;
         }
-        let waiting = Waiting { key, value, written_ms };
+        let waiting = PendingWrite { key, value, written_ms };
         if state.waiting_bytes + waiting.memory_bytes() > self.options.max_waiting_bytes {
             state.stats.dropped += 1;
-            return Enqueued::Not;
+            return EnqueueResult::Not;
         }
         state.waiting_bytes += waiting.memory_bytes();
         state.waiting.insert(entry, waiting);
@@ -222,7 +222,7 @@ impl<K: DiskKey> DiskCache<K> {
             let disk_cache = Arc::clone(self);
             self.options.runtime.spawn_blocking(move || disk_cache.drain());
         }
-        Enqueued::Waiting
+        EnqueueResult::Waiting
     }
 
     /// Writes until nothing waits. Blocks on the disk.
@@ -248,7 +248,7 @@ impl<K: DiskKey> DiskCache<K> {
     }
 
     /// Writes one value and lists it; makes room first. The caller holds `writing`.
-    fn write(&self, entry: EntryId, waiting: &Waiting<K>) {
+    fn write(&self, entry: EntryId, waiting: &PendingWrite<K>) {
         let weight = weight_of(&waiting.key, &waiting.value);
         let mut evicted = vec![];
         let mut state = self.state.lock();
@@ -321,7 +321,7 @@ impl<K: DiskKey> DiskCache<K> {
             state.kept.remove(entry);
         }
         state.waiting.retain(|entry, _| !is_gone(entry.group));
-        state.waiting_bytes = state.waiting.values().map(Waiting::memory_bytes).sum();
+        state.waiting_bytes = state.waiting.values().map(PendingWrite::memory_bytes).sum();
         drop(state);
         let n = gone.len() as u64;
         self.forget_files(gone.into_iter());

@@ -1,7 +1,7 @@
 //! Which values of an earlier process are still of use? Whoever keeps values in a disk cache says so, group by group.
 
 /// What an earlier process left in a group's folder.
-pub(crate) enum Left {
+pub(crate) enum FolderContent {
     /// Values with items below this.
     Values { end: u128 },
     /// Values that nobody asks for any more.
@@ -11,5 +11,5 @@ pub(crate) enum Left {
 }
 
 /// Says what a group is; handed its id, and what reads the key of one of its files.
-pub(crate) trait Judge: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left {}
-impl<F: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> Left> Judge for F {}
+pub(crate) trait GroupValidator: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> FolderContent {}
+impl<F: FnMut(u128, &dyn Fn() -> Option<Vec<u8>>) -> FolderContent> GroupValidator for F {}

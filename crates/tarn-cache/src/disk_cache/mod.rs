@@ -15,7 +15,7 @@ mod read;
 mod recover;
 
 pub use cache::shortage;
-pub(crate) use cache::{DiskCache, DiskCacheOptions, DiskUsage, Enqueued, Location};
-pub(crate) use judge::Left;
+pub(crate) use cache::{DiskCache, DiskCacheOptions, DiskUsage, EnqueueResult, Location};
+pub(crate) use judge::FolderContent;
 pub(crate) use key::{DiskKey, EntryId};
 pub(crate) use read::ReadAll;

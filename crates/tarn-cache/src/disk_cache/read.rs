@@ -24,18 +24,18 @@ pub(crate) struct ReadAll {
 }
 
 /// Why a file gave nothing.
-enum Failed {
+enum DiskReadFailure {
     Expired,
     Damaged,
     /// The file may be good: this process has too many open, or too little memory.
     NoMeans,
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for DiskReadFailure {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Failed::NoMeans,
-            _ => Failed::Damaged,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => DiskReadFailure::NoMeans,
+            _ => DiskReadFailure::Damaged,
         }
     }
 }
@@ -46,7 +46,7 @@ impl<K: DiskKey> DiskCache<K> {
     pub(crate) fn read(&self, key: &K) -> Option<(Bytes, i64)> {
         self.read_or_forget(key, || {
             let (file, len) = self.open_file(key)?;
-            let mut value = vec![0; usize::try_from(len).map_err(|_| Failed::Damaged)?];
+            let mut value = vec![0; usize::try_from(len).map_err(|_| DiskReadFailure::Damaged)?];
             let written_ms = self.fill(key, file, &mut value)?;
             Ok((value.into(), written_ms))
         })
@@ -65,7 +65,7 @@ impl<K: DiskKey> DiskCache<K> {
             let written_ms = self.read_or_forget(key, || {
                 let (file, len) = self.open_file(key)?;
                 if len != value.len() as u64 {
-                    return Err(Failed::Damaged);
+                    return Err(DiskReadFailure::Damaged);
                 }
                 self.fill(key, file, value)
             })?;
@@ -97,7 +97,7 @@ impl<K: DiskKey> DiskCache<K> {
 
     /// What `attempt` reads of the file of `key`. When it fails although nobody has the file in hand, the file is
     /// forgotten.
-    fn read_or_forget<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, Failed>) -> Option<T> {
+    fn read_or_forget<T>(&self, key: &K, mut attempt: impl FnMut() -> Result<T, DiskReadFailure>) -> Option<T> {
         if let Ok(value) = attempt() {
             return Some(value);
         }
@@ -112,9 +112,9 @@ impl<K: DiskKey> DiskCache<K> {
         };
         let mut state = self.state.lock();
         match failed {
-            Failed::NoMeans => return None,
-            Failed::Expired => state.stats.expired += 1,
-            Failed::Damaged => state.stats.damaged += 1,
+            DiskReadFailure::NoMeans => return None,
+            DiskReadFailure::Expired => state.stats.expired += 1,
+            DiskReadFailure::Damaged => state.stats.damaged += 1,
         }
         state.kept.remove(&key.entry_id());
         drop(state);
@@ -123,15 +123,15 @@ impl<K: DiskKey> DiskCache<K> {
     }
 
     /// The file of `key`, and how long its value is.
-    fn open_file(&self, key: &K) -> Result<(File, u64), Failed> {
+    fn open_file(&self, key: &K) -> Result<(File, u64), DiskReadFailure> {
         let file = File::open(self.path(&key.entry_id()))?;
         let len = file.metadata()?.len().checked_sub(header_len(key) as u64);
         let len = len.filter(|len| key.value_len().map_or(*len <= self.options.max_bytes, |want| *len == want));
-        Ok((file, len.ok_or(Failed::Damaged)?))
+        Ok((file, len.ok_or(DiskReadFailure::Damaged)?))
     }
 
     /// Reads and tests the value of `key`, as long as its file has it. Returns when it was written.
-    fn fill(&self, key: &K, mut file: File, value: &mut [u8]) -> Result<i64, Failed> {
+    fn fill(&self, key: &K, mut file: File, value: &mut [u8]) -> Result<i64, DiskReadFailure> {
         let mut head = vec![0; header_len(key)];
         let len = head.len() + value.len();
         if file.read_vectored(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(value)])? < len {
@@ -144,11 +144,11 @@ impl<K: DiskKey> DiskCache<K> {
     }
 
     /// When `value` was written, if it is what was written for `key`.
-    fn checked(&self, key: &K, head: &[u8], value: &[u8]) -> Result<i64, Failed> {
+    fn checked(&self, key: &K, head: &[u8], value: &[u8]) -> Result<i64, DiskReadFailure> {
         let header = format::read_header(K::MAGIC, head).filter(|header| key.matches(header.key));
-        let header = header.filter(|header| header.is_of(value)).ok_or(Failed::Damaged)?;
+        let header = header.filter(|header| header.is_of(value)).ok_or(DiskReadFailure::Damaged)?;
         match header.written_ms < oldest_ms(&self.options.ttl) {
-            true => Err(Failed::Expired),
+            true => Err(DiskReadFailure::Expired),
             false => Ok(header.written_ms),
         }
     }
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn what_this_process_lacks_is_not_the_files_fault() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
-            assert!(matches!(Failed::from(io::Error::from(errno)), Failed::NoMeans), "{errno}");
+            assert!(matches!(DiskReadFailure::from(io::Error::from(errno)), DiskReadFailure::NoMeans), "{errno}");
         }
         for errno in [Errno::NOENT, Errno::IO] {
-            assert!(matches!(Failed::from(io::Error::from(errno)), Failed::Damaged), "{errno}");
+            assert!(matches!(DiskReadFailure::from(io::Error::from(errno)), DiskReadFailure::Damaged), "{errno}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path as FsPath;
 
 use super::cache::{DiskCache, weight};
 use super::format;
-use super::judge::{Judge, Left};
+use super::judge::{FolderContent, GroupValidator};
 use super::key::{DiskKey, EntryId};
 
 /// How much of a file is read to learn whose values a folder holds.
@@ -16,7 +16,7 @@ const FIRST_READ_BYTES: u64 = 4096;
 impl<K: DiskKey> DiskCache<K> {
     /// Lists what an earlier process left. Whole folders that make no sense are deleted; the files' own checksums are
     /// tested when read.
-    pub(super) fn recover(&self, judge: &mut impl Judge) -> io::Result<()> {
+    pub(super) fn recover(&self, judge: &mut impl GroupValidator) -> io::Result<()> {
         for shard in fs::read_dir(&self.root)? {
             let shard = shard?.path();
             let Ok(folders) = fs::read_dir(&shard) else {
@@ -26,18 +26,18 @@ impl<K: DiskKey> DiskCache<K> {
             for folder in folders {
                 let folder = folder?.path();
                 match self.recover_group(&folder, judge) {
-                    Left::Values { .. } => {}
-                    Left::Useless => drop(fs::remove_dir_all(&folder)),
-                    Left::Foreign => self.delete_foreign(&folder),
+                    FolderContent::Values { .. } => {}
+                    FolderContent::Useless => drop(fs::remove_dir_all(&folder)),
+                    FolderContent::Foreign => self.delete_foreign(&folder),
                 }
             }
         }
         Ok(())
     }
 
-    fn recover_group(&self, folder: &FsPath, judge: &mut impl Judge) -> Left {
+    fn recover_group(&self, folder: &FsPath, judge: &mut impl GroupValidator) -> FolderContent {
         let group = hex(folder, 32).filter(|group| self.folder(*group) == folder);
-        let (Some(group), Ok(files)) = (group, fs::read_dir(folder)) else { return Left::Foreign };
+        let (Some(group), Ok(files)) = (group, fs::read_dir(folder)) else { return FolderContent::Foreign };
         let mut found = vec![];
         for file in files.filter_map(|file| file.ok()) {
             let (path, len) = (file.path(), file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len()));
@@ -47,11 +47,11 @@ impl<K: DiskKey> DiskCache<K> {
             }
         }
         if found.first().is_some_and(|(_, _, path)| is_of_another_version::<K>(path)) {
-            return Left::Useless;
+            return FolderContent::Useless;
         }
         let read_key = || found.iter().find_map(|(_, _, path)| readable_key::<K>(path));
         let left = judge(group, &read_key);
-        if let Left::Values { end } = left {
+        if let FolderContent::Values { end } = left {
             let mut state = self.state.lock();
             for (item, len, path) in found {
                 if item >= end || !state.kept.insert_kept(EntryId { group, item }, weight(len), weight(len)) {

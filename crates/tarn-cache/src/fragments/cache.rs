@@ -14,7 +14,9 @@ use tokio::runtime::Handle;
 
 use super::key::{FragmentKey, group};
 use super::stats::{FragmentStats, FragmentsCleared, FragmentsHeld};
-use crate::disk_cache::{DiskCache, DiskCacheOptions, DiskKey, DiskUsage, Enqueued, EntryId, Left, Location};
+use crate::disk_cache::{
+    DiskCache, DiskCacheOptions, DiskKey, DiskUsage, EnqueueResult, EntryId, FolderContent, Location,
+};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 use crate::{Error, Result};
@@ -54,17 +56,17 @@ impl Default for FragmentOptions {
 
 /// Fragments in memory and on disk, shared by cloning.
 #[derive(Clone)]
-pub struct FragmentCache(Arc<Inner>);
+pub struct FragmentCache(Arc<FragmentCacheInner>);
 
-struct Inner {
+struct FragmentCacheInner {
     options: FragmentOptions,
     on: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<FragmentCacheState>,
     disk: Option<(Arc<DiskCache<FragmentKey>>, Handle)>,
 }
 
-struct State {
-    ram: S3Fifo<EntryId, Kept>,
+struct FragmentCacheState {
+    ram: S3Fifo<EntryId, CachedFragment>,
     refused: S3Fifo<EntryId, ()>,
     stats: FragmentStats,
     /// Grows with each [`FragmentCache::clear`]: what was read from disk before one is not put into memory after it.
@@ -72,14 +74,14 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedFragment {
     key: FragmentKey,
     value: Bytes,
     written_ms: i64,
 }
 
 /// What the folder has.
-enum Found {
+enum DiskLookup {
     Waiting(Bytes),
     /// Value and time of writing.
     Read(Bytes, i64),
@@ -111,16 +113,21 @@ impl FragmentCache {
                     runtime: runtime.clone(),
                     ttl: options.ttl.clone(),
                 };
-                Some((DiskCache::open(disk_cache, |_, _| Left::Values { end: u128::MAX })?, runtime))
+                Some((DiskCache::open(disk_cache, |_, _| FolderContent::Values { end: u128::MAX })?, runtime))
             }
         };
-        let state = State {
+        let state = FragmentCacheState {
             ram: S3Fifo::new(options.ram_bytes),
             refused: S3Fifo::new(MAX_REFUSED),
             stats: FragmentStats::default(),
             clears: 0,
         };
-        Ok(FragmentCache(Arc::new(Inner { on: AtomicBool::new(true), state: Mutex::new(state), disk, options })))
+        Ok(FragmentCache(Arc::new(FragmentCacheInner {
+            on: AtomicBool::new(true),
+            state: Mutex::new(state),
+            disk,
+            options,
+        })))
     }
 
     /// Its sizes.
@@ -155,29 +162,29 @@ impl FragmentCache {
                 state.stats.misses += 1;
                 None
             }
-            Some(Found::Waiting(value)) => {
+            Some(DiskLookup::Waiting(value)) => {
                 state.found_in_memory(&value);
                 Some(value)
             }
-            Some(Found::Read(value, written_ms)) => {
+            Some(DiskLookup::Read(value, written_ms)) => {
                 state.stats.disk_hits += 1;
                 state.stats.disk_bytes += value.len() as u64;
                 if state.clears == clears {
-                    state.keep(entry, Kept { key: key.clone(), value: value.clone(), written_ms });
+                    state.keep(entry, CachedFragment { key: key.clone(), value: value.clone(), written_ms });
                 }
                 Some(value)
             }
         }
     }
 
-    async fn off_disk(&self, key: &FragmentKey) -> Option<Found> {
+    async fn off_disk(&self, key: &FragmentKey) -> Option<DiskLookup> {
         let (disk, runtime) = self.0.disk.as_ref()?;
         match disk.lookup(key)? {
-            Location::Waiting(value) => Some(Found::Waiting(value)),
+            Location::Waiting(value) => Some(DiskLookup::Waiting(value)),
             Location::File => {
                 let (disk, key) = (Arc::clone(disk), key.clone());
                 let read = runtime.spawn_blocking(move || disk.read(&key)).await.ok()??;
-                Some(Found::Read(read.0, read.1))
+                Some(DiskLookup::Read(read.0, read.1))
             }
         }
     }
@@ -190,12 +197,13 @@ impl FragmentCache {
         }
         let entry = key.entry_id();
         let disk = self.0.disk.as_ref();
-        let on_disk = disk.map_or(Enqueued::Not, |(disk, _)| disk.enqueue(key.clone(), value.clone()));
-        let kept = Kept { key, value, written_ms: now_ms(&self.0.options.ttl) };
+        let on_disk = disk.map_or(EnqueueResult::Not, |(disk, _)| disk.enqueue(key.clone(), value.clone()));
+        let kept = CachedFragment { key, value, written_ms: now_ms(&self.0.options.ttl) };
         let mut state = self.0.state.lock();
         if state.in_memory(entry, &kept.key, oldest_ms(&self.0.options.ttl)).is_none() {
             let in_memory = state.keep(entry, kept);
-            state.stats.kept += u64::from(on_disk != Enqueued::Near && (in_memory || on_disk == Enqueued::Waiting));
+            state.stats.kept +=
+                u64::from(on_disk != EnqueueResult::Near && (in_memory || on_disk == EnqueueResult::Waiting));
         }
     }
 
@@ -289,7 +297,7 @@ impl FragmentCache {
     }
 }
 
-impl State {
+impl FragmentCacheState {
     fn found_in_memory(&mut self, value: &Bytes) {
         self.stats.ram_hits += 1;
         self.stats.ram_bytes += value.len() as u64;
@@ -306,7 +314,7 @@ impl State {
     }
 
     /// Puts it into memory. `false`: there is not so much room.
-    fn keep(&mut self, entry: EntryId, kept: Kept) -> bool {
+    fn keep(&mut self, entry: EntryId, kept: CachedFragment) -> bool {
         let mut evicted = vec![];
         let bytes = kept.key.memory_bytes() + kept.value.len() as u64;
         let fits = self.ram.insert(entry, kept, bytes, &mut evicted);
@@ -334,7 +342,7 @@ mod tests {
     async fn two_keys_with_one_hash_are_told_apart_in_memory() {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
         let (mine, theirs) = (key("a"), key("b"));
-        let kept = Kept { key: theirs, value: Bytes::from_static(b"theirs"), written_ms: 0 };
+        let kept = CachedFragment { key: theirs, value: Bytes::from_static(b"theirs"), written_ms: 0 };
         cache.0.state.lock().keep(mine.entry_id(), kept);
         assert_eq!(cache.get(&mine).await, None);
         cache.put(mine.clone(), Bytes::from_static(b"mine"));

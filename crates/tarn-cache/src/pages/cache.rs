@@ -29,9 +29,9 @@ use super::key::{Object, PageKey};
 use super::objects::Objects;
 use super::options::PageOptions;
 use super::plan::runs;
-use super::stats::{Cleared, Meter, PageStats, PageUsage, PagesHeld};
+use super::stats::{ClearStats, Meter, PageStats, PageUsage, PagesHeld};
 use crate::Result;
-use crate::disk_cache::{DiskCache, DiskCacheOptions, DiskKey, DiskUsage, Left, Location, ReadAll};
+use crate::disk_cache::{DiskCache, DiskCacheOptions, DiskKey, DiskUsage, FolderContent, Location, ReadAll};
 use crate::s3fifo::S3Fifo;
 use crate::ttl::{Ttl, now_ms, oldest_ms};
 
@@ -48,9 +48,9 @@ const MAX_ROUNDS: usize = 4;
 
 /// Pages of objects in memory and on disk, shared by cloning. Which store they came from is part of their key.
 #[derive(Clone)]
-pub struct PageCache(Arc<Inner>);
+pub struct PageCache(Arc<PageCacheInner>);
 
-struct Inner {
+struct PageCacheInner {
     options: PageOptions,
     on: AtomicBool,
     stats: Arc<Mutex<PageStats>>,
@@ -108,19 +108,21 @@ impl PageCache {
                     ttl: ttl.clone(),
                 };
                 Some(DiskCache::open(disk_cache, |id, key| {
-                    let Some(key) = key() else { return Left::Foreign };
-                    let Some(name) = PageName::read(&key) else { return Left::Foreign };
-                    let Some(object) = name.object().filter(|object| object.id == id) else { return Left::Foreign };
+                    let Some(key) = key() else { return FolderContent::Foreign };
+                    let Some(name) = PageName::read(&key) else { return FolderContent::Foreign };
+                    let Some(object) = name.object().filter(|object| object.id == id) else {
+                        return FolderContent::Foreign;
+                    };
                     if name.page_bytes != options.page_bytes {
-                        return Left::Useless;
+                        return FolderContent::Useless;
                     }
                     let end = object.n_pages(options.page_bytes.into()).into();
                     objects.insert(Arc::new(object));
-                    Left::Values { end }
+                    FolderContent::Values { end }
                 })?)
             }
         };
-        Ok(PageCache(Arc::new(Inner {
+        Ok(PageCache(Arc::new(PageCacheInner {
             on: AtomicBool::new(true),
             stats: Arc::default(),
             runtime,
@@ -202,7 +204,7 @@ impl PageCache {
 
     /// Drops the pages of `store` (of all, if `None`) whose object lies under `prefix` (anywhere, if `None`). Blocks on
     /// the disk. What is being fetched meanwhile is kept: it is younger than this call.
-    pub fn clear(&self, store: Option<&str>, prefix: Option<&Path>) -> Cleared {
+    pub fn clear(&self, store: Option<&str>, prefix: Option<&Path>) -> ClearStats {
         let of = |object: &Object| {
             store.is_none_or(|store| object.store.as_ref() == store)
                 && prefix.is_none_or(|prefix| object.path == *prefix || object.path.prefix_matches(prefix))
@@ -221,7 +223,7 @@ impl PageCache {
         let pages: Vec<PageKey> = ram.keys().filter(|key| gone.contains(&key.object)).copied().collect();
         pages.iter().for_each(|key| drop(ram.remove(key)));
         drop(ram);
-        Cleared {
+        ClearStats {
             objects: n_objects,
             ram_pages: pages.len() as u64,
             disk_pages: self.0.disk.as_ref().map_or(0, |disk| disk.clear(|object| gone.contains(&object))),
@@ -383,13 +385,14 @@ impl PageCache {
         let mut started = vec![];
         for run in runs(&absent, gap, longest) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
-            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
+            let guard =
+                FlightGuard { inner: Arc::clone(inner), object: object.id, pages: run.clone().collect(), flight };
             started.push((flight, run.clone().collect::<Vec<_>>(), self.remote(from, run, guard, meter)));
         }
         for run in runs(&on_disk, 0, longest_read) {
             let flight = inner.next_flight.fetch_add(1, Ordering::Relaxed);
             let pages: Vec<u32> = run.collect();
-            let guard = Guard { inner: Arc::clone(inner), object: object.id, pages: pages.clone(), flight };
+            let guard = FlightGuard { inner: Arc::clone(inner), object: object.id, pages: pages.clone(), flight };
             started.push((flight, pages.clone(), self.read_off_disk(object, pages, guard, meter)));
         }
         for (id, pages, future) in started {
@@ -409,7 +412,7 @@ impl PageCache {
         joined
     }
 
-    fn remote(&self, from: &Origin<'_>, run: std::ops::Range<u32>, guard: Guard, meter: &Meter) -> Flight {
+    fn remote(&self, from: &Origin<'_>, run: std::ops::Range<u32>, guard: FlightGuard, meter: &Meter) -> Flight {
         let (inner, store, object, meter) =
             (Arc::clone(&self.0), Arc::clone(from.store), Arc::clone(from.object), meter.clone());
         let checksums = from.checksums.cloned();
@@ -429,7 +432,7 @@ impl PageCache {
         .boxed()
     }
 
-    fn read_off_disk(&self, object: &Arc<Object>, run: Vec<u32>, guard: Guard, meter: &Meter) -> Flight {
+    fn read_off_disk(&self, object: &Arc<Object>, run: Vec<u32>, guard: FlightGuard, meter: &Meter) -> Flight {
         let (inner, object, meter) = (Arc::clone(&self.0), Arc::clone(object), meter.clone());
         let runtime = inner.runtime.clone();
         async move {
@@ -453,7 +456,7 @@ impl PageCache {
     }
 }
 
-impl Inner {
+impl PageCacheInner {
     fn filed(&self, object: &Arc<Object>, page: u32) -> FiledPage {
         FiledPage { object: Arc::clone(object), page, page_bytes: self.options.page_bytes }
     }
@@ -536,14 +539,14 @@ impl Inner {
 }
 
 /// Takes a flight off the list when it has landed, or when nobody waits for it any more.
-struct Guard {
-    inner: Arc<Inner>,
+struct FlightGuard {
+    inner: Arc<PageCacheInner>,
     object: u128,
     pages: Vec<u32>,
     flight: u64,
 }
 
-impl Drop for Guard {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         let mut flights = self.inner.flights.lock();
         for &page in &self.pages {

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
-use tarn_metastore::{Checking, Checksums, Damage};
+use tarn_metastore::{ChecksumVerifier, Checksums, Damage};
 
 use super::bytes::PageBytes;
 use super::key::Object;
@@ -46,7 +46,7 @@ pub(crate) async fn fetch(
             return Err(short(object, &range, got.range.end.saturating_sub(got.range.start)));
         }
         let check = checksums.map(|checksums| checksums.checking(range.start));
-        cut(got, object, &Cut { range: range.clone(), pages, run, page_bytes }, check).await
+        cut(got, object, &PageSlice { range: range.clone(), pages, run, page_bytes }, check).await
     };
     let fetched = read.await.inspect_err(|_| meter.add(PageStats { failures: 1, ..PageStats::default() }))?;
     meter.add(PageStats { remote_bytes: range.end - range.start, ..PageStats::default() });
@@ -54,7 +54,7 @@ pub(crate) async fn fetch(
 }
 
 /// What of a read is pages.
-struct Cut {
+struct PageSlice {
     range: Range<u64>,
     /// Within it: all pages together.
     pages: Range<u64>,
@@ -67,10 +67,10 @@ struct Cut {
 async fn cut(
     got: GetResult,
     object: &Object,
-    of: &Cut,
-    mut check: Option<Checking<'_>>,
+    of: &PageSlice,
+    mut check: Option<ChecksumVerifier<'_>>,
 ) -> object_store::Result<Pages> {
-    let Cut { range, pages: wanted, run, page_bytes } = of;
+    let PageSlice { range, pages: wanted, run, page_bytes } = of;
     let mut arriving = match got.payload {
         GetResultPayload::File(..) => futures::stream::iter([got.bytes().await]).boxed(),
         GetResultPayload::Stream(stream) => stream,
@@ -108,7 +108,7 @@ async fn cut(
     if n_bytes != range.end - range.start {
         return Err(short(object, range, n_bytes));
     }
-    check.map_or(Ok(()), Checking::finish).map_err(damaged)?;
+    check.map_or(Ok(()), ChecksumVerifier::finish).map_err(damaged)?;
     Ok(pages)
 }
 

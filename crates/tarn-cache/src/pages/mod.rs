@@ -18,5 +18,5 @@ mod store;
 pub use cache::PageCache;
 pub use key::ObjectState;
 pub use options::PageOptions;
-pub use stats::{Cleared, NotUsed, PageStats, PageUsage, PagesHeld};
-pub use store::{Ask, PageStore, Trust};
+pub use stats::{ClearStats, NotUsed, PageStats, PageUsage, PagesHeld};
+pub use store::{PageStore, ReadRequest, Trust};

@@ -101,7 +101,7 @@ pub struct PagesHeld {
 
 /// What [`PageCache::clear`](crate::PageCache::clear) dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cleared {
+pub struct ClearStats {
     /// States of objects that are no longer known.
     pub objects: u64,
     /// Pages that left memory.

@@ -5,14 +5,14 @@
 //!
 //! | the caller | the state |
 //! |---|---|
-//! | hands an [`Ask`] with one (a query knows it from the metastore), or an `if_match` with one ETag | that one; nobody is asked |
+//! | hands a [`ReadRequest`] with one (a query knows it from the metastore), or an `if_match` with one ETag | that one; nobody is asked |
 //! | says nothing, [`Trust::WrittenOnce`] | the one seen before, else what a HEAD says |
 //! | says nothing, [`Trust::Checked`] | what a HEAD says, each time |
 //!
 //! Every page is fetched under the condition that it is of that state, so an object that was overwritten in place is
 //! never answered with bytes of two states, or of an old one. Who knows the checksums of an object hands them in with
-//! its [`Ask`], and gets no byte, from the store or from a page that was fetched with them, that is not what was
-//! written.
+//! its [`ReadRequest`], and gets no byte, from the store or from a page that was fetched with them, that is not what
+//! was written.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,7 +35,7 @@ use super::fetch::{changed, damaged};
 use super::key::{Object, ObjectState, is_strong};
 use super::plan::pages_of;
 use super::stats::{Meter, NotUsed, PageStats, PageUsage};
-use crate::finally::Finally;
+use crate::finally::DropGuard;
 
 /// How much of a long read is held in memory at once.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -55,7 +55,7 @@ pub enum Trust {
 /// What a caller knows and wants of one read: in the `extensions` of [`GetOptions`], or handed to
 /// [`PageStore::read_ranges`].
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct ReadRequest {
     /// The state that is meant. The answer is of this state, or an error.
     pub state: Option<ObjectState>,
     /// Go past the cache.
@@ -77,7 +77,7 @@ pub struct PageStore {
 }
 
 /// Whose bytes a read is about.
-enum Meant {
+enum ObjectVersion {
     /// The caller's own choice.
     Given(Arc<Object>),
     /// What the store, or the cache of a store that is written once, said a moment ago.
@@ -103,13 +103,13 @@ impl PageStore {
     /// Cost: the missing pages, adjacent ones in one request; see the table above for a HEAD. A page in memory is
     /// handed out without a copy, unless less than half of it is asked for. Errors: those of the store; `Precondition`
     /// when the object no longer has the state that `ask` names and a page of it is missing.
-    pub async fn read_ranges(&self, location: &Path, ranges: &[Range<u64>], ask: &Ask) -> Result<Vec<Bytes>> {
+    pub async fn read_ranges(&self, location: &Path, ranges: &[Range<u64>], ask: &ReadRequest) -> Result<Vec<Bytes>> {
         let meter = self.cache.meter(ask.usage.clone());
         for _ in 0..MAX_STARTS {
             let (object, given) = match self.meant(location, None, ask, &meter).await? {
-                Meant::Bypass(why) => return self.past_the_cache(location, ranges, ask, why, &meter).await,
-                Meant::Given(object) => (object, true),
-                Meant::Found(object) => (object, false),
+                ObjectVersion::Bypass(why) => return self.past_the_cache(location, ranges, ask, why, &meter).await,
+                ObjectVersion::Given(object) => (object, true),
+                ObjectVersion::Found(object) => (object, false),
             };
             match self.ranges_of(&object, ranges, ask.checksums.as_ref(), &meter).await {
                 Err(error) if !given && is_replaced(&error) => self.replaced(location, &meter),
@@ -123,7 +123,7 @@ impl PageStore {
         &self,
         location: &Path,
         ranges: &[Range<u64>],
-        ask: &Ask,
+        ask: &ReadRequest,
         why: NotUsed,
         meter: &Meter,
     ) -> Result<Vec<Bytes>> {
@@ -135,7 +135,7 @@ impl PageStore {
     }
 
     /// Past the cache, and not held against any checksum.
-    async fn get_as_they_are(&self, location: &Path, ranges: &[Range<u64>], ask: &Ask) -> Result<Vec<Bytes>> {
+    async fn get_as_they_are(&self, location: &Path, ranges: &[Range<u64>], ask: &ReadRequest) -> Result<Vec<Bytes>> {
         let Some(state) = &ask.state else { return self.inner.get_ranges(location, ranges).await };
         let ranges = within(location, ranges, state.size_bytes)?;
         let fetch = |range: Range<u64>| async move {
@@ -149,7 +149,7 @@ impl PageStore {
     }
 
     /// Past the cache too, the answer is of the state that is meant.
-    async fn get_as_meant(&self, location: &Path, mut options: GetOptions, ask: &Ask) -> Result<GetResult> {
+    async fn get_as_meant(&self, location: &Path, mut options: GetOptions, ask: &ReadRequest) -> Result<GetResult> {
         let Some(state) = &ask.state else { return self.inner.get_opts(location, options).await };
         let etag = state.strong_etag().map(str::to_owned);
         options.if_match = options.if_match.or(etag);
@@ -158,25 +158,33 @@ impl PageStore {
     }
 
     /// Which object a read is about.
-    async fn meant(&self, location: &Path, if_match: Option<&str>, ask: &Ask, meter: &Meter) -> Result<Meant> {
+    async fn meant(
+        &self,
+        location: &Path,
+        if_match: Option<&str>,
+        ask: &ReadRequest,
+        meter: &Meter,
+    ) -> Result<ObjectVersion> {
         if ask.bypass || !self.cache.is_on() {
-            return Ok(Meant::Bypass(if ask.bypass { NotUsed::Asked } else { NotUsed::Off }));
+            return Ok(ObjectVersion::Bypass(if ask.bypass { NotUsed::Asked } else { NotUsed::Off }));
         }
         if let Some(state) = &ask.state
             && (state.identifies() || self.trust == Trust::WrittenOnce)
         {
             return Ok(match if_match {
-                Some(etag) if state.strong_etag() != Some(etag) => Meant::Bypass(NotUsed::Conditions),
+                Some(etag) if state.strong_etag() != Some(etag) => ObjectVersion::Bypass(NotUsed::Conditions),
                 _ => {
                     let object = Object::new(&self.name, location, state.clone());
-                    self.cache.intern(object).map_or(Meant::Bypass(NotUsed::Hash), Meant::Given)
+                    self.cache.intern(object).map_or(ObjectVersion::Bypass(NotUsed::Hash), ObjectVersion::Given)
                 }
             });
         }
         let known = match if_match {
-            Some(etag) if !is_strong(etag) => return Ok(Meant::Bypass(NotUsed::Conditions)),
-            Some(etag) => self.cache.with_etag(&self.name, location, etag).map(Meant::Given),
-            None if self.trust == Trust::WrittenOnce => self.cache.current(&self.name, location).map(Meant::Found),
+            Some(etag) if !is_strong(etag) => return Ok(ObjectVersion::Bypass(NotUsed::Conditions)),
+            Some(etag) => self.cache.with_etag(&self.name, location, etag).map(ObjectVersion::Given),
+            None if self.trust == Trust::WrittenOnce => {
+                self.cache.current(&self.name, location).map(ObjectVersion::Found)
+            }
             None => None,
         };
         if let Some(known) = known {
@@ -192,9 +200,9 @@ impl PageStore {
         }
         let object = Object::new(&self.name, location, ObjectState::of(&head.meta));
         Ok(match (self.cache.found(object, writes), if_match) {
-            (None, _) => Meant::Bypass(NotUsed::Hash),
-            (Some(object), Some(_)) => Meant::Given(object),
-            (Some(object), None) => Meant::Found(object),
+            (None, _) => ObjectVersion::Bypass(NotUsed::Hash),
+            (Some(object), Some(_)) => ObjectVersion::Given(object),
+            (Some(object), None) => ObjectVersion::Found(object),
         })
     }
 
@@ -286,7 +294,8 @@ impl fmt::Display for PageStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for PageStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let _written = Finally(|| self.cache.forget(&self.name, location)); // also after an error: it may have happened
+        // Also after an error: it may have happened.
+        let _written = DropGuard(|| self.cache.forget(&self.name, location));
         self.inner.put_opts(location, payload, opts).await
     }
 
@@ -299,7 +308,7 @@ impl ObjectStore for PageStore {
         if options.head {
             return self.inner.get_opts(location, options).await;
         }
-        let ask = options.extensions.get::<Ask>().cloned().unwrap_or_default();
+        let ask = options.extensions.get::<ReadRequest>().cloned().unwrap_or_default();
         let meter = self.cache.meter(ask.usage.clone());
         let only_the_store_can_judge = options.if_none_match.is_some()
             || options.if_modified_since.is_some()
@@ -309,16 +318,16 @@ impl ObjectStore for PageStore {
         let mut why = NotUsed::Changing;
         for _ in 0..MAX_STARTS {
             let meant = match only_the_store_can_judge {
-                true => Meant::Bypass(NotUsed::Conditions),
+                true => ObjectVersion::Bypass(NotUsed::Conditions),
                 false => self.meant(location, options.if_match.as_deref(), &ask, &meter).await?,
             };
             let (object, given) = match meant {
-                Meant::Bypass(reason) => {
+                ObjectVersion::Bypass(reason) => {
                     why = reason;
                     break;
                 }
-                Meant::Given(object) => (object, true),
-                Meant::Found(object) => (object, false),
+                ObjectVersion::Given(object) => (object, true),
+                ObjectVersion::Found(object) => (object, false),
             };
             let range = match &options.range {
                 Some(range) => range.as_range(object.state.size_bytes).map_err(|e| out_of_range(location, e))?,
@@ -342,7 +351,7 @@ impl ObjectStore for PageStore {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.read_ranges(location, ranges, &Ask::default()).await
+        self.read_ranges(location, ranges, &ReadRequest::default()).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -374,12 +383,12 @@ impl ObjectStore for PageStore {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let _written = Finally(|| self.cache.forget(&self.name, to));
+        let _written = DropGuard(|| self.cache.forget(&self.name, to));
         self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let _written = Finally(|| [from, to].iter().for_each(|path| self.cache.forget(&self.name, path)));
+        let _written = DropGuard(|| [from, to].iter().for_each(|path| self.cache.forget(&self.name, path)));
         self.inner.rename_opts(from, to, options).await
     }
 }

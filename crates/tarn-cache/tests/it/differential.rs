@@ -10,13 +10,13 @@ use object_store::path::Path;
 use object_store::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tarn_cache::{Ask, ObjectState, PageOptions, PageStore, Trust};
+use tarn_cache::{ObjectState, PageOptions, PageStore, ReadRequest, Trust};
 
 use crate::stores::*;
 
 const PATHS: [&str; 4] = ["t/a", "t/b", "u/c", "u/d"];
 
-struct World {
+struct CacheHarness {
     dice: StdRng,
     inner: Arc<TestStore>,
     folder: tempfile::TempDir,
@@ -29,7 +29,7 @@ struct World {
     n_written: u64,
 }
 
-impl World {
+impl CacheHarness {
     fn new(seed: u64, trust: Trust) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ impl World {
         let inner = TestStore::seeded(seed);
         let store = Some(cached(&inner, options.clone(), trust));
         let (history, states) = Default::default();
-        World { dice, inner, folder, options, trust, store, history, states, n_written: 0 }
+        CacheHarness { dice, inner, folder, options, trust, store, history, states, n_written: 0 }
     }
 
     fn store(&self) -> &PageStore {
@@ -154,7 +154,7 @@ impl World {
                     };
                     store.get_opts(&path, options).await?.bytes().await
                 } else {
-                    let ask = Ask { state: Some(state.clone()), ..Ask::default() };
+                    let ask = ReadRequest { state: Some(state.clone()), ..ReadRequest::default() };
                     Ok(store.read_ranges(&path, std::slice::from_ref(&range), &ask).await?.remove(0))
                 }
             })
@@ -246,7 +246,7 @@ fn assert_same(got: &Result<Bytes>, expected: &Result<Bytes>, what: &str) {
 
 async fn run(trust: Trust, seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let mut world = World::new(seed, trust);
+        let mut world = CacheHarness::new(seed, trust);
         for _ in 0..400 {
             world.step().await;
         }

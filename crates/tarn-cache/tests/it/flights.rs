@@ -109,7 +109,7 @@ async fn a_missing_object_stays_missing_for_those_who_wait() {
     let store = cached(&inner, options(), Trust::WrittenOnce);
     let path = Path::from("a");
     let state = tarn_cache::ObjectState::of(&inner.plain.head(&path).await.unwrap());
-    let ask = tarn_cache::Ask { state: Some(state), ..Default::default() };
+    let ask = tarn_cache::ReadRequest { state: Some(state), ..Default::default() };
     inner.plain.delete(&path).await.unwrap();
     let error = store.read_ranges(&path, &[0..10, 100..200], &ask).await.unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }), "{error}");

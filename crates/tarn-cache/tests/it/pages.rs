@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::*;
-use tarn_cache::{Ask, NotUsed, ObjectState, PageOptions, PageStore, PageUsage, Trust};
+use tarn_cache::{NotUsed, ObjectState, PageOptions, PageStore, PageUsage, ReadRequest, Trust};
 
 use crate::stores::*;
 
@@ -127,7 +127,7 @@ async fn who_names_the_state_is_given_it_or_an_error() {
     let meta = inner.plain.head(&path).await.unwrap();
     let store = cached(&inner, options(), Trust::Checked);
     let state = ObjectState::of(&meta);
-    let ask = Ask { state: Some(state.clone()), ..Ask::default() };
+    let ask = ReadRequest { state: Some(state.clone()), ..ReadRequest::default() };
     assert_eq!(store.read_ranges(&path, &[0..64], &ask).await.unwrap()[0], old[..64]);
     let seen = inner.take_seen();
     assert_eq!((seen.heads, seen.n_gets()), (0, 1), "nobody is asked what is known");
@@ -148,7 +148,8 @@ async fn who_names_the_state_is_given_it_or_an_error() {
     let gone = store.read_ranges(&path, &[0..64], &ask).await.unwrap_err();
     assert!(matches!(gone, Error::Precondition { .. }), "{gone}");
     let new = bytes(2, 200);
-    let now = Ask { state: Some(ObjectState::of(&inner.plain.head(&path).await.unwrap())), ..Ask::default() };
+    let now =
+        ReadRequest { state: Some(ObjectState::of(&inner.plain.head(&path).await.unwrap())), ..ReadRequest::default() };
     let got = store.read_ranges(&path, &[0..64, 100..300, 7..7], &now).await.unwrap();
     assert_eq!((&got[0][..], &got[1][..], got[2].len()), (&new[..64], &new[100..], 0));
     assert!(store.read_ranges(&path, &[200..201], &now).await.is_err());
@@ -167,28 +168,28 @@ async fn what_goes_past_the_cache_says_why() {
     let path = Path::from("a");
     let meta = inner.plain.head(&path).await.unwrap();
     let store = cached(&inner, options(), Trust::WrittenOnce);
-    let read = async |options: GetOptions, ask: Ask| {
+    let read = async |options: GetOptions, ask: ReadRequest| {
         let usage = PageUsage::default();
         let mut options = GetOptions { range: Some((0..64).into()), ..options };
-        options.extensions.insert(Ask { usage: Some(usage.clone()), ..ask });
+        options.extensions.insert(ReadRequest { usage: Some(usage.clone()), ..ask });
         let got = store.get_opts(&path, options).await.unwrap().bytes().await.unwrap();
         assert_eq!(got, content[..64]);
         usage
     };
-    let past = Ask { bypass: true, ..Ask::default() };
+    let past = ReadRequest { bypass: true, ..ReadRequest::default() };
     assert_eq!(read(GetOptions::default(), past).await.not_used(), Some(NotUsed::Asked));
     let since = GetOptions { if_unmodified_since: Some(meta.last_modified), ..GetOptions::default() };
-    assert_eq!(read(since, Ask::default()).await.not_used(), Some(NotUsed::Conditions));
+    assert_eq!(read(since, ReadRequest::default()).await.not_used(), Some(NotUsed::Conditions));
     let any = GetOptions { if_match: Some("*".to_owned()), ..GetOptions::default() };
-    assert_eq!(read(any, Ask::default()).await.not_used(), Some(NotUsed::Conditions));
+    assert_eq!(read(any, ReadRequest::default()).await.not_used(), Some(NotUsed::Conditions));
     store.cache().set_on(false);
-    assert_eq!(read(GetOptions::default(), Ask::default()).await.not_used(), Some(NotUsed::Off));
+    assert_eq!(read(GetOptions::default(), ReadRequest::default()).await.not_used(), Some(NotUsed::Off));
     store.cache().set_on(true);
     assert_eq!(store.cache().held().ram_pages, 0);
     assert_eq!(store.cache().stats().bypassed, 4);
 
-    let cold = read(GetOptions::default(), Ask::default()).await;
-    let warm = read(GetOptions::default(), Ask::default()).await;
+    let cold = read(GetOptions::default(), ReadRequest::default()).await;
+    let warm = read(GetOptions::default(), ReadRequest::default()).await;
     assert_eq!((cold.not_used(), cold.stats().misses, cold.stats().requests), (None, 1, 1));
     assert_eq!((warm.stats().ram_hits, warm.stats().requests, warm.stats().asked_bytes), (1, 0, 64));
 }
@@ -302,11 +303,11 @@ async fn what_is_not_what_was_written_is_an_error_and_is_not_kept() {
     summing.cut(30_000);
     summing.feed(&whole);
     let checksums = Arc::new(summing.finish());
-    let ask = |bypass| Ask {
+    let ask = |bypass| ReadRequest {
         state: Some(ObjectState { size_bytes: 200_000, etag: None, modified_ns: None }),
         checksums: Some(Arc::clone(&checksums)),
         bypass,
-        ..Ask::default()
+        ..ReadRequest::default()
     };
     let mut damaged = whole.clone();
     damaged[100_000] ^= 8;

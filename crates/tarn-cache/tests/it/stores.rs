@@ -24,13 +24,13 @@ pub const PAGE: u64 = 64;
 
 /// What is remembered of the reads: per object and range, how often.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ReadLog {
     pub gets: HashMap<(Path, Range<u64>), usize>,
     pub heads: usize,
     pub lists: usize,
 }
 
-impl Seen {
+impl ReadLog {
     pub fn n_gets(&self) -> usize {
         self.gets.values().sum()
     }
@@ -44,7 +44,7 @@ impl Seen {
 #[derive(Debug)]
 pub struct TestStore {
     pub plain: Arc<InMemory>,
-    pub seen: Mutex<Seen>,
+    pub seen: Mutex<ReadLog>,
     /// Of a hundred calls, so many fail in some way.
     pub faults_percent: AtomicU32,
     /// Whether the store gives ETags.
@@ -87,7 +87,7 @@ impl TestStore {
         self.plain.put(&Path::from(path), bytes.into()).await.unwrap();
     }
 
-    pub fn take_seen(&self) -> Seen {
+    pub fn take_seen(&self) -> ReadLog {
         std::mem::take(&mut self.seen.lock())
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum BoundSide {
     Min,
     Max,
 }
@@ -45,7 +45,8 @@ pub(crate) fn bounds(of: &Statistics, order: ColumnOrder, leaf: &ColumnDescripto
     if !is_ordered(of, order, leaf) {
         return Bounds::default();
     }
-    let (Some((min, min_cut)), Some((max, max_cut))) = (bound(of, Side::Min, arrow), bound(of, Side::Max, arrow))
+    let (Some((min, min_cut)), Some((max, max_cut))) =
+        (bound(of, BoundSide::Min, arrow), bound(of, BoundSide::Max, arrow))
     else {
         // One of them alone would do to prune, but a writer that leaves one out is no writer to trust.
         return Bounds::default();
@@ -72,22 +73,22 @@ fn is_ordered(of: &Statistics, order: ColumnOrder, leaf: &ColumnDescriptor) -> b
 }
 
 /// The bound, and whether it was cut.
-fn bound(of: &Statistics, side: Side, arrow: &ArrowType) -> Option<(Value, bool)> {
+fn bound(of: &Statistics, side: BoundSide, arrow: &ArrowType) -> Option<(Value, bool)> {
     match of {
         Statistics::Boolean(of) => {
-            let value = if side == Side::Min { of.min_opt() } else { of.max_opt() };
+            let value = if side == BoundSide::Min { of.min_opt() } else { of.max_opt() };
             (*arrow == ArrowType::Boolean).then_some((Value::Bool(*value?), false))
         }
         Statistics::Int32(of) => {
-            let value = if side == Side::Min { of.min_opt() } else { of.max_opt() };
+            let value = if side == BoundSide::Min { of.min_opt() } else { of.max_opt() };
             from_int32(*value?, arrow).map(|value| (value, false))
         }
         Statistics::Int64(of) => {
-            let value = if side == Side::Min { of.min_opt() } else { of.max_opt() };
+            let value = if side == BoundSide::Min { of.min_opt() } else { of.max_opt() };
             from_int64(*value?, side, arrow)
         }
         Statistics::ByteArray(_) | Statistics::FixedLenByteArray(_) => {
-            from_bytes(if side == Side::Min { of.min_bytes_opt()? } else { of.max_bytes_opt()? }, side, arrow)
+            from_bytes(if side == BoundSide::Min { of.min_bytes_opt()? } else { of.max_bytes_opt()? }, side, arrow)
         }
         Statistics::Int96(_) | Statistics::Float(_) | Statistics::Double(_) => None,
     }
@@ -108,12 +109,12 @@ fn from_int32(value: i32, arrow: &ArrowType) -> Option<Value> {
     })
 }
 
-fn from_int64(value: i64, side: Side, arrow: &ArrowType) -> Option<(Value, bool)> {
+fn from_int64(value: i64, side: BoundSide, arrow: &ArrowType) -> Option<(Value, bool)> {
     // Readers may cut towards zero or downwards: the bound holds either way.
     let cut = |nanos: i64| {
         let down = nanos.div_euclid(1000);
         let is_cut = nanos.rem_euclid(1000) != 0;
-        (if is_cut && side == Side::Max { down + 1 } else { down }, is_cut)
+        (if is_cut && side == BoundSide::Max { down + 1 } else { down }, is_cut)
     };
     Some(match arrow {
         ArrowType::Int64 => (Value::Int64(value), false),
@@ -140,7 +141,7 @@ fn is_decimal(arrow: &ArrowType) -> bool {
     matches!(arrow, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-fn from_bytes(bytes: &[u8], side: Side, arrow: &ArrowType) -> Option<(Value, bool)> {
+fn from_bytes(bytes: &[u8], side: BoundSide, arrow: &ArrowType) -> Option<(Value, bool)> {
     match arrow {
         ArrowType::Utf8 => {
             let (text, is_cut) = cut_text(bytes, side)?;
@@ -165,7 +166,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     fits.then(|| i128::from_be_bytes(whole))
 }
 
-fn cut_text(bytes: &[u8], side: Side) -> Option<(String, bool)> {
+fn cut_text(bytes: &[u8], side: BoundSide) -> Option<(String, bool)> {
     let whole = std::str::from_utf8(bytes);
     if let Ok(text) = whole
         && text.len() <= MAX_BYTES
@@ -175,8 +176,8 @@ fn cut_text(bytes: &[u8], side: Side) -> Option<(String, bool)> {
     // Writers may have cut within a character: up to there it is a lower bound, and above nothing is known.
     let text = match (whole, side) {
         (Ok(text), _) => text,
-        (Err(error), Side::Min) => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?,
-        (Err(_), Side::Max) => return None,
+        (Err(error), BoundSide::Min) => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?,
+        (Err(_), BoundSide::Max) => return None,
     };
     let mut end = text.len().min(MAX_BYTES);
     while !text.is_char_boundary(end) {
@@ -184,8 +185,8 @@ fn cut_text(bytes: &[u8], side: Side) -> Option<(String, bool)> {
     }
     let start = &text[..end];
     match side {
-        Side::Min => Some((start.to_owned(), true)),
-        Side::Max => Some((next_text(start)?, true)),
+        BoundSide::Min => Some((start.to_owned(), true)),
+        BoundSide::Max => Some((next_text(start)?, true)),
     }
 }
 
@@ -205,12 +206,12 @@ fn next_text(start: &str) -> Option<String> {
     None
 }
 
-fn cut_bytes(bytes: &[u8], side: Side) -> Option<(Vec<u8>, bool)> {
+fn cut_bytes(bytes: &[u8], side: BoundSide) -> Option<(Vec<u8>, bool)> {
     if bytes.len() <= MAX_BYTES {
         return Some((bytes.to_vec(), false));
     }
     let mut start = bytes[..MAX_BYTES].to_vec();
-    if side == Side::Max {
+    if side == BoundSide::Max {
         while start.last() == Some(&u8::MAX) {
             start.pop();
         }
@@ -229,12 +230,12 @@ mod tests {
     fn nanoseconds_are_cut_outwards() {
         let nanos = ArrowType::Timestamp(TimeUnit::Nanosecond, None);
         let of = |value, side| from_int64(value, side, &nanos).unwrap();
-        assert_eq!(of(-1500, Side::Min), (Value::Timestamp(-2), true));
-        assert_eq!(of(-1500, Side::Max), (Value::Timestamp(-1), true));
-        assert_eq!(of(1500, Side::Min), (Value::Timestamp(1), true));
-        assert_eq!(of(1500, Side::Max), (Value::Timestamp(2), true));
-        assert_eq!(of(2000, Side::Max), (Value::Timestamp(2), false));
-        assert_eq!(of(i64::MAX, Side::Max).0, Value::Timestamp(i64::MAX / 1000 + 1));
+        assert_eq!(of(-1500, BoundSide::Min), (Value::Timestamp(-2), true));
+        assert_eq!(of(-1500, BoundSide::Max), (Value::Timestamp(-1), true));
+        assert_eq!(of(1500, BoundSide::Min), (Value::Timestamp(1), true));
+        assert_eq!(of(1500, BoundSide::Max), (Value::Timestamp(2), true));
+        assert_eq!(of(2000, BoundSide::Max), (Value::Timestamp(2), false));
+        assert_eq!(of(i64::MAX, BoundSide::Max).0, Value::Timestamp(i64::MAX / 1000 + 1));
     }
 
     #[test]
@@ -269,7 +270,7 @@ mod tests {
     fn unsigned_numbers_are_what_they_say() {
         assert_eq!(from_int32(-1, &ArrowType::UInt32), Some(Value::Int64(4_294_967_295)));
         assert_eq!(from_int32(-1, &ArrowType::UInt8), None, "no value of eight bits");
-        assert_eq!(from_int64(-1, Side::Max, &ArrowType::UInt64), Some((Value::Decimal(u64::MAX.into()), false)));
+        assert_eq!(from_int64(-1, BoundSide::Max, &ArrowType::UInt64), Some((Value::Decimal(u64::MAX.into()), false)));
     }
 
     #[test]
@@ -288,9 +289,9 @@ mod tests {
 
     #[test]
     fn a_text_that_was_cut_within_a_character_bounds_from_below_alone() {
-        assert_eq!(cut_text(b"ab\xc3", Side::Min), Some(("ab".into(), true)));
-        assert_eq!(cut_text(b"ab\xc3", Side::Max), None);
-        assert_eq!(cut_text(&[0xff], Side::Min), Some((String::new(), true)));
+        assert_eq!(cut_text(b"ab\xc3", BoundSide::Min), Some(("ab".into(), true)));
+        assert_eq!(cut_text(b"ab\xc3", BoundSide::Max), None);
+        assert_eq!(cut_text(&[0xff], BoundSide::Min), Some((String::new(), true)));
         assert_eq!(next_text("a\u{10ffff}"), Some("b".into()));
         assert_eq!(next_text("\u{10ffff}"), None);
         assert_eq!(next_text("\u{d7ff}"), Some("\u{e000}".into()));
@@ -299,14 +300,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_cut_still_bounds(text in "[aé\u{10ffff}]{0,90}", bytes in proptest::collection::vec(250u8.., 0..90)) {
-            let (min, _) = cut_text(text.as_bytes(), Side::Min).unwrap();
+            let (min, _) = cut_text(text.as_bytes(), BoundSide::Min).unwrap();
             prop_assert!(min <= text && min.len() <= MAX_BYTES);
-            if let Some((max, is_cut)) = cut_text(text.as_bytes(), Side::Max) {
+            if let Some((max, is_cut)) = cut_text(text.as_bytes(), BoundSide::Max) {
                 prop_assert!(max >= text && (is_cut || max == text) && max.len() <= MAX_BYTES + 3);
             }
-            let (min, _) = cut_bytes(&bytes, Side::Min).unwrap();
+            let (min, _) = cut_bytes(&bytes, BoundSide::Min).unwrap();
             prop_assert!(min <= bytes);
-            if let Some((max, is_cut)) = cut_bytes(&bytes, Side::Max) {
+            if let Some((max, is_cut)) = cut_bytes(&bytes, BoundSide::Max) {
                 prop_assert!(max >= bytes && (is_cut || max == bytes));
             }
         }

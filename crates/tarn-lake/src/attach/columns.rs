@@ -24,11 +24,11 @@ const NAMED: usize = 20;
 
 /// A file as its footer tells.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignFile {
     /// Those that a table can have, in the order of the file.
     pub columns: Vec<ForeignColumn>,
     /// Row groups, in the order of the file.
-    pub groups: Vec<Group>,
+    pub groups: Vec<RowGroupInfo>,
     /// What of the file is not in the table, or not whole; empty: nothing.
     pub note: String,
     /// About what it takes in memory.
@@ -46,11 +46,11 @@ pub(crate) struct ForeignColumn {
     /// `None`: it holds nothing but NULL and does not say of which type.
     pub data_type: Option<DataType>,
     /// A row group without a record has column metadata that tells too little.
-    pub records: Vec<Option<Record>>,
+    pub records: Vec<Option<ColumnRecord>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct RowGroupInfo {
     /// As the footer says.
     pub n_rows: u64,
     /// Compressed.
@@ -59,7 +59,7 @@ pub(crate) struct Group {
 
 /// One column of one row group.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct ColumnRecord {
     /// As [`super::bounds`] believes it.
     pub min: Option<Value>,
     /// As [`super::bounds`] believes it.
@@ -72,7 +72,7 @@ pub(crate) struct Record {
     pub chunk: ColumnChunk,
 }
 
-impl Foreign {
+impl ForeignFile {
     /// Of all its row groups.
     pub fn n_rows(&self) -> u64 {
         self.groups.iter().map(|group| group.n_rows).sum()
@@ -80,7 +80,7 @@ impl Foreign {
 }
 
 /// `Err`: why the file cannot be read.
-pub(crate) fn foreign(metadata: &ParquetMetaData, size_bytes: u64) -> Result<Foreign, String> {
+pub(crate) fn foreign(metadata: &ParquetMetaData, size_bytes: u64) -> Result<ForeignFile, String> {
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
     for group in metadata.row_groups() {
         groups.push(check_group(metadata, group, size_bytes)?);
@@ -102,19 +102,19 @@ pub(crate) fn foreign(metadata: &ParquetMetaData, size_bytes: u64) -> Result<For
         bytes += leaf.name.len() + records.iter().map(size_of_record).sum::<usize>();
         columns.push(ForeignColumn { name: leaf.name, leaf_idx: leaf.idx, data_type: leaf.data_type, records });
     }
-    Ok(Foreign { columns, groups, note, bytes, checksums: None })
+    Ok(ForeignFile { columns, groups, note, bytes, checksums: None })
 }
 
-fn size_of_record(record: &Option<Record>) -> usize {
+fn size_of_record(record: &Option<ColumnRecord>) -> usize {
     let of = |value: &Option<Value>| match value {
         Some(Value::Text(text)) => text.len(),
         Some(Value::Bytes(bytes)) => bytes.len(),
         _ => 0,
     };
-    size_of::<Record>() + record.as_ref().map_or(0, |record| of(&record.min) + of(&record.max))
+    size_of::<ColumnRecord>() + record.as_ref().map_or(0, |record| of(&record.min) + of(&record.max))
 }
 
-fn check_group(metadata: &ParquetMetaData, group: &RowGroupMetaData, size_bytes: u64) -> Result<Group, String> {
+fn check_group(metadata: &ParquetMetaData, group: &RowGroupMetaData, size_bytes: u64) -> Result<RowGroupInfo, String> {
     let n_leaves = metadata.file_metadata().schema_descr().num_columns();
     if group.num_columns() != n_leaves {
         return Err(format!("a row group has {} columns, the schema has {n_leaves}", group.num_columns()));
@@ -134,7 +134,7 @@ fn check_group(metadata: &ParquetMetaData, group: &RowGroupMetaData, size_bytes:
         bytes = bytes.saturating_add(column.compressed_size() as u64).min(end.max(size_bytes));
     }
     let n_rows = u64::try_from(group.num_rows()).map_err(|_| format!("a row group has {} rows", group.num_rows()))?;
-    Ok(Group { n_rows, bytes })
+    Ok(RowGroupInfo { n_rows, bytes })
 }
 
 /// The end of its pages; `None` when the numbers are none.
@@ -156,7 +156,7 @@ fn unreadable_codec(codec: Compression) -> Option<&'static str> {
 }
 
 /// A leaf that becomes a column.
-struct Leaf {
+struct LeafColumn {
     name: String,
     idx: usize,
     arrow: ArrowType,
@@ -165,11 +165,11 @@ struct Leaf {
 }
 
 /// The leaves that a table can hold, and what is to be said of the others.
-fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
+fn leaves(metadata: &ParquetMetaData) -> (Vec<LeafColumn>, String) {
     let descriptor = metadata.file_metadata().schema_descr();
     let names: ForeignNames<'_> = descriptor.root_schema().get_fields().iter().map(|field| field.name()).collect();
     let (mut leaves, mut shapes) = (Vec::new(), Shapes::default());
-    let (mut left_out, mut cut) = (Names::default(), Names::default());
+    let (mut left_out, mut cut) = (NameList::default(), NameList::default());
     for (idx, of) in descriptor.columns().iter().enumerate() {
         let root = descriptor.get_column_root(idx);
         let name = root.name();
@@ -189,7 +189,7 @@ fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
             cut.add(name, None);
         }
         let data_type = Some(data_type).filter(|_| arrow != ArrowType::Null);
-        leaves.push(Leaf { name: name.to_owned(), idx, arrow, data_type, shape: shape.text.clone() });
+        leaves.push(LeafColumn { name: name.to_owned(), idx, arrow, data_type, shape: shape.text.clone() });
     }
     let notes = [left_out.say("left out: "), cut.say("nanoseconds are cut to microseconds: ")];
     (leaves, notes.into_iter().flatten().collect::<Vec<_>>().join("; "))
@@ -197,12 +197,12 @@ fn leaves(metadata: &ParquetMetaData) -> (Vec<Leaf>, String) {
 
 /// Names for a note; neighbours are said once.
 #[derive(Default)]
-struct Names {
+struct NameList {
     named: Vec<String>,
     more: usize,
 }
 
-impl Names {
+impl NameList {
     fn add(&mut self, name: &str, why: Option<&str>) {
         let said = match why {
             Some(why) => format!("{name} ({why})"),
@@ -225,11 +225,11 @@ impl Names {
 
 fn record(
     of: &ColumnChunkMetaData,
-    leaf: &Leaf,
+    leaf: &LeafColumn,
     descriptor: &ColumnDescriptor,
     order: ColumnOrder,
     n_rows: u64,
-) -> Option<Record> {
+) -> Option<ColumnRecord> {
     let chunk = column_chunk(of, &leaf.shape)?;
     let statistics = of.statistics();
     let said = statistics.and_then(|of| of.null_count_opt());
@@ -243,5 +243,5 @@ fn record(
     let believed = statistics.filter(|_| said.is_none_or(|n| n <= n_rows));
     let Bounds { min, max, exact } = believed.map(|of| bounds(of, order, descriptor, &leaf.arrow)).unwrap_or_default();
     let exact = null_count == Some(n_rows) || exact && null_count.is_some();
-    Some(Record { min, max, exact, null_count, chunk })
+    Some(ColumnRecord { min, max, exact, null_count, chunk })
 }

@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use tarn_metastore::{Block, BlockMetadata, Bloom, ColumnStats};
 use tarn_types::{Column, ColumnId, DataType, TableSchema};
 
-use super::columns::{Foreign, ForeignColumn, Record};
+use super::columns::{ColumnRecord, ForeignColumn, ForeignFile};
 use super::types::{common, widen};
 use crate::stats::inline_columns;
 
 /// Columns that grow as files come.
-pub(crate) struct Columns {
+pub(crate) struct MergedColumns {
     columns: Vec<Column>,
     by_name: HashMap<String, usize>,
     /// So many are of a table that has files.
@@ -28,7 +28,7 @@ pub(crate) struct Columns {
     changed: bool,
 }
 
-impl Columns {
+impl MergedColumns {
     /// Of a table that has none yet.
     pub fn none() -> Self {
         Self { columns: Vec::new(), by_name: HashMap::new(), n_committed: 0, bloom: Vec::new(), changed: false }
@@ -102,12 +102,12 @@ fn is_float(data_type: DataType) -> bool {
 }
 
 /// The columns of a table by name.
-pub(crate) struct Places<'a> {
+pub(crate) struct ColumnLookup<'a> {
     by_name: HashMap<&'a str, &'a Column>,
     table: &'a TableSchema,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ColumnLookup<'a> {
     /// Looks the table's columns up by name once.
     pub fn new(table: &'a TableSchema) -> Self {
         Self { by_name: table.columns.iter().map(|column| (column.name.as_str(), column)).collect(), table }
@@ -116,7 +116,7 @@ impl<'a> Places<'a> {
     /// A file as the table's blocks and their metadata. The table has taken its columns in. A file whose metadata would
     /// lack a column that it has gets none of its columns' metadata: a reader takes what is missing for NULL, and a
     /// footer tells all.
-    pub fn blocks(&self, file: Foreign, blooms: Vec<Option<Bloom>>) -> (Vec<Block>, Vec<BlockMetadata>) {
+    pub fn blocks(&self, file: ForeignFile, blooms: Vec<Option<Bloom>>) -> (Vec<Block>, Vec<BlockMetadata>) {
         let is_inline = inline_columns(self.table);
         let mut first_row = 0;
         let (mut blocks, mut block_metadata) = (Vec::new(), Vec::new());
@@ -156,7 +156,7 @@ impl<'a> Places<'a> {
 fn stats(
     column: &Column,
     own: DataType,
-    record: Record,
+    record: ColumnRecord,
     n_rows: u64,
 ) -> Option<(ColumnStats, tarn_metastore::ColumnChunk)> {
     let null_count = match (record.null_count, n_rows) {
@@ -182,7 +182,7 @@ mod tests {
     use tarn_types::Value;
 
     use super::*;
-    use crate::attach::columns::Group;
+    use crate::attach::columns::RowGroupInfo;
     use crate::test_data::events;
 
     fn file(columns: &[(&str, Option<DataType>)]) -> Vec<ForeignColumn> {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn columns_come_in_the_order_of_appearance() {
-        let mut columns = Columns::none();
+        let mut columns = MergedColumns::none();
         columns.take(&file(&[("b", Some(DataType::Int16)), ("nothing", None)])).unwrap();
         columns.take(&file(&[("a", Some(DataType::Text)), ("b", Some(DataType::Int64))])).unwrap();
         let error = columns.take(&file(&[("c", Some(DataType::Bool)), ("a", Some(DataType::Bool))])).unwrap_err();
@@ -217,7 +217,7 @@ mod tests {
         table.columns[0].data_type = DataType::Int32;
         table.options.indexing.bloom = vec![ColumnId(1)];
         let take = |name: &str, data_type| {
-            let mut columns = Columns::of(&table);
+            let mut columns = MergedColumns::of(&table);
             columns.take(&file(&[(name, Some(data_type))])).map(|()| columns.changed(&table))
         };
         assert_eq!(take("at", DataType::Int16).unwrap(), None);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn unknown_counts_of_null_exclude_nothing() {
-        let record = |null_count, min: Option<i16>| Record {
+        let record = |null_count, min: Option<i16>| ColumnRecord {
             min: min.map(Value::Int16),
             max: min.map(Value::Int16),
             exact: false,
@@ -251,8 +251,9 @@ mod tests {
     #[test]
     fn a_file_with_a_column_of_which_too_little_is_known_has_block_metadata_of_none() {
         let table = events();
-        let record =
-            |null_count| Some(Record { min: None, max: None, exact: false, null_count, chunk: Default::default() });
+        let record = |null_count| {
+            Some(ColumnRecord { min: None, max: None, exact: false, null_count, chunk: Default::default() })
+        };
         let column = |idx: usize, records| ForeignColumn {
             name: table.columns[idx].name.clone(),
             leaf_idx: idx,
@@ -260,12 +261,12 @@ mod tests {
             records,
         };
         let block_metadata_of = |unknown| {
-            let group = || Group { n_rows: 1, bytes: 1 };
+            let group = || RowGroupInfo { n_rows: 1, bytes: 1 };
             let columns =
                 vec![column(1, vec![record(Some(0)), unknown]), column(2, vec![record(Some(0)), record(Some(1))])];
             let file =
-                Foreign { groups: vec![group(), group()], columns, note: String::new(), bytes: 0, checksums: None };
-            let (_, block_metadata) = Places::new(&table).blocks(file, vec![]);
+                ForeignFile { groups: vec![group(), group()], columns, note: String::new(), bytes: 0, checksums: None };
+            let (_, block_metadata) = ColumnLookup::new(&table).blocks(file, vec![]);
             block_metadata.iter().map(|of_block| of_block.columns.len()).collect::<Vec<_>>()
         };
         assert_eq!(block_metadata_of(record(Some(0))), [2, 2]);

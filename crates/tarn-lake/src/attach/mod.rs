@@ -21,4 +21,4 @@ mod pass;
 mod survey;
 
 pub use pass::{Attach, Progress};
-pub use survey::Surveyed;
+pub use survey::ArchiveSurvey;

@@ -19,14 +19,15 @@ use futures::StreamExt;
 use object_store::ObjectStore;
 
 use tarn_metastore::{
-    At, BlockMetadata, Bloom, Commit, CommitKind, Definition, Expected, File, Metastore, Note, TableVersion,
+    BlockMetadata, Bloom, Commit, CommitKind, Definition, ExpectedVersion, File, Metastore, Note, TableVersion,
+    VersionSelector,
 };
 use tarn_types::{Clock, FileId, Kind, TableId, TableSchema, Version};
 
-use super::columns::Foreign;
+use super::columns::ForeignFile;
 use super::hour::{HourFrom, hour_of};
 use super::list::{Difference, Object, difference, is_same, list};
-use super::merge::{Columns, Places};
+use super::merge::{ColumnLookup, MergedColumns};
 use super::read::{Content, ListedObject, content};
 use crate::error::store_error;
 use crate::lake::{commit, commit_id, failpoint, metastore_error};
@@ -167,33 +168,36 @@ impl Attach {
     }
 
     async fn latest(&self, table: TableId) -> Result<Arc<TableVersion>> {
-        self.metastore.snapshot(table, At::Latest).await.map_err(metastore_error("read the version", table))
+        self.metastore
+            .snapshot(table, VersionSelector::Latest)
+            .await
+            .map_err(metastore_error("read the version", table))
     }
 
     /// When the versions that are kept were made.
     async fn commit_times(&self, table: TableId) -> Result<HashMap<Version, i64>> {
         let error = || metastore_error("read the commits", table);
-        let oldest = self.metastore.snapshot(table, At::Oldest).await.map_err(error())?;
+        let oldest = self.metastore.snapshot(table, VersionSelector::Oldest).await.map_err(error())?;
         let commits = self.metastore.commits(table, oldest.version).await.map_err(error())?;
         Ok(commits.iter().map(|commit| (commit.version, commit.at_ms)).collect())
     }
 
-    async fn look(&self, object: Object, replaces: Option<FileId>, table: Arc<TableSchema>) -> Result<Looked> {
+    async fn look(&self, object: Object, replaces: Option<FileId>, table: Arc<TableSchema>) -> Result<InspectedFile> {
         let source = ListedObject::new(self.store.clone(), object.clone());
         let content = content(&source, &table).await?;
-        Ok(Looked { object, replaces, content, bytes_read: source.bytes_read() })
+        Ok(InspectedFile { object, replaces, content, bytes_read: source.bytes_read() })
     }
 }
 
 /// A file that was read.
-struct Looked {
+struct InspectedFile {
     object: Object,
     replaces: Option<FileId>,
     content: Content,
     bytes_read: u64,
 }
 
-impl Looked {
+impl InspectedFile {
     fn size_bytes(&self) -> usize {
         match &self.content {
             Content::Rows(file, blooms) => {
@@ -205,7 +209,7 @@ impl Looked {
 }
 
 /// A file as it will be committed.
-struct Built {
+struct BuiltFile {
     object: Object,
     replaces: Option<FileId>,
     file: File,
@@ -229,7 +233,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn commit(&mut self, files: Vec<Looked>) -> Result<()> {
+    async fn commit(&mut self, files: Vec<InspectedFile>) -> Result<()> {
         failpoint!("attach::after_read");
         self.progress.reading -= files.len() as u64;
         if files.is_empty() && self.gone.is_empty() {
@@ -263,13 +267,13 @@ impl Pass<'_> {
     }
 
     /// Lets the table take in the columns of the files. Answers why some do not fit, in their order.
-    async fn adapt(&mut self, files: &[Looked]) -> Result<Vec<Option<String>>> {
+    async fn adapt(&mut self, files: &[InspectedFile]) -> Result<Vec<Option<String>>> {
         let table = self.schema.id;
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut columns = Columns::of(&self.schema);
-            let mut take = |looked: &Looked| match &looked.content {
+            let mut columns = MergedColumns::of(&self.schema);
+            let mut take = |looked: &InspectedFile| match &looked.content {
                 Content::Rows(file, _) => columns.take(&file.columns).err(),
                 _ => None,
             };
@@ -289,12 +293,12 @@ impl Pass<'_> {
         }
     }
 
-    fn build(&mut self, files: Vec<Looked>, refused: Vec<Option<String>>, first_file: FileId) -> Vec<Built> {
+    fn build(&mut self, files: Vec<InspectedFile>, refused: Vec<Option<String>>, first_file: FileId) -> Vec<BuiltFile> {
         let schema = self.schema.clone();
-        let places = Places::new(&schema);
+        let places = ColumnLookup::new(&schema);
         let mut built = Vec::with_capacity(files.len());
         for ((id, looked), refused) in (first_file.0..).map(FileId).zip(files).zip(refused) {
-            let Looked { object, replaces, content, .. } = looked;
+            let InspectedFile { object, replaces, content, .. } = looked;
             let mut file = File {
                 id,
                 path: object.path.to_string(),
@@ -325,7 +329,7 @@ impl Pass<'_> {
             let block_metadata = rows.map(|rows| fill(&mut file, rows, &places)).unwrap_or_default();
             file.hour = self.hour(&object, &block_metadata);
             file.note = self.note(note);
-            built.push(Built { object, replaces, file, block_metadata });
+            built.push(BuiltFile { object, replaces, file, block_metadata });
         }
         built
     }
@@ -348,8 +352,8 @@ impl Pass<'_> {
     }
 
     /// Fits the change to a version that may be newer than the one it was found in.
-    fn rebase(&mut self, built: &mut Vec<Built>, version: &TableVersion) {
-        let is_skipped_as_before = |built: &Built| {
+    fn rebase(&mut self, built: &mut Vec<BuiltFile>, version: &TableVersion) {
+        let is_skipped_as_before = |built: &BuiltFile| {
             let before = built.replaces.and_then(|id| version.file(id));
             let same = |before: &Arc<File>| {
                 before.blocks.is_empty() && before.note == built.file.note && before.etag == built.file.etag
@@ -371,11 +375,11 @@ impl Pass<'_> {
         built.retain(|built| !is_skipped_as_before(built));
     }
 
-    fn change(&self, built: &[Built], first_file: FileId, expected: Version) -> Commit {
+    fn change(&self, built: &[BuiltFile], first_file: FileId, expected: Version) -> Commit {
         let replaced = built.iter().filter_map(|built| built.replaces);
         Commit {
             id: commit_id(&self.schema, first_file),
-            expected: Expected::At(expected),
+            expected: ExpectedVersion::At(expected),
             add: built.iter().map(|built| built.file.clone()).collect(),
             block_metadata: built.iter().map(|built| (built.file.id, built.block_metadata.clone())).collect(),
             remove: self.gone.iter().copied().chain(replaced).collect(),
@@ -386,8 +390,8 @@ impl Pass<'_> {
         }
     }
 
-    fn count(&mut self, built: &[Built], made: Version) {
-        let has_rows = |built: &&Built| !built.file.blocks.is_empty();
+    fn count(&mut self, built: &[BuiltFile], made: Version) {
+        let has_rows = |built: &&BuiltFile| !built.file.blocks.is_empty();
         let attached = built.iter().filter(has_rows).count();
         self.progress.attached += attached as u64;
         self.progress.skipped += (built.len() - attached) as u64;
@@ -397,7 +401,11 @@ impl Pass<'_> {
     }
 }
 
-fn fill(file: &mut File, (foreign, blooms): (Foreign, Vec<Option<Bloom>>), places: &Places<'_>) -> Vec<BlockMetadata> {
+fn fill(
+    file: &mut File,
+    (foreign, blooms): (ForeignFile, Vec<Option<Bloom>>),
+    places: &ColumnLookup<'_>,
+) -> Vec<BlockMetadata> {
     file.n_rows = foreign.n_rows();
     let (blocks, block_metadata) = places.blocks(foreign, blooms);
     file.blocks = blocks;

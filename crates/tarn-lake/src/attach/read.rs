@@ -23,7 +23,7 @@ use tokio::task::JoinError;
 use tarn_metastore::{Bloom, Checksums, Summing};
 use tarn_types::TableSchema;
 
-use super::columns::{Foreign, foreign};
+use super::columns::{ForeignFile, foreign};
 use super::list::Object;
 use crate::Error;
 use crate::error::store_error;
@@ -51,7 +51,7 @@ const TRIES: usize = 3;
 /// A file as far as it could be read.
 #[derive(Debug)]
 pub(crate) enum Content {
-    Rows(Foreign, Vec<Option<Bloom>>),
+    Rows(ForeignFile, Vec<Option<Bloom>>),
     /// Nothing of it can be in the table.
     Skipped {
         reason: String,
@@ -63,18 +63,18 @@ pub(crate) enum Content {
 }
 
 /// Why reading stopped.
-enum Trouble {
+enum ReadFailure {
     File(Content),
     Store(object_store::Error),
 }
 
-impl Trouble {
+impl ReadFailure {
     fn skip(reason: impl Into<String>) -> Self {
         Self::File(Content::Skipped { reason: reason.into(), retry: false })
     }
 }
 
-impl From<object_store::Error> for Trouble {
+impl From<object_store::Error> for ReadFailure {
     fn from(error: object_store::Error) -> Self {
         use object_store::Error::*;
         match error {
@@ -87,7 +87,7 @@ impl From<object_store::Error> for Trouble {
     }
 }
 
-impl From<ParquetError> for Trouble {
+impl From<ParquetError> for ReadFailure {
     fn from(error: ParquetError) -> Self {
         match error {
             ParquetError::External(source) => match source.downcast::<object_store::Error>() {
@@ -99,7 +99,7 @@ impl From<ParquetError> for Trouble {
     }
 }
 
-impl From<JoinError> for Trouble {
+impl From<JoinError> for ReadFailure {
     fn from(error: JoinError) -> Self {
         match error.is_panic() {
             // What strange bytes can do to a decoder must not end the pass.
@@ -109,7 +109,7 @@ impl From<JoinError> for Trouble {
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ReadFailure {
     fn from(error: Error) -> Self {
         Self::skip(error.to_string())
     }
@@ -165,22 +165,25 @@ pub(crate) async fn content(source: &Arc<ListedObject>, table: &Arc<TableSchema>
             Ok(Content::Skipped { reason: "it has no rows".to_owned(), retry: false })
         }
         Ok((foreign, blooms)) => Ok(Content::Rows(foreign, blooms)),
-        Err(Trouble::File(content)) => Ok(content),
-        Err(Trouble::Store(error)) => Err(store_error("read", &source.object.path)(error)),
+        Err(ReadFailure::File(content)) => Ok(content),
+        Err(ReadFailure::Store(error)) => Err(store_error("read", &source.object.path)(error)),
     }
 }
 
 /// What the footer alone tells.
-pub(crate) async fn columns(source: &Arc<ListedObject>) -> Result<Result<Foreign, String>, Error> {
+pub(crate) async fn columns(source: &Arc<ListedObject>) -> Result<Result<ForeignFile, String>, Error> {
     match footer(source).await {
         Ok((_, foreign)) => Ok(Ok(foreign)),
-        Err(Trouble::File(Content::Skipped { reason, .. })) => Ok(Err(reason)),
-        Err(Trouble::File(_)) => Ok(Err("it is gone".to_owned())),
-        Err(Trouble::Store(error)) => Err(store_error("read", &source.object.path)(error)),
+        Err(ReadFailure::File(Content::Skipped { reason, .. })) => Ok(Err(reason)),
+        Err(ReadFailure::File(_)) => Ok(Err("it is gone".to_owned())),
+        Err(ReadFailure::Store(error)) => Err(store_error("read", &source.object.path)(error)),
     }
 }
 
-async fn rows(source: &Arc<ListedObject>, table: &Arc<TableSchema>) -> Result<(Foreign, Vec<Option<Bloom>>), Trouble> {
+async fn rows(
+    source: &Arc<ListedObject>,
+    table: &Arc<TableSchema>,
+) -> Result<(ForeignFile, Vec<Option<Bloom>>), ReadFailure> {
     let (metadata, mut foreign) = footer(source).await?;
     if table.options.archive.as_ref().is_some_and(|archive| archive.checksums) {
         foreign.checksums = Some(Arc::new(checksums(source, &metadata).await?));
@@ -191,10 +194,10 @@ async fn rows(source: &Arc<ListedObject>, table: &Arc<TableSchema>) -> Result<(F
     Ok((foreign, blooms))
 }
 
-async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, Foreign), Trouble> {
+async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, ForeignFile), ReadFailure> {
     let size_bytes = source.object.size_bytes;
     if size_bytes < MIN_BYTES {
-        return Err(Trouble::skip(match size_bytes {
+        return Err(ReadFailure::skip(match size_bytes {
             0 => "it is empty".to_owned(),
             n => format!("{n} bytes are no Parquet file"),
         }));
@@ -203,12 +206,16 @@ async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, For
     let (tail, end) = tail.split_at(tail.len() - END_BYTES as usize);
     match &end[4..] {
         b"PAR1" => {}
-        b"PARE" => return Err(Trouble::skip("it is encrypted")),
-        _ => return Err(Trouble::skip("it does not end as a Parquet file does: it is cut short, or something else")),
+        b"PARE" => return Err(ReadFailure::skip("it is encrypted")),
+        _ => {
+            return Err(ReadFailure::skip("it does not end as a Parquet file does: it is cut short, or something else"));
+        }
     }
     let footer_bytes = u64::from(u32::from_le_bytes(end[..4].try_into().expect("four bytes")));
     if footer_bytes + END_BYTES > size_bytes || footer_bytes > MAX_FOOTER_BYTES {
-        return Err(Trouble::skip(format!("its footer would have {footer_bytes} bytes, the file has {size_bytes}")));
+        return Err(ReadFailure::skip(format!(
+            "its footer would have {footer_bytes} bytes, the file has {size_bytes}"
+        )));
     }
     let footer = match tail.len().checked_sub(footer_bytes as usize) {
         Some(start) => Bytes::copy_from_slice(&tail[start..]),
@@ -217,16 +224,16 @@ async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, For
             source.get(footer_end - footer_bytes..footer_end).await?
         }
     };
-    let decoded = tokio::task::spawn_blocking(move || -> Result<_, Trouble> {
+    let decoded = tokio::task::spawn_blocking(move || -> Result<_, ReadFailure> {
         let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
-        let foreign = foreign(&metadata, size_bytes).map_err(Trouble::skip)?;
+        let foreign = foreign(&metadata, size_bytes).map_err(ReadFailure::skip)?;
         Ok((Arc::new(metadata), foreign))
     });
     decoded.await?
 }
 
 /// Reads the whole file.
-async fn checksums(source: &Arc<ListedObject>, metadata: &ParquetMetaData) -> Result<Checksums, Trouble> {
+async fn checksums(source: &Arc<ListedObject>, metadata: &ParquetMetaData) -> Result<Checksums, ReadFailure> {
     let mut summing = Summing::default();
     cuts(metadata).into_iter().for_each(|cut| summing.cut(cut));
     let mut at = 0;
@@ -263,8 +270,8 @@ async fn blooms(
     source: &Arc<ListedObject>,
     metadata: Arc<ParquetMetaData>,
     mut indexer: Indexer,
-    foreign: &Foreign,
-) -> Result<Vec<Option<Bloom>>, Trouble> {
+    foreign: &ForeignFile,
+) -> Result<Vec<Option<Bloom>>, ReadFailure> {
     let n_groups = foreign.groups.len();
     let leaves: Vec<usize> = indexer
         .columns()
@@ -276,12 +283,12 @@ async fn blooms(
         return Ok(indexer.finish());
     }
     let (runtime, source) = (Handle::current(), source.clone());
-    let read = tokio::task::spawn_blocking(move || -> Result<_, Trouble> {
+    let read = tokio::task::spawn_blocking(move || -> Result<_, ReadFailure> {
         let mask = ProjectionMask::leaves(metadata.file_metadata().schema_descr(), leaves);
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let arrow = ArrowReaderMetadata::try_new(metadata, options)?;
         for group in 0..n_groups {
-            let reader = Reader { source: source.clone(), metadata: arrow.metadata().clone() };
+            let reader = ArchiveReader { source: source.clone(), metadata: arrow.metadata().clone() };
             let builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, arrow.clone());
             let builder = builder.with_row_groups(vec![group]).with_projection(mask.clone());
             let mut stream = builder.with_batch_size(BATCH_ROWS).build()?;
@@ -296,7 +303,7 @@ async fn blooms(
 }
 
 /// What the Parquet reader asks for bytes.
-struct Reader {
+struct ArchiveReader {
     source: Arc<ListedObject>,
     metadata: Arc<ParquetMetaData>,
 }
@@ -305,7 +312,7 @@ fn external(error: object_store::Error) -> ParquetError {
     ParquetError::External(Box::new(error))
 }
 
-impl AsyncFileReader for Reader {
+impl AsyncFileReader for ArchiveReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
         self.source.get(range).map_err(external).boxed()
     }

@@ -8,10 +8,10 @@ use futures::{StreamExt, TryStreamExt};
 
 use tarn_types::{Archive, Column, DataType, TableId, TableOptions, TableSchema, TabletId};
 
-use super::columns::Foreign;
+use super::columns::ForeignFile;
 use super::hour::HourFrom;
 use super::list::Object;
-use super::merge::Columns;
+use super::merge::MergedColumns;
 use super::pass::Attach;
 use super::read::{ListedObject, columns};
 use crate::{Error, Result};
@@ -21,7 +21,7 @@ const LOOKED_AT: usize = 32;
 
 /// What an archive looks like.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Surveyed {
+pub struct ArchiveSurvey {
     /// A table for it, to be created in the metastore: no key, no tablets, every column may be NULL. Ids are numbers of
     /// the moment.
     pub schema: TableSchema,
@@ -43,7 +43,7 @@ impl Attach {
     ///
     /// # Errors
     /// `Invalid` when `hour_from` says nothing, of any file, `NotFound` when there is no file that can be read.
-    pub async fn survey(&self, name: &str, archive: &Archive) -> Result<Surveyed> {
+    pub async fn survey(&self, name: &str, archive: &Archive) -> Result<ArchiveSurvey> {
         let hour_from = match &archive.hour_from {
             Some(text) => Some((text, HourFrom::parse(text).ok_or_else(|| Error::HourFrom { text: text.clone() })?)),
             None => None,
@@ -61,10 +61,10 @@ impl Attach {
             let (path, source) = (object.path.to_string(), ListedObject::new(self.store.clone(), object));
             async move { columns(&source).await.map(|looked| (path, looked)) }
         });
-        let looks: Vec<(String, Result<Foreign, String>)> =
+        let looks: Vec<(String, Result<ForeignFile, String>)> =
             looks.buffered(self.concurrency.max(1)).try_collect().await?;
 
-        let (mut merged, mut skipped, mut notes) = (Columns::none(), Vec::new(), Vec::new());
+        let (mut merged, mut skipped, mut notes) = (MergedColumns::none(), Vec::new(), Vec::new());
         for (path, looked) in looks {
             let taken = looked.and_then(|file| merged.take(&file.columns).map(|()| file.note));
             match taken {
@@ -82,7 +82,7 @@ impl Attach {
             };
             return Err(Error::NothingToAttach { url: archive.url.clone(), reason });
         }
-        Ok(Surveyed { schema: table(name, archive, columns), listed, looked_at, skipped, notes })
+        Ok(ArchiveSurvey { schema: table(name, archive, columns), listed, looked_at, skipped, notes })
     }
 }
 

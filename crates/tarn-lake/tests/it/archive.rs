@@ -18,10 +18,10 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::properties::WriterProperties;
 
-use tarn_lake::attach::{Attach, Progress, Surveyed};
+use tarn_lake::attach::{ArchiveSurvey, Attach, Progress};
 use tarn_metastore::{
-    At, Bloom, ColumnStats, File, Memory, MetastoreExt, TableVersion, Wanted, compare, hour_blocks, token_hash, tokens,
-    value_hash,
+    BlockMetadataRequest, Bloom, ColumnStats, File, Memory, MetastoreExt, TableVersion, VersionSelector, compare,
+    hour_blocks, token_hash, tokens, value_hash,
 };
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, ManualClock, TableId, TableSchema, TokenColumns, Value, conform,
@@ -102,7 +102,7 @@ impl ObjectStore for ReadOnly {
     }
 }
 
-pub struct World {
+pub struct ArchiveHarness {
     pub store: Arc<ReadOnly>,
     pub metastore: Arc<FaultyMetastore>,
     pub attach: Attach,
@@ -110,7 +110,7 @@ pub struct World {
     pub table: TableId,
 }
 
-impl World {
+impl ArchiveHarness {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::new(1_700_000_000_000));
         let store = Arc::new(ReadOnly::default());
@@ -132,12 +132,12 @@ impl World {
         self.store.inner.delete(&Path::from(path)).await.unwrap();
     }
 
-    pub async fn survey(&self, archive: Archive) -> tarn_lake::Result<Surveyed> {
+    pub async fn survey(&self, archive: Archive) -> tarn_lake::Result<ArchiveSurvey> {
         self.attach.survey("logs", &Archive { url: URL.into(), ..archive }).await
     }
 
     /// Surveys, and creates the table with these options.
-    pub async fn create(&mut self, archive: Archive, options: &[(&str, &str)]) -> Surveyed {
+    pub async fn create(&mut self, archive: Archive, options: &[(&str, &str)]) -> ArchiveSurvey {
         let mut surveyed = self.survey(archive).await.unwrap();
         for (name, value) in options {
             surveyed.schema.set_option(name, value).unwrap();
@@ -151,7 +151,7 @@ impl World {
     }
 
     pub async fn latest(&self) -> Arc<TableVersion> {
-        self.metastore.inner.snapshot(self.table, At::Latest).await.unwrap()
+        self.metastore.inner.snapshot(self.table, VersionSelector::Latest).await.unwrap()
     }
 
     pub async fn schema(&self) -> Arc<TableSchema> {
@@ -210,7 +210,7 @@ impl World {
     /// Bounds and filter by row group.
     pub async fn block_metadata(&self, file: &File) -> BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> {
         let hours = hour_blocks([&Arc::new(file.clone())]);
-        let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
+        let wanted = BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true };
         let found = self.metastore.inner.block_metadata(self.table, wanted).await.unwrap();
         let mut block_metadata: BTreeMap<u32, (Vec<ColumnStats>, Option<Bloom>)> =
             file.blocks.iter().map(|block| (block.row_group, Default::default())).collect();

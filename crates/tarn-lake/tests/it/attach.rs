@@ -12,8 +12,8 @@ use tarn_lake::attach::Progress;
 use tarn_metastore::{CommitKind, MetastoreExt, Probe, hour_blocks, token_hash, value_hash};
 use tarn_types::{Archive, DataType, Kind, TableId, Value, Version};
 
-use crate::archive::{World, ids, parquet, paths};
-use crate::faults::When;
+use crate::archive::{ArchiveHarness, ids, parquet, paths};
+use crate::faults::FaultTime;
 
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -33,8 +33,8 @@ fn hourly() -> Archive {
     Archive { hour_from: Some("dt=…/hr=…".into()), ..Archive::default() }
 }
 
-async fn world_of(n_files: i64) -> World {
-    let world = World::new();
+async fn world_of(n_files: i64) -> ArchiveHarness {
+    let world = ArchiveHarness::new();
     for n in 0..n_files {
         world.put(&format!("dt=2023-08-14/hr=08/{n:04}.parquet"), parquet(&logs(470_000, &format!("w{n}")), 3)).await;
     }
@@ -110,7 +110,7 @@ async fn a_pass_that_dies_is_gone_on_with() {
 #[tokio::test]
 async fn whatever_call_fails_no_file_is_there_twice() {
     let _scenario = fail::FailScenario::setup();
-    for when in [When::Before, When::After] {
+    for when in [FaultTime::Before, FaultTime::After] {
         for nth in 0.. {
             let mut world = world_of(3).await;
             world.create(hourly(), &[]).await;
@@ -152,7 +152,12 @@ async fn the_table_follows_the_archive() {
     let after = ids(&*world.latest().await);
     assert_eq!(after[..3], [before[0], before[2], before[4]]);
     // The version before is as it was.
-    let old = world.metastore.inner.snapshot(world.table, tarn_metastore::At::Version(Version(1))).await.unwrap();
+    let old = world
+        .metastore
+        .inner
+        .snapshot(world.table, tarn_metastore::VersionSelector::Version(Version(1)))
+        .await
+        .unwrap();
     assert_eq!(ids(&old), before);
 
     for n in [0, 1, 2, 4, 9] {
@@ -223,7 +228,7 @@ async fn a_file_that_may_not_be_read_is_tried_again_and_makes_no_versions() {
 #[tokio::test]
 async fn nothing_that_deletes_objects_touches_an_archive() {
     let _scenario = fail::FailScenario::setup();
-    let mut world = World::new();
+    let mut world = ArchiveHarness::new();
     // The archive is a folder of a lake, and its files are named as ours: nothing but the table's kind protects them.
     let path = "logs-1/hr=2023-08-14-08/1-00000000-0000-0000-0000-000000000001.parquet";
     world.put(path, parquet(&logs(470_000, "mine"), 10)).await;
@@ -256,7 +261,7 @@ async fn nothing_that_deletes_objects_touches_an_archive() {
 #[tokio::test]
 async fn only_archives_are_attached() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new();
+    let world = ArchiveHarness::new();
     let native = world.metastore.inner.create_table(crate::test_data::events()).await.unwrap();
     assert_eq!(world.attach.pass(native.id, &|_| {}).await.unwrap_err().kind(), Kind::Invalid);
     assert_eq!(world.attach.pass(TableId(9), &|_| {}).await.unwrap_err().kind(), Kind::NotFound);
@@ -283,7 +288,7 @@ async fn only_archives_are_attached() {
 async fn an_archive_on_the_local_disk() {
     let _scenario = fail::FailScenario::setup();
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new();
+    let mut world = ArchiveHarness::new();
     let store = object_store::local::LocalFileSystem::new_with_prefix(folder.path()).unwrap();
     world.attach.store = Arc::new(store);
     let path = |name: &str| folder.path().join(name);

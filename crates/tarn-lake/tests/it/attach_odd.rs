@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use tarn_types::{Archive, DataType, TableId, Value};
 
-use crate::archive::{World, parquet};
+use crate::archive::{ArchiveHarness, parquet};
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
@@ -31,8 +31,8 @@ fn types(schema: &tarn_types::TableSchema) -> Vec<String> {
     schema.columns.iter().map(|column| format!("{} {}", column.name, column.data_type)).collect()
 }
 
-async fn attached(files: &[(&str, Bytes)], options: &[(&str, &str)]) -> World {
-    let mut world = World::new();
+async fn attached(files: &[(&str, Bytes)], options: &[(&str, &str)]) -> ArchiveHarness {
+    let mut world = ArchiveHarness::new();
     for (path, bytes) in files {
         world.put(path, bytes.clone()).await;
     }
@@ -261,7 +261,7 @@ async fn a_footer_that_lies_panics_nobody() {
     let good = parquet(&every_type(), 2).to_vec();
     let len = good.len();
     let footer = u32::from_le_bytes(good[len - 8..len - 4].try_into().unwrap()) as usize;
-    let mut world = World::new();
+    let mut world = ArchiveHarness::new();
     world.put("a.parquet", good.clone()).await;
     world.create(Archive::default(), &[("tokens", "all"), ("bloom_chunks", "64")]).await;
     for nth in 0..200 {
@@ -289,7 +289,7 @@ async fn twenty_thousand_columns() {
     let mut writer = parquet::arrow::ArrowWriter::try_new(&mut bytes, rows.schema(), Some(properties)).unwrap();
     writer.write(&rows).unwrap();
     writer.close().unwrap();
-    let mut world = World::new();
+    let mut world = ArchiveHarness::new();
     world.put("wide.parquet", bytes).await;
     world.create(Archive::default(), &[]).await;
     let progress = world.pass().await;
@@ -410,7 +410,7 @@ proptest! {
         let _scenario = fail::FailScenario::setup();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut world = World::new();
+            let mut world = ArchiveHarness::new();
             for (n, (columns, values)) in files.iter().enumerate() {
                 let mut named = std::collections::BTreeMap::new();
                 columns.iter().for_each(|(kind, name)| {

@@ -8,14 +8,14 @@ use object_store::path::Path;
 
 use tarn_types::Version;
 
-use crate::world::{World, small};
+use crate::world::{LakeHarness, small};
 
 const HOUR_MS: i64 = 3_600_000;
 
 #[tokio::test]
 async fn versions_are_forgotten_once_superseded_for_long_enough() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..4).for_each(|at| world.hot.put("a", at));
     world.deliver().await; // 1 at 0 h
     world.clock.advance_ms(HOUR_MS);
@@ -48,7 +48,7 @@ async fn versions_are_forgotten_once_superseded_for_long_enough() {
 #[tokio::test]
 async fn orphans_go_and_nothing_else() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..4).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     world.hot.delete("a", 1);
@@ -76,7 +76,7 @@ async fn orphans_go_and_nothing_else() {
 #[tokio::test]
 async fn files_that_are_being_written_are_not_orphans() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..8).for_each(|at| world.hot.put("a", at));
     let (lake, table) = (world.lake.clone(), world.table.clone());
     let hook = move || -> BoxFuture<'static, ()> {
@@ -97,7 +97,7 @@ async fn files_that_are_being_written_are_not_orphans() {
 #[tokio::test]
 async fn a_dropped_table_leaves_nothing() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..4).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     let other = Path::from("events-12/hr=x/y.parquet");

@@ -7,8 +7,8 @@ use roaring::RoaringBitmap;
 use tarn_lake::Result;
 use tarn_types::FileId;
 
-use crate::faults::When;
-use crate::world::{World, small};
+use crate::faults::FaultTime;
+use crate::world::{LakeHarness, small};
 
 const FAILPOINTS: [&str; 6] = [
     "lake::after_write",
@@ -26,7 +26,7 @@ enum Move {
 }
 
 impl Move {
-    async fn run(self, world: &World) -> Result<()> {
+    async fn run(self, world: &LakeHarness) -> Result<()> {
         match self {
             Self::Deliver => world.lake.deliver(&world.hot()).await.map(drop),
             Self::Compact => world.lake.compact_fully(&world.hot()).await.map(drop),
@@ -35,8 +35,8 @@ impl Move {
 }
 
 /// Two deliveries old, with changes of every sort waiting.
-async fn world() -> World {
-    let world = World::new(small()).await;
+async fn world() -> LakeHarness {
+    let world = LakeHarness::new(small()).await;
     (0..7).for_each(|at| world.hot.put("a", at * 5 % 7));
     world.deliver().await;
     world.hot.put("b", 1);
@@ -51,7 +51,7 @@ async fn world() -> World {
 }
 
 /// Fails once, then works. Answers whether the call that was to fail came at all.
-async fn recovers(mut world: World, how: Move, crash: bool, what: &str) -> bool {
+async fn recovers(mut world: LakeHarness, how: Move, crash: bool, what: &str) -> bool {
     let failed = how.run(&world).await;
     let came = [world.store.faults.clear(), world.metastore.faults.clear()] == [true, true];
     if crash {
@@ -105,7 +105,7 @@ fn cases() -> [(Move, bool); 4] {
 async fn at_every_call_of_the_store() {
     let _scenario = fail::FailScenario::setup();
     for (how, crash) in cases() {
-        for when in [When::Before, When::After] {
+        for when in [FaultTime::Before, FaultTime::After] {
             for nth in 0.. {
                 let world = world().await;
                 world.store.faults.choose(nth, when);
@@ -123,7 +123,7 @@ async fn at_every_call_of_the_store() {
 async fn at_every_call_of_the_metastore() {
     let _scenario = fail::FailScenario::setup();
     for (how, crash) in cases() {
-        for when in [When::Before, When::After] {
+        for when in [FaultTime::Before, FaultTime::After] {
             for nth in 0.. {
                 let world = world().await;
                 world.metastore.faults.choose(nth, when);
@@ -156,7 +156,7 @@ async fn a_lost_answer_of_a_commit_is_found_without_a_second_one() {
     let world = world().await;
     // The calls of a delivery: version (repair), snapshot, allocate, commit.
     let before = world.latest().await.version;
-    world.metastore.faults.choose(3, When::After);
+    world.metastore.faults.choose(3, FaultTime::After);
     let delivered = world.deliver().await;
     assert!(world.metastore.faults.clear());
     assert_eq!(delivered.version, before.next());
@@ -165,7 +165,7 @@ async fn a_lost_answer_of_a_commit_is_found_without_a_second_one() {
 }
 
 /// What a second lake worker, against the rules, commits in the middle of a delivery: it buries these rows.
-fn commits_between(world: &World, dead: BTreeMap<FileId, RoaringBitmap>) {
+fn commits_between(world: &LakeHarness, dead: BTreeMap<FileId, RoaringBitmap>) {
     let (metastore, table) = (world.metastore.inner.clone(), world.table.id);
     let hook = move || -> futures::future::BoxFuture<'static, ()> {
         let (metastore, dead) = (metastore.clone(), dead.clone());
@@ -173,7 +173,7 @@ fn commits_between(world: &World, dead: BTreeMap<FileId, RoaringBitmap>) {
             let expected = tarn_metastore::MetastoreExt::version(&*metastore, table).await.unwrap();
             let commit = tarn_metastore::Commit {
                 id: uuid::Uuid::from_u128(99),
-                expected: tarn_metastore::Expected::At(expected),
+                expected: tarn_metastore::ExpectedVersion::At(expected),
                 add: vec![],
                 block_metadata: Default::default(),
                 remove: vec![],
@@ -232,12 +232,12 @@ async fn a_committer_of_the_same_rows_makes_a_conflict_and_no_harm() {
     world.check().await;
 }
 
-impl World {
+impl LakeHarness {
     /// The paths of all files of all kept versions.
     async fn metastore_paths(&self) -> Vec<String> {
-        use tarn_metastore::{At, Metastore};
+        use tarn_metastore::{Metastore, VersionSelector};
         let metastore = &self.metastore.inner;
-        let oldest = metastore.snapshot(self.table.id, At::Oldest).await.unwrap();
+        let oldest = metastore.snapshot(self.table.id, VersionSelector::Oldest).await.unwrap();
         let commits = Metastore::commits(&**metastore, self.table.id, oldest.version).await.unwrap();
         let added = commits.iter().flat_map(|commit| &commit.added);
         oldest.files.iter().chain(added).map(|file| file.path.clone()).collect()

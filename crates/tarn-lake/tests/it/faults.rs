@@ -15,13 +15,13 @@ use object_store::*;
 use parking_lot::Mutex;
 
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
-    TableVersion, Wanted,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe,
+    ProbeResult, TableVersion, VersionSelector,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum When {
+pub enum FaultTime {
     /// The call does nothing and fails.
     Before,
     /// The call does its work, and the answer is lost.
@@ -32,12 +32,12 @@ pub enum When {
 #[derive(Debug, Default)]
 pub struct Faults {
     calls: AtomicU64,
-    chosen: Mutex<Option<(u64, When)>>,
+    chosen: Mutex<Option<(u64, FaultTime)>>,
 }
 
 impl Faults {
     /// The `nth` call from now on fails.
-    pub fn choose(&self, nth: u64, when: When) {
+    pub fn choose(&self, nth: u64, when: FaultTime) {
         *self.chosen.lock() = Some((self.calls.load(Ordering::SeqCst) + nth, when));
     }
 
@@ -46,7 +46,7 @@ impl Faults {
         self.chosen.lock().take().is_none()
     }
 
-    fn count(&self) -> Option<When> {
+    fn count(&self) -> Option<FaultTime> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         self.chosen.lock().take_if(|(nth, _)| *nth == call).map(|(_, when)| when)
     }
@@ -77,8 +77,8 @@ impl FaultyStore {
 async fn run<T>(faults: &Faults, call: impl Future<Output = Result<T>>) -> Result<T> {
     match faults.count() {
         None => call.await,
-        Some(When::Before) => Err(lost()),
-        Some(When::After) => call.await.and(Err(lost())),
+        Some(FaultTime::Before) => Err(lost()),
+        Some(FaultTime::After) => call.await.and(Err(lost())),
     }
 }
 
@@ -161,10 +161,10 @@ pub struct FaultyMetastore {
     pub before_commit: Mutex<Option<Arc<Hook>>>,
 }
 
-type Answer<T> = tarn_metastore::Result<T>;
+type MetastoreResult<T> = tarn_metastore::Result<T>;
 
 impl FaultyMetastore {
-    async fn call<T>(&self, call: impl Future<Output = Answer<T>>) -> Answer<T> {
+    async fn call<T>(&self, call: impl Future<Output = MetastoreResult<T>>) -> MetastoreResult<T> {
         let lost = tarn_metastore::Error::Indeterminate {
             action: "call",
             place: "faulty".into(),
@@ -172,27 +172,27 @@ impl FaultyMetastore {
         };
         match self.faults.count() {
             None => call.await,
-            Some(When::Before) => Err(lost),
-            Some(When::After) => call.await.and(Err(lost)),
+            Some(FaultTime::Before) => Err(lost),
+            Some(FaultTime::After) => call.await.and(Err(lost)),
         }
     }
 }
 
 #[async_trait]
 impl Metastore for FaultyMetastore {
-    async fn tables(&self) -> Answer<Vec<Arc<TableSchema>>> {
+    async fn tables(&self) -> MetastoreResult<Vec<Arc<TableSchema>>> {
         self.call(self.inner.tables()).await
     }
 
-    async fn define(&self, definition: Definition) -> Answer<Arc<TableSchema>> {
+    async fn define(&self, definition: Definition) -> MetastoreResult<Arc<TableSchema>> {
         self.call(self.inner.define(definition)).await
     }
 
-    async fn allocate_files(&self, n: u64) -> Answer<FileId> {
+    async fn allocate_files(&self, n: u64) -> MetastoreResult<FileId> {
         self.call(self.inner.allocate_files(n)).await
     }
 
-    async fn commit(&self, table: TableId, commit: Commit) -> Answer<Version> {
+    async fn commit(&self, table: TableId, commit: Commit) -> MetastoreResult<Version> {
         let hook = self.before_commit.lock().clone();
         if let Some(hook) = hook {
             hook().await;
@@ -200,27 +200,27 @@ impl Metastore for FaultyMetastore {
         self.call(self.inner.commit(table, commit)).await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Answer<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> MetastoreResult<Arc<TableVersion>> {
         self.call(self.inner.snapshot(table, at)).await
     }
 
-    async fn commits(&self, table: TableId, after: Version) -> Answer<Vec<Arc<CommitInfo>>> {
+    async fn commits(&self, table: TableId, after: Version) -> MetastoreResult<Vec<Arc<CommitInfo>>> {
         self.call(self.inner.commits(table, after)).await
     }
 
-    async fn expire(&self, table: TableId, keep: Version) -> Answer<Vec<Arc<File>>> {
+    async fn expire(&self, table: TableId, keep: Version) -> MetastoreResult<Vec<Arc<File>>> {
         self.call(self.inner.expire(table, keep)).await
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Answer<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> MetastoreResult<ProbeResult> {
         self.call(self.inner.probe(table, probe)).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Answer<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> MetastoreResult<MetadataByColumn> {
         self.call(self.inner.block_metadata(table, wanted)).await
     }
 
-    async fn maintain(&self, budget_bytes: u64) -> Answer<MaintenanceReport> {
+    async fn maintain(&self, budget_bytes: u64) -> MetastoreResult<MaintenanceReport> {
         self.call(self.inner.maintain(budget_bytes)).await
     }
 }

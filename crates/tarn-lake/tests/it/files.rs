@@ -10,13 +10,13 @@ use tarn_metastore::CommitKind;
 use tarn_types::{Address, Kind, SeqNo, Value, Version};
 
 use crate::test_data::events;
-use crate::world::{World, small, to_events};
+use crate::world::{LakeHarness, small, to_events};
 
 #[tokio::test]
 async fn rows_come_sorted_into_files_that_end_at_row_groups() {
     let _scenario = fail::FailScenario::setup();
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
-        let world = World::new(Options { compression, ..small() }).await;
+        let world = LakeHarness::new(Options { compression, ..small() }).await;
         for at in [5, 3, 9, 1, 7] {
             world.hot.put("b", at);
             world.hot.put("a", -at);
@@ -35,7 +35,7 @@ async fn rows_come_sorted_into_files_that_end_at_row_groups() {
 #[tokio::test]
 async fn a_large_delivery_is_one_file_of_full_row_groups() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options { row_group_rows: 1000, page_rows: 100, ..Options::default() }).await;
+    let world = LakeHarness::new(Options { row_group_rows: 1000, page_rows: 100, ..Options::default() }).await;
     for at in 0..4_500 {
         world.hot.put(["x", "y", "z"][at as usize % 3], at * 7919 % 4_501);
     }
@@ -49,7 +49,7 @@ async fn a_large_delivery_is_one_file_of_full_row_groups() {
 #[tokio::test]
 async fn what_changed_is_dead_in_its_old_file() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options::default()).await;
+    let world = LakeHarness::new(Options::default()).await;
     for at in 0..10 {
         world.hot.put("a", at);
     }
@@ -74,7 +74,7 @@ async fn what_changed_is_dead_in_its_old_file() {
 #[tokio::test]
 async fn compaction_keeps_every_row_and_its_seqno() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options { row_group_rows: 50, page_rows: 10, ..Options::default() }).await;
+    let world = LakeHarness::new(Options { row_group_rows: 50, page_rows: 10, ..Options::default() }).await;
     for round in 0..5 {
         for at in 0..40 {
             world.hot.put(["a", "b"][at as usize % 2], at * 3 + round);
@@ -101,7 +101,7 @@ async fn compaction_keeps_every_row_and_its_seqno() {
 #[tokio::test]
 async fn compaction_by_policy_waits_for_enough_files_or_enough_dead_rows() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options { compact_files: 3, compact_dead: 0.5, ..Options::default() }).await;
+    let world = LakeHarness::new(Options { compact_files: 3, compact_dead: 0.5, ..Options::default() }).await;
     for round in 0..2 {
         (0..4).for_each(|at| world.hot.put("a", round * 10 + at));
         world.deliver().await;
@@ -126,7 +126,7 @@ async fn a_table_that_only_appends_keeps_its_duplicates_and_no_addresses() {
     let _scenario = fail::FailScenario::setup();
     let mut table = events();
     table.options.append_only = true;
-    let mut world = World::of(table, small()).await;
+    let mut world = LakeHarness::of(table, small()).await;
     for at in [1, 1, 2, 1] {
         world.hot.put("a", at);
     }
@@ -150,7 +150,7 @@ fn named(columns: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn rows_are_read_by_address_in_the_order_asked() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options { row_group_rows: 30, page_rows: 7, ..Options::default() }).await;
+    let world = LakeHarness::new(Options { row_group_rows: 30, page_rows: 7, ..Options::default() }).await;
     (0..100).for_each(|at| world.hot.put("a", at * 37 % 100));
     world.deliver().await;
     let file = world.latest().await.files[0].clone();
@@ -172,7 +172,7 @@ async fn rows_are_read_by_address_in_the_order_asked() {
 async fn an_object_that_is_not_the_committed_file_is_an_error() {
     use object_store::ObjectStoreExt;
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..8).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     let version = world.latest().await;
@@ -191,7 +191,7 @@ async fn an_object_that_is_not_the_committed_file_is_an_error() {
 #[tokio::test]
 async fn a_row_is_fetched_by_its_address_and_no_other() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(small()).await;
+    let world = LakeHarness::new(small()).await;
     (0..6).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     let version = world.latest().await;

@@ -8,24 +8,24 @@ use arrow::datatypes::Int64Type;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-use tarn_feed::{Frozen, HotTable, Pending, Placed, Stage, Staged};
+use tarn_feed::{DeliveryBacklog, FrozenRows, HotTable, PlacedRows, Stage, StagedAddresses};
 use tarn_types::{Cursor, FileId, SEQNO_COLUMN, SeqNo, TableSchema, TabletId, Version, encode_keys};
 
 use crate::test_data::{Event, batch};
 
 /// (device, at)
-pub type Key = (String, i64);
+pub type DeviceKey = (String, i64);
 
-type Changes = BTreeMap<Key, Option<Event>>;
+type EventMap = BTreeMap<DeviceKey, Option<Event>>;
 
 #[derive(Default)]
-struct State {
+struct HotState {
     /// Every change ever: its number is its place, from 1.
-    log: Vec<(Key, Option<Event>)>,
-    frozen: Option<(u64, Changes)>,
+    log: Vec<(DeviceKey, Option<Event>)>,
+    frozen: Option<(u64, EventMap)>,
     /// Changes up to here are frozen or delivered.
     frozen_upto: u64,
-    addresses: BTreeMap<Key, (FileId, u32)>,
+    addresses: BTreeMap<DeviceKey, (FileId, u32)>,
     version: Version,
     cursor: u64,
     fail_stage: bool,
@@ -34,7 +34,7 @@ struct State {
 
 pub struct Hot {
     pub table: Arc<TableSchema>,
-    state: Mutex<State>,
+    state: Mutex<HotState>,
 }
 
 fn cursor(seqno: u64) -> Cursor {
@@ -75,7 +75,7 @@ impl Hot {
         self.state.lock().fail_install = true;
     }
 
-    pub fn addresses(&self) -> BTreeMap<Key, (FileId, u32)> {
+    pub fn addresses(&self) -> BTreeMap<DeviceKey, (FileId, u32)> {
         self.state.lock().addresses.clone()
     }
 
@@ -86,7 +86,7 @@ impl Hot {
         let mut rows: Vec<Event> = if self.table.options.append_only {
             changes.iter().filter_map(|(_, event)| event.clone()).collect()
         } else {
-            let last: Changes = changes.iter().cloned().collect();
+            let last: EventMap = changes.iter().cloned().collect();
             last.into_values().flatten().collect()
         };
         rows.sort_by_key(|event| event.seqno);
@@ -98,12 +98,12 @@ impl Hot {
     }
 }
 
-impl State {
-    fn changes(&self, after: u64, upto: u64) -> Changes {
+impl HotState {
+    fn changes(&self, after: u64, upto: u64) -> EventMap {
         self.log[after as usize..upto as usize].iter().cloned().collect()
     }
 
-    fn dead(&self, changes: &Changes) -> BTreeMap<FileId, RoaringBitmap> {
+    fn dead(&self, changes: &EventMap) -> BTreeMap<FileId, RoaringBitmap> {
         let mut dead: BTreeMap<FileId, RoaringBitmap> = BTreeMap::new();
         for (file, row) in changes.keys().filter_map(|key| self.addresses.get(key)) {
             dead.entry(*file).or_default().insert(*row);
@@ -112,10 +112,10 @@ impl State {
     }
 }
 
-struct Prepared {
+struct AddressBatch {
     base: Version,
-    addresses: Vec<(Key, (FileId, u32))>,
-    gone: Vec<Key>,
+    addresses: Vec<(DeviceKey, (FileId, u32))>,
+    gone: Vec<DeviceKey>,
 }
 
 impl HotTable for Hot {
@@ -123,9 +123,9 @@ impl HotTable for Hot {
         self.table.clone()
     }
 
-    fn pending(&self) -> Pending {
+    fn pending(&self) -> DeliveryBacklog {
         let state = self.state.lock();
-        Pending { rows: state.log.len() as u64 - state.cursor, bytes: 0, oldest_ms: None }
+        DeliveryBacklog { rows: state.log.len() as u64 - state.cursor, bytes: 0, oldest_ms: None }
     }
 
     fn installed(&self) -> (Version, Cursor) {
@@ -133,7 +133,7 @@ impl HotTable for Hot {
         (state.version, cursor(state.cursor))
     }
 
-    fn freeze(&self) -> tarn_feed::Result<Option<Frozen>> {
+    fn freeze(&self) -> tarn_feed::Result<Option<FrozenRows>> {
         let mut state = self.state.lock();
         let head = state.log.len() as u64;
         if state.frozen.is_none() && head > state.cursor {
@@ -150,7 +150,7 @@ impl HotTable for Hot {
         // In the order they were written: not that of keys.
         let mut rows = rows;
         rows.sort_by_key(|event| event.seqno);
-        Ok(Some(Frozen {
+        Ok(Some(FrozenRows {
             table: self.table.clone(),
             cursor: cursor(*upto),
             version: state.version,
@@ -161,7 +161,7 @@ impl HotTable for Hot {
         }))
     }
 
-    fn stage(&self, stage: Stage) -> tarn_feed::Result<Staged> {
+    fn stage(&self, stage: Stage) -> tarn_feed::Result<StagedAddresses> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.fail_stage) {
             return Err(refused());
@@ -175,7 +175,7 @@ impl HotTable for Hot {
             (Some(gone), ..) => {
                 // They come encoded; these are the keys that they can be.
                 let gone: BTreeSet<&[u8]> = gone.iter().map(Vec::as_slice).collect();
-                let known: Vec<Key> = state.addresses.keys().cloned().collect();
+                let known: Vec<DeviceKey> = state.addresses.keys().cloned().collect();
                 known.into_iter().filter(|key| gone.contains(&*self.encode(key))).collect()
             }
             (None, Some(_), Some((_, changes))) => {
@@ -185,21 +185,21 @@ impl HotTable for Hot {
             (None, None, _) => Vec::new(),
         };
         let gone = gone.into_iter().filter(|key| !unique.contains(key)).collect::<Vec<_>>();
-        Ok(Staged {
+        Ok(StagedAddresses {
             version: stage.version,
             cursor: stage.cursor,
             n_addresses: addresses.len() as u64,
             n_gone: gone.len() as u64,
-            payload: Box::new(Prepared { base: state.version, addresses, gone }),
+            payload: Box::new(AddressBatch { base: state.version, addresses, gone }),
         })
     }
 
-    fn install(&self, staged: Staged) -> tarn_feed::Result<()> {
+    fn install(&self, staged: StagedAddresses) -> tarn_feed::Result<()> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.fail_install) {
             return Err(refused());
         }
-        let prepared = staged.payload.downcast::<Prepared>().unwrap();
+        let prepared = staged.payload.downcast::<AddressBatch>().unwrap();
         assert_eq!(prepared.base, state.version);
         for key in prepared.gone {
             state.addresses.remove(&key);
@@ -217,13 +217,13 @@ impl HotTable for Hot {
 }
 
 impl Hot {
-    fn encode(&self, (device, at): &Key) -> Vec<u8> {
+    fn encode(&self, (device, at): &DeviceKey) -> Vec<u8> {
         let row = batch(&self.table, &[crate::test_data::event(device, *at, 0)]);
         encode_keys(&self.table, &row).unwrap().get(0).to_vec()
     }
 }
 
-fn placed_keys(placed: &Placed) -> Vec<(Key, (FileId, u32))> {
+fn placed_keys(placed: &PlacedRows) -> Vec<(DeviceKey, (FileId, u32))> {
     let device = placed.keys.column_by_name("device").unwrap().as_string::<i32>();
     let at = placed.keys.column_by_name("at").unwrap().as_primitive::<Int64Type>();
     assert_eq!(placed.keys.column_by_name(SEQNO_COLUMN).unwrap().null_count(), 0);

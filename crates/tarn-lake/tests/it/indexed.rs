@@ -9,11 +9,13 @@ use object_store::path::Path;
 use parquet::file::metadata::ParquetMetaDataReader;
 
 use tarn_lake::Options;
-use tarn_metastore::{MetadataByColumn, Probe, TableVersion, Wanted, hour_blocks, token_hash, tokens, value_hash};
+use tarn_metastore::{
+    BlockMetadataRequest, MetadataByColumn, Probe, TableVersion, hour_blocks, token_hash, tokens, value_hash,
+};
 use tarn_types::{ColumnId, DataType, SEQNO_ID, TableSchema, TokenColumns, Value};
 
 use crate::test_data::{Event, events};
-use crate::world::{World, small};
+use crate::world::{LakeHarness, small};
 
 fn indexed() -> TableSchema {
     let mut table = events();
@@ -22,15 +24,15 @@ fn indexed() -> TableSchema {
     table
 }
 
-async fn all_block_metadata(world: &World, version: &TableVersion) -> MetadataByColumn {
+async fn all_block_metadata(world: &LakeHarness, version: &TableVersion) -> MetadataByColumn {
     let hours = hour_blocks(&version.files);
-    let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
+    let wanted = BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true };
     world.metastore.inner.block_metadata(world.table.id, wanted).await.unwrap()
 }
 
 /// Columns are where the footer says, their bounds those of the block, and every key of every row is in its block's
 /// filter.
-async fn check(world: &World, with_blooms: bool) {
+async fn check(world: &LakeHarness, with_blooms: bool) {
     let version = world.latest().await;
     let block_metadata = all_block_metadata(world, &version).await;
     let ids: Vec<_> = block_metadata.columns.iter().map(|column| column.column).collect();
@@ -91,7 +93,7 @@ fn keys(row: &Event) -> Vec<tarn_metastore::Hash> {
 async fn block_metadata_come_with_every_commit() {
     let _scenario = fail::FailScenario::setup();
     for (table, with_blooms) in [(events(), false), (indexed(), true)] {
-        let world = World::of(table, small()).await;
+        let world = LakeHarness::of(table, small()).await;
         for round in 0..3 {
             (0..9).for_each(|at| world.hot.put(["a", "b"][at as usize % 2], at * 10 + round));
             world.hot.delete("a", 0);
@@ -108,7 +110,7 @@ async fn block_metadata_come_with_every_commit() {
 #[tokio::test]
 async fn a_search_by_key_keeps_the_blocks_that_have_it() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::of(indexed(), Options { row_group_rows: 50, ..Options::default() }).await;
+    let world = LakeHarness::of(indexed(), Options { row_group_rows: 50, ..Options::default() }).await;
     (0..1000).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     let version = world.latest().await;

@@ -3,13 +3,13 @@
 
 use proptest::prelude::*;
 
-use tarn_metastore::At;
+use tarn_metastore::VersionSelector;
 
-use crate::faults::When;
-use crate::world::{World, small};
+use crate::faults::FaultTime;
+use crate::world::{LakeHarness, small};
 
 #[derive(Debug, Clone)]
-enum Step {
+enum LifeOp {
     Put(u8, i64),
     Delete(u8, i64),
     Deliver,
@@ -23,19 +23,19 @@ enum Step {
     Failpoint(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LifeOp> {
     prop_oneof![
-        12 => (0..3u8, 0..6i64).prop_map(|(device, at)| Step::Put(device, at)),
-        5 => (0..3u8, 0..6i64).prop_map(|(device, at)| Step::Delete(device, at)),
-        6 => Just(Step::Deliver),
-        2 => Just(Step::Compact),
-        2 => Just(Step::CompactFully),
-        1 => Just(Step::Expire),
-        1 => Just(Step::RemoveOrphans),
-        2 => Just(Step::Crash),
-        1 => (0..12u64, any::<bool>()).prop_map(|(nth, after)| Step::StoreFault(nth, after)),
-        1 => (0..6u64, any::<bool>()).prop_map(|(nth, after)| Step::MetastoreFault(nth, after)),
-        2 => (0..6usize).prop_map(Step::Failpoint),
+        12 => (0..3u8, 0..6i64).prop_map(|(device, at)| LifeOp::Put(device, at)),
+        5 => (0..3u8, 0..6i64).prop_map(|(device, at)| LifeOp::Delete(device, at)),
+        6 => Just(LifeOp::Deliver),
+        2 => Just(LifeOp::Compact),
+        2 => Just(LifeOp::CompactFully),
+        1 => Just(LifeOp::Expire),
+        1 => Just(LifeOp::RemoveOrphans),
+        2 => Just(LifeOp::Crash),
+        1 => (0..12u64, any::<bool>()).prop_map(|(nth, after)| LifeOp::StoreFault(nth, after)),
+        1 => (0..6u64, any::<bool>()).prop_map(|(nth, after)| LifeOp::MetastoreFault(nth, after)),
+        2 => (0..6usize).prop_map(LifeOp::Failpoint),
     ]
 }
 
@@ -48,37 +48,37 @@ const FAILPOINTS: [&str; 6] = [
     "lake::after_install",
 ];
 
-async fn live(steps: Vec<Step>) {
-    let mut world = World::new(small()).await;
-    let when = |after| if after { When::After } else { When::Before };
+async fn live(steps: Vec<LifeOp>) {
+    let mut world = LakeHarness::new(small()).await;
+    let when = |after| if after { FaultTime::After } else { FaultTime::Before };
     for step in steps {
         // Whatever fails was meant to; what must hold is looked at afterwards.
         match step {
-            Step::Put(device, at) => world.hot.put(&device.to_string(), at),
-            Step::Delete(device, at) => world.hot.delete(&device.to_string(), at),
-            Step::Deliver => drop(world.lake.deliver(&world.hot()).await),
-            Step::Compact => drop(world.lake.compact(&world.hot()).await),
-            Step::CompactFully => drop(world.lake.compact_fully(&world.hot()).await),
-            Step::Expire => {
+            LifeOp::Put(device, at) => world.hot.put(&device.to_string(), at),
+            LifeOp::Delete(device, at) => world.hot.delete(&device.to_string(), at),
+            LifeOp::Deliver => drop(world.lake.deliver(&world.hot()).await),
+            LifeOp::Compact => drop(world.lake.compact(&world.hot()).await),
+            LifeOp::CompactFully => drop(world.lake.compact_fully(&world.hot()).await),
+            LifeOp::Expire => {
                 let pinned = tarn_feed::HotTable::installed(&*world.hot).0;
                 drop(world.lake.expire(world.table.id, 0, pinned).await);
                 world.clock.advance_ms(1);
             }
-            Step::RemoveOrphans => drop(world.lake.remove_orphans(&world.table, 0).await),
-            Step::Crash => {
+            LifeOp::RemoveOrphans => drop(world.lake.remove_orphans(&world.table, 0).await),
+            LifeOp::Crash => {
                 world.crash();
                 // The next start tries again until it works.
                 while world.lake.repair(&world.hot()).await.is_err() {}
                 world.check().await;
             }
-            Step::StoreFault(nth, after) => world.store.faults.choose(nth, when(after)),
-            Step::MetastoreFault(nth, after) => world.metastore.faults.choose(nth, when(after)),
-            Step::Failpoint(place) => fail::cfg(FAILPOINTS[place], "1*return").unwrap(),
+            LifeOp::StoreFault(nth, after) => world.store.faults.choose(nth, when(after)),
+            LifeOp::MetastoreFault(nth, after) => world.metastore.faults.choose(nth, when(after)),
+            LifeOp::Failpoint(place) => fail::cfg(FAILPOINTS[place], "1*return").unwrap(),
         }
-        let oldest = world.metastore.inner.snapshot(world.table.id, At::Oldest).await.unwrap().version;
+        let oldest = world.metastore.inner.snapshot(world.table.id, VersionSelector::Oldest).await.unwrap().version;
         let latest = world.latest().await.version;
         for version in oldest.0.max(latest.0.saturating_sub(2))..=latest.0 {
-            let at = At::Version(tarn_types::Version(version));
+            let at = VersionSelector::Version(tarn_types::Version(version));
             let version = world.metastore.inner.snapshot(world.table.id, at).await.unwrap();
             world.check_rows(&version).await;
         }

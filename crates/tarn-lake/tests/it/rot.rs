@@ -4,12 +4,12 @@
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use tarn_lake::{Options, Round};
+use tarn_lake::{Options, ScrubPosition};
 use tarn_metastore::{Checksums, File};
 use tarn_types::Kind;
 
 use crate::test_data::Event;
-use crate::world::{World, small, to_events};
+use crate::world::{LakeHarness, small, to_events};
 
 const COLUMNS: [&str; 5] = ["device", "at", "reading", "note", "__seqno"];
 
@@ -25,16 +25,16 @@ fn sums(file: &File) -> &Checksums {
     file.checksums.as_ref().expect("every file that is written has checksums")
 }
 
-async fn bytes(world: &World, file: &File) -> Vec<u8> {
+async fn bytes(world: &LakeHarness, file: &File) -> Vec<u8> {
     world.store.inner.get(&path(file)).await.unwrap().bytes().await.unwrap().to_vec()
 }
 
-async fn put(world: &World, file: &File, bytes: Vec<u8>) {
+async fn put(world: &LakeHarness, file: &File, bytes: Vec<u8>) {
     world.store.inner.put(&path(file), bytes.into()).await.unwrap();
 }
 
 /// The rows of one block, or an error that names the file.
-async fn block(world: &World, file: &File, block: usize) -> Option<Vec<Event>> {
+async fn block(world: &LakeHarness, file: &File, block: usize) -> Option<Vec<Event>> {
     let of = &file.blocks[block];
     let rows: Vec<u32> = (of.first_row as u32..(of.first_row + of.n_rows) as u32).collect();
     match world.lake.read_rows(file, &rows, &columns()).await {
@@ -48,8 +48,8 @@ async fn block(world: &World, file: &File, block: usize) -> Option<Vec<Event>> {
 }
 
 /// Three files of two blocks, all of them small enough to be compacted.
-async fn world() -> World {
-    let world = World::new(Options { target_file_rows: 100, compact_files: 100, ..small() }).await;
+async fn world() -> LakeHarness {
+    let world = LakeHarness::new(Options { target_file_rows: 100, compact_files: 100, ..small() }).await;
     for from in [0, 4, 8] {
         (from..from + 4).for_each(|at| world.hot.put(["a", "b"][at as usize % 2], at));
         world.deliver().await;
@@ -189,12 +189,12 @@ async fn what_a_crash_left_is_not_made_good_from_damaged_bytes() {
 #[tokio::test]
 async fn a_scrub_goes_round_and_tells_each_damage_once() {
     let _scenario = fail::FailScenario::setup();
-    let world = World::new(Options { row_group_rows: 500, target_file_rows: 1000, ..Options::default() }).await;
+    let world = LakeHarness::new(Options { row_group_rows: 500, target_file_rows: 1000, ..Options::default() }).await;
     (0..3000).for_each(|at| world.hot.put("a", at));
     world.deliver().await;
     let version = world.latest().await;
     assert_eq!(version.files.len(), 3);
-    let mut round = Round::default();
+    let mut round = ScrubPosition::default();
     let all = world.lake.scrub(&mut round, u64::MAX).await.unwrap();
     assert_eq!((all.bytes, all.files, all.is_round, all.found.len()), (version.size_bytes(), 3, true, 0));
 
@@ -219,5 +219,5 @@ async fn a_scrub_goes_round_and_tells_each_damage_once() {
     world.lake.scrub(&mut round, u64::MAX).await.unwrap();
     world.lake.scrub(&mut round, u64::MAX).await.unwrap();
     assert!(world.lake.flaws().all().is_empty(), "it is whole again");
-    assert!(world.lake.scrub(&mut Round::default(), 0).await.unwrap().bytes == 0);
+    assert!(world.lake.scrub(&mut ScrubPosition::default(), 0).await.unwrap().bytes == 0);
 }

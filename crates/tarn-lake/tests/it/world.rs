@@ -13,18 +13,18 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use uuid::Uuid;
 
 use tarn_feed::HotTable;
-use tarn_lake::{Compacted, Delivered, Lake, Options};
-use tarn_metastore::{At, File, Memory, MetastoreExt, TableVersion, compare};
+use tarn_lake::{CompactionStats, DeliveryStats, Lake, Options};
+use tarn_metastore::{File, Memory, MetastoreExt, TableVersion, VersionSelector, compare};
 use tarn_types::{ManualClock, TableSchema, TabletId, Value};
 
 use crate::faults::{Faults, FaultyMetastore, FaultyStore};
-use crate::hot::{Hot, Key};
+use crate::hot::{DeviceKey, Hot};
 use crate::test_data::{Event, events};
 
 /// The year 2100: every object is older than that.
 pub const NOW_MS: i64 = 4_102_444_800_000;
 
-pub struct World {
+pub struct LakeHarness {
     pub table: Arc<TableSchema>,
     pub hot: Arc<Hot>,
     pub store: Arc<FaultyStore>,
@@ -47,7 +47,7 @@ pub fn small() -> Options {
     }
 }
 
-impl World {
+impl LakeHarness {
     pub async fn new(options: Options) -> Self {
         Self::of(events(), options).await
     }
@@ -76,16 +76,16 @@ impl World {
         self.lake = Arc::new(lake(&self.store, &self.metastore, &self.clock, &self.options, 2));
     }
 
-    pub async fn deliver(&self) -> Delivered {
+    pub async fn deliver(&self) -> DeliveryStats {
         self.lake.deliver(&self.hot()).await.unwrap().expect("something to deliver")
     }
 
-    pub async fn compact_fully(&self) -> Option<Compacted> {
+    pub async fn compact_fully(&self) -> Option<CompactionStats> {
         self.lake.compact_fully(&self.hot()).await.unwrap()
     }
 
     pub async fn latest(&self) -> Arc<TableVersion> {
-        self.metastore.inner.snapshot(self.table.id, At::Latest).await.unwrap()
+        self.metastore.inner.snapshot(self.table.id, VersionSelector::Latest).await.unwrap()
     }
 
     /// All objects in the store.
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// The same for a version that need not be installed, without addresses.
-    pub async fn check_rows(&self, version: &TableVersion) -> Vec<(Key, (tarn_types::FileId, u32))> {
+    pub async fn check_rows(&self, version: &TableVersion) -> Vec<(DeviceKey, (tarn_types::FileId, u32))> {
         let (mut rows, mut places) = (Vec::new(), Vec::new());
         for file in &version.files {
             let all = self.rows_of(file).await;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tarn_metastore::contract::{Script, append, commit, describe, everything, many_writers, sample_file, with_files};
 use tarn_metastore::{
-    At, BlockMetadata, BloomBuilder, Commit, Expected, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    BlockMetadata, BloomBuilder, Commit, ExpectedVersion, Hash, Metastore, MetastoreExt, Probe, VersionSelector,
+    hour_blocks, token_hash,
 };
 use tarn_types::{FileId, Kind, TableId, Version};
 
@@ -50,7 +51,7 @@ fn whoever_comes_later_reads_the_same() {
         let file = first.allocate_files(1).await.unwrap();
         assert_eq!(first.commit(TableId(9), append(9, file)).await.unwrap(), Version(10));
         second.expire(TableId(9), Version(10)).await.unwrap();
-        assert_eq!(second.snapshot(TableId(9), At::Latest).await.unwrap().dead_rows(FileId(6)), 1);
+        assert_eq!(second.snapshot(TableId(9), VersionSelector::Latest).await.unwrap().dead_rows(FileId(6)), 1);
         while second.maintain(1 << 30).await.unwrap().more {}
         let here = describe(&second).await;
         for client in [&first, &keyspace.connect().await] {
@@ -86,7 +87,7 @@ fn ids_of_eight_processes_are_unique() {
 async fn with_filters(metastore: &Cql, n_chunks: u32, keys: &[Vec<Hash>]) -> TableId {
     let backend: Arc<dyn Metastore> = Arc::new(metastore.clone_for_tests());
     let (table, first) = with_files(&backend, keys.len() as u64).await;
-    let mut change = Commit { expected: Expected::Latest, ..commit(1, 0) };
+    let mut change = Commit { expected: ExpectedVersion::Latest, ..commit(1, 0) };
     for (n, keys) in (0..).zip(keys) {
         let file = FileId(first.0 + n);
         let mut builder = BloomBuilder::new(n_chunks);
@@ -109,7 +110,7 @@ fn rows_of_every_width_answer_alike() {
                 (0..20).map(|n| dense.iter().copied().chain([token_hash(&format!("key{n}"))]).collect()).collect();
             let table = with_filters(&metastore, 2048, &keys).await;
             assert_eq!(metastore.row_widths(), [(width, 1)], "{setting}");
-            let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
+            let hours = hour_blocks(&metastore.snapshot(table, VersionSelector::Latest).await.unwrap().files);
             let blooms = metastore.block_metadata(table, everything(hours.clone())).await.unwrap().blooms;
             assert_eq!(blooms.len(), keys.len());
             for n in 0..40 {
@@ -161,7 +162,7 @@ fn damage_is_named() {
         for step in Script::steps() {
             step.run(&metastore).await;
         }
-        let hours = hour_blocks(&metastore.snapshot(TableId(1), At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&metastore.snapshot(TableId(1), VersionSelector::Latest).await.unwrap().files);
         let probe = Probe { hours: hours.clone(), clauses: vec![vec![vec![token_hash("a")]]] };
         assert!(metastore.probe(TableId(1), probe.clone()).await.is_ok());
         // By the names of their tables: what a look at them is, and what the error says of the place.
@@ -184,14 +185,14 @@ fn damage_is_named() {
             let mut places = keyspace.damage(table, column).await;
             let error = match keyspace.connect_with("").await {
                 Err(error) => error,
-                Ok(metastore) => metastore.snapshot(TableId(1), At::Latest).await.unwrap_err(),
+                Ok(metastore) => metastore.snapshot(TableId(1), VersionSelector::Latest).await.unwrap_err(),
             };
             assert!(error.kind() == Kind::Corrupt && error.to_string().contains(said), "{table}: {error}");
             places.repair().await;
         }
-        assert!(keyspace.connect().await.snapshot(TableId(1), At::Latest).await.is_ok());
+        assert!(keyspace.connect().await.snapshot(TableId(1), VersionSelector::Latest).await.is_ok());
         keyspace.run("DELETE FROM $.blocks USING TIMESTAMP 9 WHERE table_id = 1 AND hour = -1").await;
-        let error = keyspace.connect().await.snapshot(TableId(1), At::Latest).await.unwrap_err();
+        let error = keyspace.connect().await.snapshot(TableId(1), VersionSelector::Latest).await.unwrap_err();
         assert!(error.kind() == Kind::Corrupt && error.to_string().contains("files are in blocks"), "{error}");
     });
 }
@@ -202,7 +203,7 @@ fn a_stale_process_keeps_what_it_cannot_test() {
         let (reader, writer) = (keyspace.connect().await, keyspace.connect().await);
         let keys = vec![vec![token_hash("key0")], vec![token_hash("key1")]];
         let table = with_filters(&reader, 1024, &keys).await;
-        let hours = hour_blocks(&reader.snapshot(table, At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&reader.snapshot(table, VersionSelector::Latest).await.unwrap().files);
         let ask = || Probe { hours: hours.clone(), clauses: vec![vec![vec![token_hash("key0")]]] };
         assert_eq!(reader.probe(table, ask()).await.unwrap().kept.iter().collect::<Vec<_>>(), [0]);
         let files: Vec<FileId> = hours[0].blocks.iter().map(|block| block.file).collect();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tarn_metastore::contract::proxy::{Fault, Proxy, has};
+use tarn_metastore::contract::proxy::{NetworkFault, Proxy, has};
 use tarn_metastore::contract::{append, commit, sample_schema, with_files};
-use tarn_metastore::{At, Commit, Error, Metastore, MetastoreExt, Probe, Wanted};
+use tarn_metastore::{BlockMetadataRequest, Commit, Error, Metastore, MetastoreExt, Probe, VersionSelector};
 use tarn_types::{FileId, Kind, ManualClock, TableId, Version};
 
 use super::{Keyspace, RUNTIME, on_a_store};
@@ -13,7 +13,7 @@ use crate::session::Statement;
 use crate::tables::Statements;
 
 /// A client that reaches the store through a proxy, and one that reaches it directly; a table with file ids for both.
-struct Ways {
+struct ProxiedClients {
     proxy: Proxy,
     client: Cql,
     direct: Cql,
@@ -21,7 +21,7 @@ struct Ways {
     first: FileId,
 }
 
-impl Ways {
+impl ProxiedClients {
     async fn to(keyspace: &Keyspace, timeout_ms: u64) -> Self {
         let proxy = Proxy::start(keyspace.node()).await.unwrap();
         let direct = keyspace.connect().await;
@@ -35,7 +35,7 @@ impl Ways {
     }
 
     /// Does it to the next request that carries this conditional statement.
-    async fn arm(&self, fault: Fault, statement: fn(&Statements) -> &Statement) {
+    async fn arm(&self, fault: NetworkFault, statement: fn(&Statements) -> &Statement) {
         let inner = &self.client.inner;
         let id = inner.store.statement_id(statement(&inner.statements)).await;
         self.proxy.arm(fault, move |seen| has(seen, &id), |seen| has(seen, b"[applied]"));
@@ -46,7 +46,7 @@ impl Ways {
     }
 
     async fn files(&self) -> Vec<FileId> {
-        let latest = self.direct.snapshot(self.table, At::Latest).await.unwrap();
+        let latest = self.direct.snapshot(self.table, VersionSelector::Latest).await.unwrap();
         latest.files.iter().map(|file| file.id).collect()
     }
 }
@@ -54,9 +54,9 @@ impl Ways {
 #[test]
 fn a_lost_answer_is_resolved() {
     on_a_store(async |keyspace| {
-        let ways = Ways::to(keyspace, 10_000).await;
+        let ways = ProxiedClients::to(keyspace, 10_000).await;
         let mut files = vec![ways.file(0)];
-        for (n, fault) in (1..).zip([Fault::CutBefore, Fault::CutAfter, Fault::CutAfter]) {
+        for (n, fault) in (1..).zip([NetworkFault::CutBefore, NetworkFault::CutAfter, NetworkFault::CutAfter]) {
             ways.arm(fault, |statements| &statements.head_commit).await;
             let version = ways.client.commit(ways.table, append(1 + u128::from(n), ways.file(n))).await;
             ways.proxy.reached(n).await;
@@ -65,7 +65,7 @@ fn a_lost_answer_is_resolved() {
             assert_eq!(ways.files().await, files, "{fault:?}: once");
         }
         // A group of commits is in or not as a whole.
-        ways.arm(Fault::CutAfter, |statements| &statements.head_commit).await;
+        ways.arm(NetworkFault::CutAfter, |statements| &statements.head_commit).await;
         let mut sent = Vec::new();
         for n in 10..30u64 {
             let (client, table, file) = (ways.client.clone_for_tests(), ways.table, ways.file(n));
@@ -84,8 +84,8 @@ fn a_lost_answer_is_resolved() {
 #[test]
 fn lost_answers_of_the_catalog_are_resolved() {
     on_a_store(async |keyspace| {
-        let ways = Ways::to(keyspace, 10_000).await;
-        for (n, fault) in (0..).zip([Fault::CutBefore, Fault::CutAfter]) {
+        let ways = ProxiedClients::to(keyspace, 10_000).await;
+        for (n, fault) in (0..).zip([NetworkFault::CutBefore, NetworkFault::CutAfter]) {
             let name = format!("made{n}");
             ways.arm(fault, |statements| &statements.catalog_next).await;
             let made = ways.client.create_table(sample_schema(&name)).await.unwrap();
@@ -102,7 +102,11 @@ fn lost_answers_of_the_catalog_are_resolved() {
             ways.arm(fault, |statements| &statements.head_oldest).await;
             let latest = ways.direct.version(ways.table).await.unwrap();
             ways.client.expire(ways.table, latest).await.unwrap();
-            assert_eq!(ways.direct.snapshot(ways.table, At::Oldest).await.unwrap().version, latest, "{fault:?}");
+            assert_eq!(
+                ways.direct.snapshot(ways.table, VersionSelector::Oldest).await.unwrap().version,
+                latest,
+                "{fault:?}"
+            );
         }
         ways.proxy.reached(8).await;
     });
@@ -111,8 +115,8 @@ fn lost_answers_of_the_catalog_are_resolved() {
 #[test]
 fn timeout_after_success() {
     on_a_store(async |keyspace| {
-        let ways = Ways::to(keyspace, 2_000).await;
-        ways.arm(Fault::Swallow, |statements| &statements.head_commit).await;
+        let ways = ProxiedClients::to(keyspace, 2_000).await;
+        ways.arm(NetworkFault::Swallow, |statements| &statements.head_commit).await;
         let change = append(2, ways.file(1));
         let answer = ways.client.commit(ways.table, change.clone()).await;
         ways.proxy.reached(1).await;
@@ -150,11 +154,11 @@ async fn until_available<T, F: Future<Output = tarn_metastore::Result<T>>>(
 #[test]
 fn concurrent_commit_between_check_and_cas() {
     on_a_store(async |keyspace| {
-        let ways = Ways::to(keyspace, 10_000).await;
+        let ways = ProxiedClients::to(keyspace, 10_000).await;
         let appended = append(2, ways.file(1));
         let exact = Commit { add: append(3, ways.file(2)).add, ..commit(3, 3) };
         for (n, change) in [(1, appended), (2, exact)] {
-            ways.arm(Fault::Hold, |statements| &statements.head_commit).await;
+            ways.arm(NetworkFault::Hold, |statements| &statements.head_commit).await;
             let (client, table) = (ways.client.clone_for_tests(), ways.table);
             let held = RUNTIME.spawn(async move { client.commit(table, change).await });
             ways.proxy.reached(n).await;
@@ -176,17 +180,18 @@ fn concurrent_commit_between_check_and_cas() {
 #[test]
 fn a_backend_that_is_away_is_unavailable_with_address_and_setting() {
     on_a_store(async |keyspace| {
-        let ways = Ways::to(keyspace, 2_000).await;
+        let ways = ProxiedClients::to(keyspace, 2_000).await;
         ways.proxy.refuse();
         let address = ways.proxy.address().to_string();
         let table = ways.table;
-        let hours = tarn_metastore::hour_blocks(&ways.direct.snapshot(table, At::Latest).await.unwrap().files);
+        let hours =
+            tarn_metastore::hour_blocks(&ways.direct.snapshot(table, VersionSelector::Latest).await.unwrap().files);
         let client = &ways.client;
         let probe = Probe { hours: hours.clone(), clauses: vec![] };
-        let wanted = Wanted { hours, stats: true, ..Wanted::default() };
+        let wanted = BlockMetadataRequest { hours, stats: true, ..BlockMetadataRequest::default() };
         let errors = [
             client.tables().await.err(),
-            client.snapshot(table, At::Latest).await.err(),
+            client.snapshot(table, VersionSelector::Latest).await.err(),
             client.commits(table, Version(0)).await.err(),
             client.commit(table, append(2, ways.file(1))).await.err(),
             client.create_table(sample_schema("other")).await.err(),
@@ -210,6 +215,6 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting() {
         ways.proxy.accept();
         let version = until_available(|| client.commit(table, append(2, ways.file(1)))).await.unwrap();
         assert_eq!(version, Version(2), "and comes back");
-        assert_eq!(client.snapshot(table, At::Latest).await.unwrap().files.len(), 2);
+        assert_eq!(client.snapshot(table, VersionSelector::Latest).await.unwrap().files.len(), 2);
     });
 }

@@ -6,20 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Semaphore;
 
-use tarn_metastore::contract::proxy::{Fault, Proxy, has};
+use tarn_metastore::contract::proxy::{NetworkFault, Proxy, has};
 use tarn_metastore::contract::{append, everything, sample_schema};
 use tarn_metastore::{
-    At, BlockMetadata, BloomBuilder, Commit, Error, Hash, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    BlockMetadata, BloomBuilder, Commit, Error, Hash, Metastore, MetastoreExt, Probe, VersionSelector, hour_blocks,
+    token_hash,
 };
 use tarn_types::{FileId, Kind, TableId, Version};
 
 use super::{Keyspace, RUNTIME, on_a_store};
 use crate::layout::{NEWEST, Phase};
-use crate::{Cql, Inner, SchemaVersion};
+use crate::{Cql, CqlInner, SchemaVersion};
 
 /// A client as builds were that made version 1, but for what they know of the next.
 async fn older(keyspace: &Keyspace, known: u32) -> Cql {
-    Cql::of(Inner::open_on(&keyspace.remote, RUNTIME.handle(), known, 1).await.unwrap())
+    Cql::of(CqlInner::open_on(&keyspace.remote, RUNTIME.handle(), known, 1).await.unwrap())
 }
 
 /// Commits that go in beside each step.
@@ -43,7 +44,7 @@ fn indexed(id: u128, file: FileId, n_chunks: u32) -> Commit {
 
 /// Every block is kept for its own key; answers how many blocks are kept for keys of others.
 async fn probe_all(client: &Cql, table: TableId) -> u64 {
-    let latest = client.snapshot(table, At::Latest).await.unwrap();
+    let latest = client.snapshot(table, VersionSelector::Latest).await.unwrap();
     let hours = hour_blocks(&latest.files);
     let blocks: Vec<_> = hours.iter().flat_map(|of_hour| of_hour.blocks.clone()).collect();
     let mut others = 0;
@@ -102,7 +103,7 @@ fn online_and_stopped_after_each_step() {
         for phase in Phase::ALL {
             let at_start = written.load(Ordering::SeqCst);
             allowed.add_permits(WRITES);
-            let migrating = Inner::open_on(&keyspace.remote, RUNTIME.handle(), NEWEST, NEWEST).await.unwrap();
+            let migrating = CqlInner::open_on(&keyspace.remote, RUNTIME.handle(), NEWEST, NEWEST).await.unwrap();
             migrating.migrate(&|_| {}, Some(phase)).await.unwrap();
             drop(migrating);
             let newcomer = older(keyspace, NEWEST).await;
@@ -142,7 +143,7 @@ fn online_and_stopped_after_each_step() {
         assert_eq!(probe_all(&after, quiet).await, kept);
         probe_all(&after, busy).await;
         let n_written = written.load(Ordering::SeqCst);
-        assert_eq!(after.snapshot(busy, At::Latest).await.unwrap().files.len() as u64, n_written);
+        assert_eq!(after.snapshot(busy, VersionSelector::Latest).await.unwrap().files.len() as u64, n_written);
         let tables = keyspace.count_rows(&["bloom_chunks"]).await;
         assert!(tables.iter().all(|(name, _)| name != "bloom_chunks32" && name != "migrated"), "{tables:?}");
         assert_eq!(outdated.tables().await.unwrap_err().kind(), Kind::Unavailable);
@@ -154,9 +155,9 @@ fn online_and_stopped_after_each_step() {
 /// All that can be read of a table.
 async fn describe(client: &Cql, table: TableId) -> String {
     let mut out = String::new();
-    let oldest = client.snapshot(table, At::Oldest).await.unwrap().version.0;
+    let oldest = client.snapshot(table, VersionSelector::Oldest).await.unwrap().version.0;
     for version in oldest..=client.version(table).await.unwrap().0 {
-        let whole = client.snapshot(table, At::Version(Version(version))).await.unwrap();
+        let whole = client.snapshot(table, VersionSelector::Version(Version(version))).await.unwrap();
         let block_metadata = client.block_metadata(table, everything(hour_blocks(&whole.files))).await.unwrap();
         writeln!(out, "{version} {:?} {:?} {:?}", whole.files, block_metadata.columns, block_metadata.blooms).unwrap();
     }
@@ -183,7 +184,7 @@ fn cut_off_in_the_middle_of_a_step() {
             }
             let (before, kept) = (describe(&first, table).await, probe_all(&first, table).await);
             let proxy = Proxy::start(keyspace.node()).await.unwrap();
-            proxy.arm(Fault::CutBefore, move |seen| has(seen, text.as_bytes()), |_| false);
+            proxy.arm(NetworkFault::CutBefore, move |seen| has(seen, text.as_bytes()), |_| false);
             let remote = keyspace.through(proxy.address(), 10_000);
             // It may get over it, or stop; or stop before it, where the server is slow.
             let mut ended = Cql::migrate(&remote, RUNTIME.handle(), &|_| {}).await;

@@ -14,7 +14,7 @@ use tarn_metastore::{Commit, Remote, Result};
 use tarn_types::{ManualClock, TableId, Version};
 
 use crate::remote::Target;
-use crate::{Cql, Inner};
+use crate::{Cql, CqlInner};
 
 mod contract;
 mod faults;
@@ -88,7 +88,7 @@ impl Cql {
         Self { inner: self.inner.clone(), clock: self.clock.clone() }
     }
 
-    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+    pub(crate) fn of(inner: Arc<CqlInner>) -> Self {
         Self { inner, clock: Arc::new(ManualClock::new(1_000)) }
     }
 

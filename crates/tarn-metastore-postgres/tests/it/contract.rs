@@ -5,10 +5,10 @@ use tarn_metastore::contract::Backend;
 use tarn_metastore::contract::many_writers;
 use tarn_metastore_postgres::Postgres;
 
-use crate::server::Server;
+use crate::server::TestServer;
 
-fn make() -> Option<(Postgres, Server)> {
-    let server = Server::find()?;
+fn make() -> Option<(Postgres, TestServer)> {
+    let server = TestServer::find()?;
     let metastore = server.run(server.open());
     Some((metastore, server))
 }
@@ -18,10 +18,10 @@ tarn_metastore::contract::suite!(make);
 mod first {
     use tarn_metastore_postgres::Postgres;
 
-    use crate::server::Server;
+    use crate::server::TestServer;
 
-    fn make() -> Option<(Postgres, Server)> {
-        let server = Server::find()?;
+    fn make() -> Option<(Postgres, TestServer)> {
+        let server = TestServer::find()?;
         let metastore = server.run(async { server.connect_as(&server.remote().await, 1..=2).await.unwrap() });
         Some((metastore, server))
     }
@@ -40,7 +40,7 @@ mod first {
 
 #[test]
 fn thirty_two_writers_over_four_processes() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let mut clients: Vec<Backend> = vec![];
         for _ in 0..4 {

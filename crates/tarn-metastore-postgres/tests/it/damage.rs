@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tarn_metastore::contract::{append, everything, sample_block_metadata, with_files};
-use tarn_metastore::{At, Commit, Definition, Metastore, Probe, hour_blocks, token_hash};
+use tarn_metastore::{Commit, Definition, Metastore, Probe, VersionSelector, hour_blocks, token_hash};
 use tarn_types::{Kind, Version};
 
-use crate::server::Server;
+use crate::server::TestServer;
 
 #[test]
 fn damage_is_named() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let metastore: Arc<dyn Metastore> = Arc::new(server.open().await);
         let admin = server.admin().await;
@@ -20,7 +20,7 @@ fn damage_is_named() {
         metastore.commit(table, with_block_metadata(1, file)).await.unwrap();
         metastore.expire(table, Version(1)).await.unwrap();
         metastore.commit(table, with_block_metadata(2, tarn_types::FileId(file.0 + 1))).await.unwrap();
-        let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&metastore.snapshot(table, VersionSelector::Latest).await.unwrap().files);
         // Once while the blocks are loose, once when they are in a pack.
         for is_packed in [false, true] {
             if is_packed {
@@ -45,7 +45,7 @@ fn damage_is_named() {
                 let probe = Probe { hours: hours.clone(), clauses: vec![vec![vec![token_hash("k"), token_hash("l")]]] };
                 let mut read = vec![
                     fresh.tables().await.err(),
-                    fresh.snapshot(table, At::Latest).await.err(),
+                    fresh.snapshot(table, VersionSelector::Latest).await.err(),
                     fresh.block_metadata(table, everything(hours.clone())).await.err(),
                 ];
                 for n in 0..16 {

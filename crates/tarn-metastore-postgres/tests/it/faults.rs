@@ -2,29 +2,29 @@
 
 use std::sync::Arc;
 
-use tarn_metastore::contract::proxy::{Fault, Proxy, has};
+use tarn_metastore::contract::proxy::{NetworkFault, Proxy, has};
 use tarn_metastore::contract::{append, commit, describe, sample_block_metadata, sample_schema, with_files};
-use tarn_metastore::{At, Commit, Error, Expected, Metastore, MetastoreExt};
+use tarn_metastore::{Commit, Error, ExpectedVersion, Metastore, MetastoreExt, VersionSelector};
 use tarn_types::{FileId, Kind, Version};
 
-use crate::server::Server;
+use crate::server::TestServer;
 
 /// Does this to the next transaction that ends.
-fn arm(proxy: &Proxy, fault: Fault) {
+fn arm(proxy: &Proxy, fault: NetworkFault) {
     proxy.arm(fault, |seen| has(seen, b"COMMIT\0"), |seen| has(seen, b"COMMIT\0"));
 }
 
 #[test]
 fn a_lost_answer_is_resolved() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, remote) = server.proxied().await;
         let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
         let (table, first) = with_files(&metastore, 9).await;
         let mut n_faults = 0;
         let mut version = 0;
-        for fault in [Fault::CutBefore, Fault::CutAfter] {
-            for expected in [Expected::Latest, Expected::At(Version(version + 1))] {
+        for fault in [NetworkFault::CutBefore, NetworkFault::CutAfter] {
+            for expected in [ExpectedVersion::Latest, ExpectedVersion::At(Version(version + 1))] {
                 arm(&proxy, fault);
                 let change = append(u128::from(version) + 1, FileId(first.0 + version));
                 version += 1;
@@ -45,7 +45,7 @@ fn a_lost_answer_is_resolved() {
             n_faults += 1;
             proxy.reached(n_faults).await;
 
-            let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+            let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
             let remove = latest.files.iter().map(|file| file.id).collect::<Vec<_>>();
             let removing = Commit { remove: remove.clone(), ..commit(100 + u128::from(version), version) };
             version += 1;
@@ -64,13 +64,13 @@ fn a_lost_answer_is_resolved() {
 
 #[test]
 fn timeout_after_success() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, mut remote) = server.proxied().await;
         remote.timeout_ms = 500;
         let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
         let (table, file) = with_files(&metastore, 1).await;
-        arm(&proxy, Fault::Swallow);
+        arm(&proxy, NetworkFault::Swallow);
         assert_eq!(metastore.commit(table, append(1, file)).await.unwrap(), Version(1));
         proxy.reached(1).await;
         assert_eq!(metastore.commits(table, Version(0)).await.unwrap().len(), 1);
@@ -79,13 +79,13 @@ fn timeout_after_success() {
 
 #[test]
 fn a_commit_that_nobody_can_ask_about_is_indeterminate_and_found_later() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, mut remote) = server.proxied().await;
         remote.timeout_ms = 500;
         let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
         let (table, file) = with_files(&metastore, 1).await;
-        arm(&proxy, Fault::Hold);
+        arm(&proxy, NetworkFault::Hold);
         let (writing, change) = (metastore.clone(), append(1, file));
         let writing = tokio::spawn(async move { writing.commit(table, change).await });
         proxy.reached(1).await;
@@ -101,7 +101,7 @@ fn a_commit_that_nobody_can_ask_about_is_indeterminate_and_found_later() {
 
 /// What else happens before a commit whose answer was lost can be looked for.
 #[derive(Debug, Clone, Copy)]
-enum Meanwhile {
+enum ConcurrentEvent {
     Expired,
     Dropped,
     Newer,
@@ -110,8 +110,10 @@ enum Meanwhile {
 
 #[test]
 fn a_commit_that_cannot_be_found_any_more_is_indeterminate() {
-    for meanwhile in [Meanwhile::Expired, Meanwhile::Dropped, Meanwhile::Newer, Meanwhile::Damaged] {
-        let Some(server) = Server::find() else { return };
+    for meanwhile in
+        [ConcurrentEvent::Expired, ConcurrentEvent::Dropped, ConcurrentEvent::Newer, ConcurrentEvent::Damaged]
+    {
+        let Some(server) = TestServer::find() else { return };
         server.run(async {
             let (proxy, mut remote) = server.proxied().await;
             remote.url.push_str(&format!("&application_name={}", server.schema()));
@@ -121,25 +123,25 @@ fn a_commit_that_cannot_be_found_any_more_is_indeterminate() {
             let (table, first) = with_files(&metastore, 2).await;
             metastore.commit(table, append(1, first)).await.unwrap();
             let second = append(2, FileId(first.0 + 1));
-            arm(&proxy, Fault::Swallow);
+            arm(&proxy, NetworkFault::Swallow);
             let (writing, change) = (metastore.clone(), second.clone());
             let writing = tokio::spawn(async move { writing.commit(table, change).await });
             proxy.reached(1).await;
             assert_eq!(other.version(table).await.unwrap(), Version(2));
             match meanwhile {
-                Meanwhile::Expired => {
+                ConcurrentEvent::Expired => {
                     other.commit(table, commit(3, 2)).await.unwrap();
                     other.expire(table, Version(2)).await.unwrap();
                 }
-                Meanwhile::Dropped => drop(other.drop_table("t").await.unwrap()),
-                Meanwhile::Newer => admin.batch_execute("UPDATE meta SET schema_version = 3").await.unwrap(),
-                Meanwhile::Damaged => admin.batch_execute("UPDATE commits SET payload = ''").await.unwrap(),
+                ConcurrentEvent::Dropped => drop(other.drop_table("t").await.unwrap()),
+                ConcurrentEvent::Newer => admin.batch_execute("UPDATE meta SET schema_version = 3").await.unwrap(),
+                ConcurrentEvent::Damaged => admin.batch_execute("UPDATE commits SET payload = ''").await.unwrap(),
             }
             let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1";
             assert!(!admin.query(end, &[&server.schema()]).await.unwrap().is_empty());
             let error = writing.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), Kind::Indeterminate, "{meanwhile:?}: {error}");
-            if matches!(meanwhile, Meanwhile::Expired) {
+            if matches!(meanwhile, ConcurrentEvent::Expired) {
                 // Who asks anew gets an answer about now.
                 assert_eq!(metastore.commit(table, second).await.unwrap_err().kind(), Kind::Invalid);
                 assert_eq!(metastore.version(table).await.unwrap(), Version(3));
@@ -150,7 +152,7 @@ fn a_commit_that_cannot_be_found_any_more_is_indeterminate() {
 
 #[test]
 fn a_server_that_takes_no_writes_is_not_asked() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let mut remote = server.remote().await;
         server.connect(&remote).await.unwrap();
@@ -163,20 +165,20 @@ fn a_server_that_takes_no_writes_is_not_asked() {
 
 #[test]
 fn concurrent_commit_between_check_and_write() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, remote) = server.proxied().await;
         let slow: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
         let quick: Arc<dyn Metastore> = Arc::new(server.open().await);
         let admin = server.admin().await;
         let (table, first) = with_files(&slow, 2).await;
-        for (n, expected) in [(0, Expected::Latest), (1, Expected::At(Version(2)))] {
+        for (n, expected) in [(0, ExpectedVersion::Latest), (1, ExpectedVersion::At(Version(2)))] {
             let change = |id, file| Commit { expected: expected.clone(), ..append(id, FileId(first.0 + file)) };
             let (a, b) = match &expected {
-                Expected::At(version) => (commit(3, version.0), commit(4, version.0)),
+                ExpectedVersion::At(version) => (commit(3, version.0), commit(4, version.0)),
                 _ => (change(1, 0), change(2, 1)),
             };
-            arm(&proxy, Fault::Hold);
+            arm(&proxy, NetworkFault::Hold);
             let (before, after) = (slow.clone(), quick.clone());
             let before = tokio::spawn(async move { before.commit(table, a).await });
             proxy.reached(n + 1).await;
@@ -192,7 +194,7 @@ fn concurrent_commit_between_check_and_write() {
             proxy.release();
             assert_eq!(before.await.unwrap().unwrap(), Version(n * 2 + 1));
             match (expected, after.await.unwrap()) {
-                (Expected::Latest, answer) => assert_eq!(answer.unwrap(), Version(2)),
+                (ExpectedVersion::Latest, answer) => assert_eq!(answer.unwrap(), Version(2)),
                 (_, answer) => assert_eq!(answer.unwrap_err().kind(), Kind::Conflict),
             }
         }
@@ -201,7 +203,7 @@ fn concurrent_commit_between_check_and_write() {
 
 #[test]
 fn a_backend_that_is_away_is_unavailable_with_address_and_setting_and_comes_back() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, remote) = server.proxied().await;
         let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
@@ -211,7 +213,7 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting_and_comes_back
         let second = FileId(first.0 + 1);
         let errors = [
             metastore.tables().await.unwrap_err(),
-            metastore.snapshot(table, At::Latest).await.unwrap_err(),
+            metastore.snapshot(table, VersionSelector::Latest).await.unwrap_err(),
             metastore.commit(table, append(2, second)).await.unwrap_err(),
             metastore.allocate_files(5_000).await.unwrap_err(),
             metastore.expire(table, Version(1)).await.unwrap_err(),
@@ -232,7 +234,7 @@ fn a_backend_that_is_away_is_unavailable_with_address_and_setting_and_comes_back
 
 #[test]
 fn a_server_that_restarts_is_not_noticed_by_the_next_question() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let mut remote = server.remote().await;
         remote.url.push_str(&format!("&application_name={}", server.schema()));
@@ -250,7 +252,7 @@ fn a_server_that_restarts_is_not_noticed_by_the_next_question() {
 
 #[test]
 fn maintenance_that_dies_changes_no_answer() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let (proxy, remote) = server.proxied().await;
         let metastore: Arc<dyn Metastore> = Arc::new(server.connect(&remote).await.unwrap());
@@ -261,7 +263,7 @@ fn maintenance_that_dies_changes_no_answer() {
             metastore.commit(table, Commit { block_metadata, ..append(u128::from(n) + 1, file) }).await.unwrap();
         }
         let before = describe(&*metastore).await;
-        arm(&proxy, Fault::CutBefore);
+        arm(&proxy, NetworkFault::CutBefore);
         assert_eq!(metastore.maintain(1 << 30).await.unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(describe(&*metastore).await, before);
         // The server may not have noticed yet that the one before is gone, and its lock with it.

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarn_metastore::contract::{append, describe, sample_block_metadata, sample_schema, with_files};
 use tarn_metastore::{
-    At, Block, BlockMetadata, Commit, Expected, HourBlocks, Metastore, MetastoreExt, Probe, hour_blocks, token_hash,
+    Block, BlockMetadata, Commit, ExpectedVersion, HourBlocks, Metastore, MetastoreExt, Probe, VersionSelector,
+    hour_blocks, token_hash,
 };
 use tarn_metastore_postgres::Postgres;
 use tarn_types::{FileId, Kind, TableId, Version};
 
-use crate::server::Server;
+use crate::server::TestServer;
 
 const KEYS: [&str; 4] = ["connection", "refused", "a", "nowhere"];
 
@@ -34,7 +35,7 @@ async fn probes(metastore: &dyn Metastore, table: TableId, hours: &[HourBlocks])
 
 #[test]
 fn older_and_newer_stores_are_left_alone_and_named() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let remote = server.remote().await;
         server.connect_as(&remote, 1..=1).await.unwrap();
@@ -54,7 +55,7 @@ fn older_and_newer_stores_are_left_alone_and_named() {
 
 #[test]
 fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let remote = server.remote().await;
         let old: Arc<dyn Metastore> = Arc::new(server.connect_as(&remote, 1..=1).await.unwrap());
@@ -70,9 +71,10 @@ fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
             old.commit(still, change(n, FileId(of_still.0 + n))).await.unwrap();
         }
         let remove = (0..5).map(|n| FileId(of_still.0 + n)).collect();
-        let removing = Commit { remove, add: vec![], expected: Expected::At(Version(40)), ..append(1_000, of_still) };
+        let removing =
+            Commit { remove, add: vec![], expected: ExpectedVersion::At(Version(40)), ..append(1_000, of_still) };
         old.commit(still, removing).await.unwrap();
-        let hours = hour_blocks(&old.snapshot(still, At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&old.snapshot(still, VersionSelector::Latest).await.unwrap().files);
         let before = (probes(&*old, still, &hours).await, describe_table(&*old, still).await);
 
         let (is_over, n_written, n_read) = (AtomicBool::new(false), AtomicU64::new(100), AtomicU64::new(0));
@@ -88,7 +90,7 @@ fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
         let reading = async {
             while !is_over.load(Ordering::SeqCst) {
                 assert_eq!(probes(&*both, still, &hours).await, before.0);
-                let latest = both.snapshot(table, At::Latest).await.unwrap();
+                let latest = both.snapshot(table, VersionSelector::Latest).await.unwrap();
                 let of_latest = hour_blocks(&latest.files);
                 let kept = probes(&*both, table, &of_latest).await;
                 let numbers = of_latest.iter().flat_map(|of_hour| &of_hour.blocks).map(|block| block.file.0 - first.0);
@@ -155,7 +157,7 @@ fn a_store_is_migrated_while_it_is_used_and_killed_at_every_step() {
 
 #[test]
 fn an_older_build_is_told_as_soon_as_a_migration_begins_to_write_twice() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let remote = server.remote().await;
         let old: Arc<dyn Metastore> = Arc::new(server.connect_as(&remote, 1..=1).await.unwrap());
@@ -175,14 +177,14 @@ fn an_older_build_is_told_as_soon_as_a_migration_begins_to_write_twice() {
         assert_eq!(new.commit(table, change(1, FileId(first.0 + 1))).await.unwrap(), Version(2));
         assert_eq!(Postgres::migrate(&remote, server.runtime().handle(), &|_| {}).await.unwrap(), 2);
         assert_eq!(new.commit(table, change(2, FileId(first.0 + 2))).await.unwrap(), Version(3));
-        let hours = hour_blocks(&new.snapshot(table, At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&new.snapshot(table, VersionSelector::Latest).await.unwrap().files);
         assert_eq!(probes(&new, table, &hours).await[0], vec![0, 2]);
     });
 }
 
 #[test]
 fn a_file_of_many_blocks_is_copied_in_parts_without_reading_all_of_it_each_time() {
-    let Some(server) = Server::find() else { return };
+    let Some(server) = TestServer::find() else { return };
     server.run(async {
         let remote = server.remote().await;
         let old: Arc<dyn Metastore> = Arc::new(server.connect_as(&remote, 1..=1).await.unwrap());
@@ -196,7 +198,7 @@ fn a_file_of_many_blocks_is_copied_in_parts_without_reading_all_of_it_each_time(
         wide.block_metadata = [(wide.add[0].id, (0..100).map(of_block).collect())].into();
         old.commit(table, wide).await.unwrap();
         old.commit(table, change(6, FileId(first.0 + 2))).await.unwrap();
-        let hours = hour_blocks(&old.snapshot(table, At::Latest).await.unwrap().files);
+        let hours = hour_blocks(&old.snapshot(table, VersionSelector::Latest).await.unwrap().files);
         let before = (probes(&*old, table, &hours).await, describe_table(&*old, table).await);
 
         let (to_migrate, handle) = (remote.clone(), server.runtime().handle().clone());

@@ -14,7 +14,7 @@ use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// A server, a schema on it, and a runtime for its connections.
-pub struct Server {
+pub struct TestServer {
     config: Config,
     schema: String,
     runtime: Option<Runtime>,
@@ -22,7 +22,7 @@ pub struct Server {
 
 static N_SCHEMAS: AtomicU32 = AtomicU32::new(0);
 
-impl Server {
+impl TestServer {
     /// `None`, and a line on stderr, when the environment names none.
     pub fn find() -> Option<Self> {
         let Ok(url) = std::env::var("TARN_TEST_POSTGRES") else {
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         let dropped = runtime.block_on(async {

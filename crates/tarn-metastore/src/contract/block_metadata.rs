@@ -13,8 +13,9 @@ use super::samples::{
 };
 use super::script::{Script, describe, everything};
 use crate::{
-    At, Block, BlockMetadata, BlockRef, BloomBuilder, ColumnChunk, ColumnStats, Commit, Expected, File, Hash,
-    HourBlocks, MetadataByColumn, MetastoreExt, Probe, Wanted, hour_blocks, token_hash,
+    Block, BlockMetadata, BlockMetadataRequest, BlockRef, BloomBuilder, ColumnChunk, ColumnStats, Commit,
+    ExpectedVersion, File, Hash, HourBlocks, MetadataByColumn, MetastoreExt, Probe, VersionSelector, hour_blocks,
+    token_hash,
 };
 
 /// A file of so many blocks of one row.
@@ -31,7 +32,10 @@ fn file_of_blocks(id: FileId, hour: i64, row_groups: impl IntoIterator<Item = u3
 }
 
 /// What `wanted` asks for, from the block metadata that was committed.
-fn expected_block_metadata(committed: &BTreeMap<BlockRef, (i64, BlockMetadata)>, wanted: &Wanted) -> MetadataByColumn {
+fn expected_block_metadata(
+    committed: &BTreeMap<BlockRef, (i64, BlockMetadata)>,
+    wanted: &BlockMetadataRequest,
+) -> MetadataByColumn {
     let find =
         |hour, block| committed.get(&block).filter(|(at, _)| *at == hour).map(|(_, block_metadata)| block_metadata);
     MetadataByColumn { bytes_read: 0, ..crate::block_metadata::collect(wanted, find, |_| 0) }
@@ -50,7 +54,7 @@ pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
     let mut committed = BTreeMap::new();
     let files = vec(proptest::collection::btree_map(0..50u32, any_block_metadata(8), 0..5), 1..4);
     for n in 0..4u64 {
-        let mut change = Commit { expected: Expected::Latest, ..commit(u128::from(n) + 1, 0) };
+        let mut change = Commit { expected: ExpectedVersion::Latest, ..commit(u128::from(n) + 1, 0) };
         for (at, blocks) in (0..).zip(draw(&mut runner, &files)) {
             let (file, hour) = (FileId(first.0 + n * 3 + at), (n % 2) as i64 - 1);
             change.add.push(file_of_blocks(file, hour, blocks.keys().copied()));
@@ -66,7 +70,7 @@ pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
         metastore.commit(table, change).await.unwrap();
         metastore.maintain(1 << 20).await.unwrap();
     }
-    let hours = hour_blocks(&metastore.snapshot(table, At::Latest).await.unwrap().files);
+    let hours = hour_blocks(&metastore.snapshot(table, VersionSelector::Latest).await.unwrap().files);
     assert_eq!(hours.iter().map(|of_hour| of_hour.hour).collect::<Vec<_>>(), [-1, 0]);
     let all = everything(hours);
     assert_same(
@@ -78,7 +82,7 @@ pub async fn block_metadata_come_back_bit_for_bit(metastore: Backend) {
     for (stats, chunks, blooms) in
         [(true, false, false), (false, true, true), (false, false, true), (true, true, false)]
     {
-        let some = Wanted { columns: Some(columns.clone()), stats, chunks, blooms, ..all.clone() };
+        let some = BlockMetadataRequest { columns: Some(columns.clone()), stats, chunks, blooms, ..all.clone() };
         let got = metastore.block_metadata(table, some.clone()).await.unwrap();
         assert_same(got.clone(), &expected_block_metadata(&committed, &some));
         assert_eq!(got.columns.len(), if stats || chunks { columns.len() } else { 0 }, "one for each that is wanted");
@@ -110,7 +114,7 @@ pub async fn block_metadata_of_unknown_blocks_are_missing_not_wrong(metastore: B
     }
     let probed = metastore.probe(table, Probe { hours: of(-1, known), clauses }).await.unwrap();
     assert_eq!((probed.kept.len(), probed.without_bloom), (0, 0));
-    let gone = metastore.block_metadata(TableId(99), Wanted::default()).await.unwrap_err();
+    let gone = metastore.block_metadata(TableId(99), BlockMetadataRequest::default()).await.unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
     assert_eq!(metastore.probe(TableId(99), Probe::default()).await.unwrap_err().kind(), Kind::NotFound);
 }
@@ -142,7 +146,7 @@ pub async fn unlawful_block_metadata_change_nothing(metastore: Backend) {
 
 /// Blocks over some hours, with blooms of different sizes and without, of files that stay and go; and what was put into
 /// each.
-struct Indexed {
+struct IndexedBlocks {
     table: TableId,
     /// In the order in which they are asked for.
     hours: Vec<HourBlocks>,
@@ -155,7 +159,7 @@ fn nth_key(n: u64) -> Hash {
     token_hash(&format!("token{}", n % KEYS))
 }
 
-async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
+async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> IndexedBlocks {
     let (table, first) = with_files(metastore, 30).await;
     let block = proptest::option::weighted(0.8, (0..8u32, proptest::collection::btree_set(0..KEYS, 0..8)));
     let file = (0..4i64, vec(block, 0..5));
@@ -163,7 +167,7 @@ async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
     for n in 0..30u64 {
         let (hour, blocks) = draw(runner, &file);
         let file = FileId(first.0 + n);
-        let mut change = Commit { expected: Expected::Latest, ..commit(u128::from(n) + 1, 0) };
+        let mut change = Commit { expected: ExpectedVersion::Latest, ..commit(u128::from(n) + 1, 0) };
         change.add.push(file_of_blocks(file, hour, 0..blocks.len() as u32));
         for (row_group, of_block) in (0..).zip(blocks) {
             let of_block = of_block.map(|(log_chunks, keys)| {
@@ -186,19 +190,19 @@ async fn indexed(metastore: &Backend, runner: &mut TestRunner) -> Indexed {
         }
     }
     // A file that is gone from the latest version is still asked for at older ones.
-    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     let remove = latest.files.iter().map(|file| file.id).step_by(5).collect();
     metastore.commit(table, Commit { remove, ..commit(1_000, latest.version.0) }).await.unwrap();
     let hours = hour_blocks(&latest.files);
     let asked = hours.iter().flat_map(|of_hour| of_hour.blocks.iter().map(|block| (of_hour.hour, *block)));
     let keys = asked.map(|block| keys[&block].clone()).collect();
-    Indexed { table, hours, keys }
+    IndexedBlocks { table, hours, keys }
 }
 
 /// A probe keeps every block that has all keys of one way of each clause, and each that has no filter.
 pub async fn a_probe_never_drops_a_block_that_has_the_keys(metastore: Backend) {
     let mut runner = TestRunner::deterministic();
-    let Indexed { table, hours, keys } = indexed(&metastore, &mut runner).await;
+    let IndexedBlocks { table, hours, keys } = indexed(&metastore, &mut runner).await;
     let clauses = vec(vec(vec(0..KEYS + 4, 0..4), 0..4), 0..3);
     for _ in 0..60 {
         let clauses: Vec<Vec<Vec<Hash>>> = draw(&mut runner, &clauses)
@@ -232,7 +236,7 @@ pub async fn a_probe_never_drops_a_block_that_has_the_keys(metastore: Backend) {
 #[cfg(test)]
 pub async fn a_probe_equals_sbbf(metastore: Backend) {
     let mut runner = TestRunner::deterministic();
-    let Indexed { table, hours, .. } = indexed(&metastore, &mut runner).await;
+    let IndexedBlocks { table, hours, .. } = indexed(&metastore, &mut runner).await;
     let blooms = metastore.block_metadata(table, everything(hours.clone())).await.unwrap().blooms;
     assert!(blooms.len() > 20 && blooms.iter().any(|(_, bloom)| bloom.n_chunks() > 32));
     for n in 0..KEYS + 20 {
@@ -258,7 +262,7 @@ pub async fn maintenance_changes_no_answer(metastore: Backend) {
             assert!(budget_bytes > 0 || (done.bytes_written, done.packs_made, done.packs_removed) == (0, 0, 0));
             let mut answer = describe(&*metastore).await;
             for table in metastore.tables().await.unwrap() {
-                let hours = hour_blocks(&metastore.snapshot(table.id, At::Latest).await.unwrap().files);
+                let hours = hour_blocks(&metastore.snapshot(table.id, VersionSelector::Latest).await.unwrap().files);
                 for key in &keys {
                     let probe = Probe { hours: hours.clone(), clauses: vec![vec![vec![token_hash(key)]]] };
                     writeln!(answer, "{key} {:?}", metastore.probe(table.id, probe).await.unwrap().kept).unwrap();
@@ -294,7 +298,13 @@ pub async fn a_wide_block(metastore: Backend) {
     metastore.maintain(1 << 30).await.unwrap();
     let hours = vec![HourBlocks { hour: -1, blocks: vec![BlockRef { file, row_group: 0 }] }];
     let ten: Vec<_> = (0..10).map(|n| ColumnId(1 + n * 1_999)).collect();
-    let wanted = Wanted { hours: hours.clone(), columns: Some(ten.clone()), stats: true, chunks: true, blooms: false };
+    let wanted = BlockMetadataRequest {
+        hours: hours.clone(),
+        columns: Some(ten.clone()),
+        stats: true,
+        chunks: true,
+        blooms: false,
+    };
     let got = metastore.block_metadata(table, wanted).await.unwrap();
     for (id, column) in ten.iter().zip(&got.columns) {
         assert_eq!((column.column, &column.blocks[..]), (*id, &[0][..]));

@@ -13,8 +13,8 @@ use tarn_types::{
 use super::samples::{Backend, append, commit, sample_schema, with_column};
 use super::script::{Script, describe, everything};
 use crate::{
-    Alteration, At, BlockMetadata, Commit, CommitKind, Definition, Error, Expected, File, Memory, MetastoreExt,
-    hour_blocks,
+    Alteration, BlockMetadata, Commit, CommitKind, Definition, Error, ExpectedVersion, File, Memory, MetastoreExt,
+    VersionSelector, hour_blocks,
 };
 
 /// Ids of tables, columns and tablets are assigned, and those of a dropped table never come back.
@@ -32,7 +32,7 @@ pub async fn tables_get_ids_and_keep_them(metastore: Backend) {
     let tables = metastore.tables().await.unwrap();
     assert_eq!(tables.iter().map(|table| table.id).collect::<Vec<_>>(), [a.id, c.id]);
     assert_eq!(metastore.version(b.id).await.unwrap_err().kind(), Kind::NotFound);
-    let empty = metastore.snapshot(c.id, At::Latest).await.unwrap();
+    let empty = metastore.snapshot(c.id, VersionSelector::Latest).await.unwrap();
     assert_eq!((empty.version, empty.committed_ms, empty.live_rows()), (Version(0), 1_000, 0));
 }
 
@@ -287,7 +287,7 @@ pub async fn restore_equals_the_source(metastore: Backend) {
     metastore.allocate_files(next.0).await.unwrap();
     for schema in source.tables().await.unwrap() {
         let table = schema.id;
-        let oldest = source.snapshot(table, At::Oldest).await.unwrap();
+        let oldest = source.snapshot(table, VersionSelector::Oldest).await.unwrap();
         let restore = Definition::Restore {
             schema: schema.clone(),
             version: oldest.version,
@@ -323,7 +323,7 @@ pub async fn restore_equals_the_source(metastore: Backend) {
             }
             let same = Commit {
                 id: info.id,
-                expected: Expected::At(Version(info.version.0 - 1)),
+                expected: ExpectedVersion::At(Version(info.version.0 - 1)),
                 add: info.added.iter().map(|file| (**file).clone()).collect(),
                 block_metadata,
                 remove: info.removed.clone(),

@@ -9,7 +9,7 @@ use tarn_types::{FileId, Kind, SeqNo, TableId, TabletId, Version};
 
 use super::samples::{Backend, append, commit, cursor, sample_file, sample_schema, with_files};
 use super::script::describe;
-use crate::{At, Commit, CommitKind, Error, Expected, File, MetastoreExt, TableVersion};
+use crate::{Commit, CommitKind, Error, ExpectedVersion, File, MetastoreExt, TableVersion, VersionSelector};
 
 /// Files, dead rows and cursor of a commit are in the version that it makes.
 pub async fn commits_make_versions(metastore: Backend) {
@@ -24,7 +24,7 @@ pub async fn commits_make_versions(metastore: Backend) {
         ..commit(1, 0)
     };
     assert_eq!(metastore.commit(table, delivery).await.unwrap(), Version(1));
-    let version = metastore.snapshot(table, At::Latest).await.unwrap();
+    let version = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!(version.files.iter().map(|file| file.id).collect::<Vec<_>>(), [a, b]);
     assert_eq!((version.live_rows(), version.dead_rows(a), version.size_bytes()), (10, 2, 120));
     assert_eq!(version.file(b).unwrap().created_version, Version(1));
@@ -32,7 +32,7 @@ pub async fn commits_make_versions(metastore: Backend) {
 
     let rewrite = Commit { remove: vec![a], at_ms: 5, ..commit(2, 1) };
     assert_eq!(metastore.commit(table, rewrite).await.unwrap(), Version(2));
-    let version = metastore.snapshot(table, At::Latest).await.unwrap();
+    let version = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!((version.files.len(), version.deletion_vectors.len(), version.live_rows()), (1, 0, 7));
     assert_eq!(version.cursor.get(TabletId(1)), SeqNo(9), "no cursor in the commit leaves the cursor");
     assert_eq!(version.committed_ms, 2_000, "time does not run backwards from version to version");
@@ -69,7 +69,7 @@ pub async fn a_lost_answer_is_found_by_id(metastore: Backend) {
     metastore.commit(table, commit(8, 1)).await.unwrap();
     assert_eq!(metastore.commit(table, lost).await.unwrap(), Version(1), "also behind a later commit");
     assert!(metastore.commits(table, Version(0)).await.unwrap().iter().any(|info| info.id == Uuid::from_u128(7)));
-    let version = metastore.snapshot(table, At::Latest).await.unwrap();
+    let version = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!((version.version, version.files.len()), (Version(2), 1));
 }
 
@@ -127,7 +127,7 @@ pub async fn writers_side_by_side_lose_and_duplicate_nothing(metastore: Backend)
     assert_eq!(logged, answered);
     let mut files: Vec<_> = answered.iter().map(|(_, file)| *file).collect();
     files.sort();
-    let version = metastore.snapshot(table, At::Latest).await.unwrap();
+    let version = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!(version.files.iter().map(|file| file.id).collect::<Vec<_>>(), files);
 }
 
@@ -163,7 +163,7 @@ pub async fn unlawful_commits_change_nothing(metastore: Backend) {
 /// A version that was read once is read again the same, by its number and by its time.
 pub async fn old_versions_are_as_they_were(metastore: Backend) {
     let (table, first) = with_files(&metastore, 20).await;
-    let mut seen = vec![metastore.snapshot(table, At::Latest).await.unwrap()];
+    let mut seen = vec![metastore.snapshot(table, VersionSelector::Latest).await.unwrap()];
     for n in 0..20 {
         let file = FileId(first.0 + n);
         let remove = if n % 3 == 2 { vec![FileId(first.0 + n - 1)] } else { vec![] };
@@ -171,16 +171,22 @@ pub async fn old_versions_are_as_they_were(metastore: Backend) {
         let change =
             Commit { add: vec![sample_file(file, 3)], remove, deletion_vectors, ..commit(1 + u128::from(n), n) };
         metastore.commit(table, Commit { at_ms: 10_000 + 10 * n as i64, ..change }).await.unwrap();
-        seen.push(metastore.snapshot(table, At::Latest).await.unwrap());
+        seen.push(metastore.snapshot(table, VersionSelector::Latest).await.unwrap());
     }
     for version in seen.iter().chain(seen.iter().rev()) {
-        assert_eq!(*metastore.snapshot(table, At::Version(version.version)).await.unwrap(), **version);
-        assert_eq!(*metastore.snapshot(table, At::Time(version.committed_ms)).await.unwrap(), **version);
-        assert_eq!(*metastore.snapshot(table, At::Time(version.committed_ms + 9)).await.unwrap(), **version);
+        assert_eq!(*metastore.snapshot(table, VersionSelector::Version(version.version)).await.unwrap(), **version);
+        assert_eq!(*metastore.snapshot(table, VersionSelector::Time(version.committed_ms)).await.unwrap(), **version);
+        assert_eq!(
+            *metastore.snapshot(table, VersionSelector::Time(version.committed_ms + 9)).await.unwrap(),
+            **version
+        );
     }
-    assert_eq!(metastore.snapshot(table, At::Oldest).await.unwrap().version, Version(0));
-    assert_eq!(metastore.snapshot(table, At::Time(999)).await.unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(metastore.snapshot(table, At::Version(Version(21))).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(metastore.snapshot(table, VersionSelector::Oldest).await.unwrap().version, Version(0));
+    assert_eq!(metastore.snapshot(table, VersionSelector::Time(999)).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        metastore.snapshot(table, VersionSelector::Version(Version(21))).await.unwrap_err().kind(),
+        Kind::NotFound
+    );
 }
 
 /// Versions that are forgotten are not found, and each file that no version needs is named once.
@@ -190,19 +196,22 @@ pub async fn expiring_forgets_and_names_the_files(metastore: Backend) {
     metastore.commit(table, Commit { add: vec![sample_file(a, 1)], ..commit(1, 0) }).await.unwrap();
     metastore.commit(table, Commit { add: vec![sample_file(b, 1)], remove: vec![a], ..commit(2, 1) }).await.unwrap();
     metastore.commit(table, Commit { add: vec![sample_file(c, 1)], remove: vec![b], ..commit(3, 2) }).await.unwrap();
-    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert!(metastore.expire(table, Version(0)).await.unwrap().is_empty());
     let gone = metastore.expire(table, Version(2)).await.unwrap();
     assert_eq!(gone.iter().map(|file| file.id).collect::<Vec<_>>(), [a]);
     assert!(metastore.expire(table, Version(2)).await.unwrap().is_empty(), "named once");
-    assert_eq!(metastore.snapshot(table, At::Oldest).await.unwrap().version, Version(2));
-    assert_eq!(metastore.snapshot(table, At::Version(Version(1))).await.unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(metastore.snapshot(table, At::Time(2_000)).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(metastore.snapshot(table, VersionSelector::Oldest).await.unwrap().version, Version(2));
+    assert_eq!(
+        metastore.snapshot(table, VersionSelector::Version(Version(1))).await.unwrap_err().kind(),
+        Kind::NotFound
+    );
+    assert_eq!(metastore.snapshot(table, VersionSelector::Time(2_000)).await.unwrap_err().kind(), Kind::NotFound);
     assert_eq!(metastore.commits(table, Version(1)).await.unwrap_err().kind(), Kind::NotFound);
     assert_eq!(metastore.commits(table, Version(2)).await.unwrap().len(), 1);
     let gone = metastore.expire(table, Version(3)).await.unwrap();
     assert_eq!(gone.iter().map(|file| file.id).collect::<Vec<_>>(), [b]);
-    assert_eq!(*metastore.snapshot(table, At::Latest).await.unwrap(), *latest);
+    assert_eq!(*metastore.snapshot(table, VersionSelector::Latest).await.unwrap(), *latest);
     assert_eq!(metastore.expire(table, Version(4)).await.unwrap_err().kind(), Kind::Invalid);
     metastore.commit(table, Commit { remove: vec![c], ..commit(4, 3) }).await.unwrap();
     assert_eq!(metastore.expire(table, Version(4)).await.unwrap()[0].id, c);
@@ -220,7 +229,7 @@ pub async fn appends_are_rebased(metastore: Backend) {
         Version(2),
         "once, however often"
     );
-    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!((latest.version, latest.files.len()), (Version(3), 3));
     assert_eq!(latest.files[2].created_version, Version(3));
     let elsewhere = metastore.commit(TableId(99), append(9, first)).await.unwrap_err();
@@ -240,7 +249,7 @@ pub async fn only_appends_are(metastore: Backend) {
     ] {
         let error = metastore.commit(table, change.clone()).await.expect_err(name);
         assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
-        let there = Commit { expected: Expected::At(Version(0)), ..change };
+        let there = Commit { expected: ExpectedVersion::At(Version(0)), ..change };
         assert_eq!(metastore.commit(table, there).await.unwrap_err().kind(), Kind::Conflict, "{name}");
     }
     assert_eq!(metastore.version(table).await.unwrap(), Version(1));
@@ -261,9 +270,9 @@ pub async fn disjoint_commits_are_rebased(metastore: Backend) {
     };
     metastore.commit(table, files).await.unwrap();
     // What all of them read.
-    let base = metastore.snapshot(table, At::Latest).await.unwrap();
+    let base = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     let of_base =
-        |id| Commit { expected: Expected::Disjoint(base.clone()), kind: CommitKind::Delivery, ..commit(id, 0) };
+        |id| Commit { expected: ExpectedVersion::Disjoint(base.clone()), kind: CommitKind::Delivery, ..commit(id, 0) };
     let buries = |rows: [u32; 1]| [(file(0), RoaringBitmap::from(rows))].into();
     let one = Commit {
         add: vec![sample_file(file(3), 2)],
@@ -286,7 +295,7 @@ pub async fn disjoint_commits_are_rebased(metastore: Backend) {
         ..of_base(4)
     };
     assert_eq!(metastore.commit(table, merged).await.unwrap(), Version(4));
-    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     assert_eq!(latest.files.iter().map(|file| file.id).collect::<Vec<_>>(), [0, 3, 4, 5].map(file));
     assert_eq!(latest.deletion_vectors[&file(0)].iter().collect::<Vec<_>>(), [1, 3]);
     assert_eq!((latest.cursor.get(TabletId(1)), latest.cursor.get(TabletId(2))), (SeqNo(8), SeqNo(9)));
@@ -356,7 +365,7 @@ pub async fn many_writers(clients: Vec<Backend>, commits: u64) {
         let logged = client.commits(table, Version(0)).await.unwrap();
         assert!(logged.iter().map(|commit| (commit.version, commit.added[0].id)).eq(answered.iter().copied()));
         let files: BTreeSet<_> = answered.iter().map(|(_, file)| *file).collect();
-        let latest = client.snapshot(table, At::Latest).await.unwrap();
+        let latest = client.snapshot(table, VersionSelector::Latest).await.unwrap();
         assert!(latest.files.iter().map(|file| file.id).eq(files), "every file once");
         assert_eq!(client.stats().await.unwrap().commits, WRITERS * commits);
     }
@@ -379,11 +388,11 @@ pub async fn time_travel_under_writers(metastore: Backend) {
     let mut seen: BTreeMap<Version, Vec<FileId>> = BTreeMap::new();
     let ids = |whole: &TableVersion| whole.files.iter().map(|file| file.id).collect::<Vec<_>>();
     while seen.last_key_value().is_none_or(|(version, _)| version.0 < 400) {
-        let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+        let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
         assert_eq!(latest.files.len() as u64, latest.version.0, "one file a version");
         seen.insert(latest.version, ids(&latest));
         let middle = Version(latest.version.0 / 2);
-        let earlier = metastore.snapshot(table, At::Version(middle)).await.unwrap();
+        let earlier = metastore.snapshot(table, VersionSelector::Version(middle)).await.unwrap();
         assert_eq!((earlier.version, earlier.files.len() as u64), (middle, middle.0));
         if let Some(as_seen) = seen.get(&middle) {
             assert_eq!(&ids(&earlier), as_seen, "version {middle} is what it was");
@@ -394,7 +403,7 @@ pub async fn time_travel_under_writers(metastore: Backend) {
         writer.await.unwrap();
     }
     for (version, files) in seen {
-        assert_eq!(ids(&metastore.snapshot(table, At::Version(version)).await.unwrap()), files);
+        assert_eq!(ids(&metastore.snapshot(table, VersionSelector::Version(version)).await.unwrap()), files);
     }
 }
 
@@ -405,7 +414,7 @@ pub async fn notes_stay_with_their_files(metastore: Backend) {
     let skipped = File { note: Some("footer is encrypted".into()), ..sample_file(first, 0) };
     let partly = File { note: Some("column tags is nested".into()), ..sample_file(second, 3) };
     metastore.commit(table, Commit { add: vec![skipped, partly], ..append(1, first) }).await.unwrap();
-    let latest = metastore.snapshot(table, At::Latest).await.unwrap();
+    let latest = metastore.snapshot(table, VersionSelector::Latest).await.unwrap();
     let notes: Vec<_> = latest.files.iter().map(|file| file.note.as_deref().unwrap()).collect();
     assert_eq!(notes, ["footer is encrypted", "column tags is nested"]);
     assert_eq!((latest.files.len(), latest.live_rows()), (2, 3));

@@ -10,8 +10,9 @@ use tarn_types::{FileId, Kind, ManualClock, TableId, TableSchema, Version};
 use super::samples::{Backend, append, commit, cursor, sample_block_metadata, sample_file, sample_schema, with_column};
 use super::script::{Script, describe};
 use crate::{
-    At, Commit, CommitInfo, Copied, Definition, Error, File, MaintenanceReport, Memory, MetadataByColumn, Metastore,
-    MetastoreExt, Probe, Probed, Result, TableVersion, Wanted, copy, extent, sums,
+    BlockMetadataRequest, Commit, CommitInfo, CopyStats, Definition, Error, File, MaintenanceReport, Memory,
+    MetadataByColumn, Metastore, MetastoreExt, Probe, ProbeResult, Result, TableVersion, VersionSelector, copy, extent,
+    sums,
 };
 
 /// With every kind of record, and an hour of several batches.
@@ -39,7 +40,7 @@ pub async fn source() -> Backend {
     source
 }
 
-fn silent(_: &Copied) {}
+fn silent(_: &CopyStats) {}
 
 /// Both read the same, by answers and by checksums; what the source did since is followed up, and a target with a table
 /// of its own is refused.
@@ -47,15 +48,15 @@ pub async fn a_copy_equals_its_source(metastore: Backend) {
     let source = source().await;
     let all = extent(&*source).await.unwrap();
     assert_eq!((all.tables, all.versions), (3, 6), "{all:?}");
-    let last = std::sync::Mutex::new(Copied::default());
-    let report = |now: &Copied| {
+    let last = std::sync::Mutex::new(CopyStats::default());
+    let report = |now: &CopyStats| {
         let mut last = last.lock().unwrap();
         assert!(now.files >= last.files && now.versions >= last.versions);
         *last = *now;
     };
     let copied = copy(&*source, &*metastore, &report).await.unwrap();
     assert_eq!(copied, *last.lock().unwrap());
-    assert_eq!(Copied { bytes: 0, ..copied }, all);
+    assert_eq!(CopyStats { bytes: 0, ..copied }, all);
     assert!(copied.bytes > 0);
     assert_eq!(describe(&*metastore).await, describe(&*source).await);
     let of_source = sums(&*source).await.unwrap();
@@ -75,7 +76,7 @@ pub async fn a_copy_equals_its_source(metastore: Backend) {
     source.create_table(sample_schema("new")).await.unwrap();
     assert_ne!(sums(&*source).await.unwrap(), of_source);
     let again = copy(&*source, &*metastore, &silent).await.unwrap();
-    assert_eq!(Copied { bytes: 0, ..again }, extent(&*source).await.unwrap());
+    assert_eq!(CopyStats { bytes: 0, ..again }, extent(&*source).await.unwrap());
     assert_eq!(sums(&*metastore).await.unwrap(), sums(&*source).await.unwrap());
 
     let mine = metastore.create_table(sample_schema("mine")).await.unwrap();
@@ -90,7 +91,7 @@ pub async fn a_stopped_copy_goes_on(metastore: Backend) {
     let mut n_stops = 0;
     for changes in 1.. {
         let stopping =
-            Stopping { inner: metastore.clone(), left: AtomicI64::new(changes), lose_answer: changes % 2 == 0 };
+            FailingMetastore { inner: metastore.clone(), left: AtomicI64::new(changes), lose_answer: changes % 2 == 0 };
         match copy(&*source, &stopping, &silent).await {
             Ok(_) => break,
             Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
@@ -103,7 +104,7 @@ pub async fn a_stopped_copy_goes_on(metastore: Backend) {
 }
 
 /// Fails when so many changes were made.
-pub struct Stopping {
+pub struct FailingMetastore {
     /// The backend that makes the changes.
     pub inner: Backend,
     /// Changes that are still let through.
@@ -112,7 +113,7 @@ pub struct Stopping {
     pub lose_answer: bool,
 }
 
-impl Stopping {
+impl FailingMetastore {
     fn stopped() -> Error {
         Error::Unavailable { address: "test".into(), setting: "metastore", source: "stopped".into() }
     }
@@ -131,7 +132,7 @@ impl Stopping {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Metastore for Stopping {
+impl Metastore for FailingMetastore {
     async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
         self.inner.tables().await
     }
@@ -152,15 +153,15 @@ impl Metastore for Stopping {
         self.inner.commits(table, after).await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         self.inner.snapshot(table, at).await
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         self.inner.probe(table, probe).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         self.inner.block_metadata(table, wanted).await
     }
 

@@ -24,25 +24,25 @@ pub use samples::*;
 pub use script::*;
 
 /// What a suite runs on: a backend, and something to keep alive. `None`: there is no such server here, the test passes.
-pub trait Made {
+pub trait SuiteTarget {
     /// Called once for each test; the second part is dropped when the test ends.
     fn made(self) -> Option<(Backend, Box<dyn Any>)>;
 }
 
-impl<M: Metastore + 'static, K: Any> Made for (M, K) {
+impl<M: Metastore + 'static, K: Any> SuiteTarget for (M, K) {
     fn made(self) -> Option<(Backend, Box<dyn Any>)> {
         Some((Arc::new(self.0), Box::new(self.1)))
     }
 }
 
-impl<T: Made> Made for Option<T> {
+impl<T: SuiteTarget> SuiteTarget for Option<T> {
     fn made(self) -> Option<(Backend, Box<dyn Any>)> {
         self?.made()
     }
 }
 
-/// Runs the suite, or the named parts of it, on what the expression makes anew for each: see [`Made`]. Its clock says
-/// 1,000 ms.
+/// Runs the suite, or the named parts of it, on what the expression makes anew for each: see [`SuiteTarget`]. Its clock
+/// says 1,000 ms.
 #[macro_export]
 macro_rules! contract_suite {
     ($make:expr) => {
@@ -88,7 +88,7 @@ macro_rules! contract_suite {
     ($make:expr; $($name:ident),* $(,)?) => {
         $(#[test]
         fn $name() {
-            let Some((metastore, _keep)) = $crate::contract::Made::made($make()) else { return };
+            let Some((metastore, _keep)) = $crate::contract::SuiteTarget::made($make()) else { return };
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
             runtime.block_on($crate::contract::$name(metastore));
         })*

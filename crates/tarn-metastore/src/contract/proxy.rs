@@ -23,7 +23,7 @@ const WINDOW_BYTES: usize = 4 << 10;
 
 /// What happens to a request, or to its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum NetworkFault {
     /// The server never gets it; the connection breaks.
     CutBefore,
     /// The server answers it; the answer is lost, and the connection breaks.
@@ -35,17 +35,17 @@ pub enum Fault {
 }
 
 /// Bytes that a test recognises.
-type Seen = Box<dyn Fn(&[u8]) -> bool + Send>;
+type ByteMatcher = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-struct Armed {
-    fault: Fault,
-    request: Seen,
-    answered: Seen,
+struct ArmedFault {
+    fault: NetworkFault,
+    request: ByteMatcher,
+    answered: ByteMatcher,
 }
 
 struct ProxyState {
     upstream: SocketAddr,
-    armed: Mutex<Option<Armed>>,
+    armed: Mutex<Option<ArmedFault>>,
     /// Connections end when it changes; new ones end at once while it is true.
     refusing: watch::Sender<bool>,
     /// Faults met so far.
@@ -92,12 +92,13 @@ impl Proxy {
     /// see what has come since in their direction, of one connection.
     pub fn arm(
         &self,
-        fault: Fault,
+        fault: NetworkFault,
         request: impl Fn(&[u8]) -> bool + Send + 'static,
         answered: impl Fn(&[u8]) -> bool + Send + 'static,
     ) {
-        self.shared.holding.send_replace(fault == Fault::Hold);
-        *self.shared.armed.lock() = Some(Armed { fault, request: Box::new(request), answered: Box::new(answered) });
+        self.shared.holding.send_replace(fault == NetworkFault::Hold);
+        *self.shared.armed.lock() =
+            Some(ArmedFault { fault, request: Box::new(request), answered: Box::new(answered) });
     }
 
     /// Whether a fault that was armed has not been met.
@@ -140,11 +141,11 @@ pub fn has(seen: &[u8], bytes: &[u8]) -> bool {
 }
 
 /// What becomes of the answers of a connection.
-enum Answers {
+enum ResponseFate {
     Passed,
     /// Until the one that is recognised; then the connection breaks, or nothing comes any more.
     Swallowed {
-        answered: Seen,
+        answered: ByteMatcher,
         cut: bool,
     },
     Silent,
@@ -155,7 +156,7 @@ async fn serve(client: TcpStream, shared: Arc<ProxyState>) {
     let Ok(server) = TcpStream::connect(shared.upstream).await else { return };
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let answers = Mutex::new(Answers::Passed);
+    let answers = Mutex::new(ResponseFate::Passed);
     tokio::select! {
         () = pass_requests(from_client, to_server, &shared, &answers) => {}
         () = pass_answers(from_server, to_client, &shared, &answers) => {}
@@ -163,7 +164,12 @@ async fn serve(client: TcpStream, shared: Arc<ProxyState>) {
     }
 }
 
-async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &ProxyState, answers: &Mutex<Answers>) {
+async fn pass_requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &ProxyState,
+    answers: &Mutex<ResponseFate>,
+) {
     let (mut buf, mut seen) = (vec![0; 64 << 10], Vec::new());
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
@@ -177,14 +183,14 @@ async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: 
             }
             armed.take_if(|armed| (armed.request)(&seen))
         };
-        if let Some(Armed { fault, answered, .. }) = met {
+        if let Some(ArmedFault { fault, answered, .. }) = met {
             seen.clear();
             match fault {
-                Fault::CutBefore => return reached(shared),
-                Fault::CutAfter | Fault::Swallow => {
-                    *answers.lock() = Answers::Swallowed { answered, cut: fault == Fault::CutAfter };
+                NetworkFault::CutBefore => return reached(shared),
+                NetworkFault::CutAfter | NetworkFault::Swallow => {
+                    *answers.lock() = ResponseFate::Swallowed { answered, cut: fault == NetworkFault::CutAfter };
                 }
-                Fault::Hold => {
+                NetworkFault::Hold => {
                     reached(shared);
                     let mut holding = shared.holding.subscribe();
                     if holding.wait_for(|holding| !holding).await.is_err() {
@@ -199,23 +205,28 @@ async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: 
     }
 }
 
-async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &ProxyState, answers: &Mutex<Answers>) {
+async fn pass_answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &ProxyState,
+    answers: &Mutex<ResponseFate>,
+) {
     let (mut buf, mut seen) = (vec![0; 64 << 10], Vec::new());
     loop {
         let Ok(n @ 1..) = from.read(&mut buf).await else { return };
         {
             let mut answers = answers.lock();
             match &*answers {
-                Answers::Passed => seen.clear(),
-                Answers::Silent => continue,
-                Answers::Swallowed { answered, cut } => {
+                ResponseFate::Passed => seen.clear(),
+                ResponseFate::Silent => continue,
+                ResponseFate::Swallowed { answered, cut } => {
                     remember(&mut seen, &buf[..n]);
                     if answered(&seen) {
                         reached(shared);
                         if *cut {
                             return;
                         }
-                        *answers = Answers::Silent;
+                        *answers = ResponseFate::Silent;
                     }
                     continue;
                 }
@@ -271,7 +282,7 @@ mod tests {
         let connect = || TcpStream::connect(proxy.address());
         let mut stream = connect().await.unwrap();
         assert_eq!(ask(&mut stream, "one").await.as_deref(), Some("one"));
-        for (n, fault) in [(1, Fault::CutBefore), (2, Fault::CutAfter)] {
+        for (n, fault) in [(1, NetworkFault::CutBefore), (2, NetworkFault::CutAfter)] {
             proxy.arm(fault, |seen| has(seen, b"two"), |seen| has(seen, b"two"));
             let mut stream = connect().await.unwrap();
             assert_eq!(ask(&mut stream, "one").await.as_deref(), Some("one"));
@@ -279,7 +290,7 @@ mod tests {
             assert_eq!(ask(&mut stream, "two").await, None, "{fault:?}");
             proxy.reached(n).await;
         }
-        proxy.arm(Fault::Hold, |seen| has(seen, b"two"), |_| false);
+        proxy.arm(NetworkFault::Hold, |seen| has(seen, b"two"), |_| false);
         let asked = tokio::spawn(async move { ask(&mut stream, "two").await });
         proxy.reached(3).await;
         assert!(!asked.is_finished());

@@ -16,8 +16,8 @@ use tarn_types::{
 };
 
 use crate::{
-    Block, BlockMetadata, Bloom, BloomBuilder, Checksums, ColumnChunk, ColumnStats, Commit, CommitKind, Expected, File,
-    Hash, Metastore, MetastoreExt, Summing, token_hash,
+    Block, BlockMetadata, Bloom, BloomBuilder, Checksums, ColumnChunk, ColumnStats, Commit, CommitKind,
+    ExpectedVersion, File, Hash, Metastore, MetastoreExt, Summing, token_hash,
 };
 
 /// In memory where there is such a place: tests open thousands of folders, and every opening syncs.
@@ -194,7 +194,7 @@ pub type Backend = Arc<dyn Metastore>;
 pub fn commit(id: u128, expected: u64) -> Commit {
     Commit {
         id: Uuid::from_u128(id),
-        expected: Expected::At(Version(expected)),
+        expected: ExpectedVersion::At(Version(expected)),
         add: vec![],
         block_metadata: BTreeMap::new(),
         remove: vec![],
@@ -207,7 +207,7 @@ pub fn commit(id: u128, expected: u64) -> Commit {
 
 /// A file of one row, to whatever version is latest.
 pub fn append(id: u128, file: FileId) -> Commit {
-    Commit { expected: Expected::Latest, add: vec![sample_file(file, 1)], ..commit(id, 0) }
+    Commit { expected: ExpectedVersion::Latest, add: vec![sample_file(file, 1)], ..commit(id, 0) }
 }
 
 /// A cursor of the first tablet alone.

@@ -10,7 +10,8 @@ use tarn_types::{FileId, TableId, TableSchema, TabletId, Version};
 
 use super::samples::{commit, cursor, sample_block_metadata, sample_file, sample_schema, with_column};
 use crate::{
-    At, Commit, CommitKind, Definition, Expected, File, HourBlocks, Metastore, MetastoreExt, Wanted, hour_blocks,
+    BlockMetadataRequest, Commit, CommitKind, Definition, ExpectedVersion, File, HourBlocks, Metastore, MetastoreExt,
+    VersionSelector, hour_blocks,
 };
 
 /// A short life of a metastore with every kind of record in it.
@@ -52,7 +53,7 @@ impl Script {
         let third = Commit { remove: vec![FileId(1)], ..commit(3, 2) };
         let skipped = File { note: Some("no Parquet".into()), ..sample_file(FileId(5), 0) };
         let attached = Commit {
-            expected: Expected::Latest,
+            expected: ExpectedVersion::Latest,
             add: vec![sample_file(FileId(3), 1), skipped, sample_file(FileId(4), 2)],
             block_metadata: block_metadata(3, &["a"]).into_iter().chain(block_metadata(4, &["b"])).collect(),
             kind: CommitKind::Attach,
@@ -118,12 +119,12 @@ pub async fn describe(metastore: &dyn Metastore) -> String {
     let mut out = String::new();
     for table in metastore.tables().await.unwrap() {
         let (oldest, latest) = (
-            metastore.snapshot(table.id, At::Oldest).await.unwrap().version,
+            metastore.snapshot(table.id, VersionSelector::Oldest).await.unwrap().version,
             metastore.version(table.id).await.unwrap(),
         );
         writeln!(out, "{table:?} {oldest} {latest}").unwrap();
         for version in oldest.0..=latest.0 {
-            let whole = metastore.snapshot(table.id, At::Version(Version(version))).await.unwrap();
+            let whole = metastore.snapshot(table.id, VersionSelector::Version(Version(version))).await.unwrap();
             let dead: BTreeMap<_, _> = whole.deletion_vectors.iter().collect();
             let (cursor, at_ms) = (whole.cursor.to_string(), whole.committed_ms);
             writeln!(out, "{version} {cursor} {at_ms} {:?} {dead:?}", whole.files).unwrap();
@@ -137,6 +138,6 @@ pub async fn describe(metastore: &dyn Metastore) -> String {
 }
 
 /// All that is kept of these blocks.
-pub fn everything(hours: Vec<HourBlocks>) -> Wanted {
-    Wanted { hours, columns: None, stats: true, chunks: true, blooms: true }
+pub fn everything(hours: Vec<HourBlocks>) -> BlockMetadataRequest {
+    BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true }
 }

@@ -6,15 +6,15 @@ use tarn_types::{FileId, Kind, ManualClock, Version};
 
 use super::*;
 use crate::contract::{
-    Backend, Script, Stopping, commit, describe, sample_block_metadata, sample_file, scratch, source,
+    Backend, FailingMetastore, Script, commit, describe, sample_block_metadata, sample_file, scratch, source,
 };
-use crate::{Embedded, MaintenanceReport, Memory, Probe, Probed, token_hash};
+use crate::{Embedded, MaintenanceReport, Memory, Probe, ProbeResult, token_hash};
 
 fn memory() -> Backend {
     Arc::new(Memory::new(Arc::new(ManualClock::new(9))))
 }
 
-fn silent(_: &Copied) {}
+fn silent(_: &CopyStats) {}
 
 #[tokio::test]
 async fn a_copy_that_was_stopped_once_anywhere_is_whole_in_the_end() {
@@ -23,7 +23,7 @@ async fn a_copy_that_was_stopped_once_anywhere_is_whole_in_the_end() {
     for lose_answer in [false, true] {
         for changes in 1.. {
             let to = memory();
-            let stopping = Stopping { inner: to.clone(), left: AtomicI64::new(changes), lose_answer };
+            let stopping = FailingMetastore { inner: to.clone(), left: AtomicI64::new(changes), lose_answer };
             let stopped = copy(&*source, &stopping, &silent).await;
             if stopped.is_err() {
                 copy(&*source, &*to, &silent).await.unwrap();
@@ -42,7 +42,7 @@ async fn the_source_may_live_on_while_it_is_copied_but_not_forget() {
     let source = source().await;
     let to = memory();
     // Stopped while the files of the table `a` are under way: its version is restored, but not whole.
-    let stopping = Stopping { inner: to.clone(), left: AtomicI64::new(4), lose_answer: false };
+    let stopping = FailingMetastore { inner: to.clone(), left: AtomicI64::new(4), lose_answer: false };
     copy(&*source, &stopping, &silent).await.unwrap_err();
     let table = source.tables().await.unwrap()[0].clone();
     let wider = Box::new(crate::contract::with_column(&table, "later"));
@@ -53,7 +53,7 @@ async fn the_source_may_live_on_while_it_is_copied_but_not_forget() {
     assert_eq!(sums(&*to).await.unwrap(), sums(&*source).await.unwrap());
 
     let late = memory();
-    let stopping = Stopping { inner: late.clone(), left: AtomicI64::new(4), lose_answer: false };
+    let stopping = FailingMetastore { inner: late.clone(), left: AtomicI64::new(4), lose_answer: false };
     copy(&*source, &stopping, &silent).await.unwrap_err();
     source.expire(table.id, Version(version.0 + 1)).await.unwrap();
     let error = copy(&*source, &*late, &silent).await.unwrap_err();
@@ -170,10 +170,10 @@ fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 /// Forgets the last commit of every table when it is asked for whole versions.
-struct Forgetful(Backend);
+struct ForgetfulMetastore(Backend);
 
 #[async_trait::async_trait]
-impl Metastore for Forgetful {
+impl Metastore for ForgetfulMetastore {
     async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
         self.0.tables().await
     }
@@ -194,18 +194,18 @@ impl Metastore for Forgetful {
         self.0.commits(table, after).await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         let whole = self.0.snapshot(table, at).await?;
-        let gone = whole.files.iter().last().map(|file| file.id).filter(|_| at != At::Oldest);
+        let gone = whole.files.iter().last().map(|file| file.id).filter(|_| at != VersionSelector::Oldest);
         let files = whole.files.changed([], &gone.into_iter().collect());
         Ok(Arc::new(TableVersion { files, ..(*whole).clone() }))
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         self.0.probe(table, probe).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<crate::MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<crate::MetadataByColumn> {
         self.0.block_metadata(table, wanted).await
     }
 
@@ -221,7 +221,7 @@ impl Metastore for Forgetful {
 #[tokio::test]
 async fn versions_that_do_not_follow_from_their_commits_are_named() {
     let source = source().await;
-    let error = sums(&Forgetful(source)).await.unwrap_err();
+    let error = sums(&ForgetfulMetastore(source)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("is not what its commits after version"), "{error}");
 }
@@ -241,7 +241,7 @@ async fn from_folder_to_folder_and_back_to_memory() {
     assert_eq!(sums(&*back).await.unwrap(), sums(&from).await.unwrap());
     // Filters came along.
     let table = back.tables().await.unwrap()[0].id;
-    let hours = hour_blocks(&back.snapshot(table, At::Latest).await.unwrap().files);
+    let hours = hour_blocks(&back.snapshot(table, VersionSelector::Latest).await.unwrap().files);
     let probe = |word: &str| Probe { hours: hours.clone(), clauses: vec![vec![vec![token_hash(word)]]] };
     assert_eq!(back.probe(table, probe("a")).await.unwrap().kept.len(), 30);
     assert_eq!(back.probe(table, probe("nowhere")).await.unwrap(), to.probe(table, probe("nowhere")).await.unwrap());

@@ -23,15 +23,15 @@ use uuid::Uuid;
 
 use tarn_types::{FileId, TableId, Version};
 
-use super::inner::{Inner, Stopped, Writer};
-use super::journal::Change;
-use super::queue::{Queue, Waiting};
-use super::store_state::{Brought, StoreState};
-use crate::check::{Checked, check_commit};
+use super::inner::{LogWriter, StopReason, StoreInner};
+use super::journal::JournalChange;
+use super::queue::{CommitQueue, PendingCommit};
+use super::store_state::{LoggedMetadata, StoreState};
+use crate::check::{CommitCheck, check_commit};
 use crate::codec::{self, BlockMetadataOffsets};
-use crate::log::{Append, Entry, Payload};
+use crate::log::{Append, LogEntry, Payload};
 use crate::record::encode_commit;
-use crate::state::Record;
+use crate::state::StateRecord;
 use crate::{Commit, CommitInfo, CommitKind, Error, Result, TableVersion};
 
 /// Commits and bytes of block metadata of one group, beyond its first commit.
@@ -59,13 +59,13 @@ pub(super) fn encode_block_metadata(
 /// that nobody knows.
 pub(super) struct Leader {
     /// `None`: it has led.
-    inner: Option<Arc<Inner>>,
-    queue: Arc<Queue>,
+    inner: Option<Arc<StoreInner>>,
+    queue: Arc<CommitQueue>,
 }
 
 impl Leader {
     /// A leader, if the commit needs one.
-    pub fn submit(inner: &Arc<Inner>, waiting: Waiting) -> Option<Self> {
+    pub fn submit(inner: &Arc<StoreInner>, waiting: PendingCommit) -> Option<Self> {
         let queue = inner.queue.clone();
         let is_led = {
             let mut pending = queue.pending.lock();
@@ -83,7 +83,7 @@ impl Leader {
     }
 
     /// What waits, oldest first, as much as one group may have. `None`: nothing does, and nobody leads any more.
-    fn next_group(&mut self) -> Option<Vec<Waiting>> {
+    fn next_group(&mut self) -> Option<Vec<PendingCommit>> {
         let mut pending = self.queue.pending.lock();
         let mut group = Vec::new();
         let mut n_bytes = 0;
@@ -109,7 +109,7 @@ impl Drop for Leader {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
         if std::thread::panicking() {
-            inner.writer.lock().stopped = Some(Stopped::Died);
+            inner.writer.lock().stopped = Some(StopReason::Died);
         }
         drop(inner);
         let mut pending = self.queue.pending.lock();
@@ -122,7 +122,7 @@ impl Drop for Leader {
 }
 
 /// A commit that was checked.
-struct Accepted {
+struct AcceptedCommit {
     table: TableId,
     info: Arc<CommitInfo>,
     next: Arc<TableVersion>,
@@ -131,21 +131,21 @@ struct Accepted {
 }
 
 /// A table as it will be after the commits of the group so far.
-struct Ahead {
+struct PendingTable {
     latest: Arc<TableVersion>,
     ids: HashMap<Uuid, Version>,
 }
 
 /// Why nothing was written, or nobody knows.
-pub(super) enum Failed {
+pub(super) enum CommitFailure {
     Undone(io::Error),
     Unknown(io::Error),
     Stopped,
 }
 
-impl Failed {
+impl CommitFailure {
     /// For each of those who waited.
-    pub fn error(&self, writer: &Writer) -> Error {
+    pub fn error(&self, writer: &LogWriter) -> Error {
         let (action, path) = ("append to", writer.log.path().to_owned());
         let copy = |source: &io::Error| io::Error::new(source.kind(), source.to_string());
         match self {
@@ -158,8 +158,8 @@ impl Failed {
     }
 }
 
-impl Inner {
-    fn commit_group(&self, group: Vec<Waiting>) {
+impl StoreInner {
+    fn commit_group(&self, group: Vec<PendingCommit>) {
         let mut writer = self.writer.lock();
         let mut ahead = HashMap::new();
         let (mut entries, mut accepted, mut others) = (Vec::new(), Vec::new(), Vec::new());
@@ -167,15 +167,15 @@ impl Inner {
             // Only who has the writer changes what is held.
             let held = self.held.read();
             for waiting in group {
-                let Waiting { table, commit, block_metadata, answer } = waiting;
+                let PendingCommit { table, commit, block_metadata, answer } = waiting;
                 match check(&held, &mut ahead, table, commit) {
-                    Ok(Checked::New { next, info, block_metadata: lawful }) => {
+                    Ok(CommitCheck::New { next, info, block_metadata: lawful }) => {
                         let (entry, block_metadata) =
                             entry(table, &info, block_metadata, &lawful.into_keys().collect::<Vec<_>>());
                         entries.push(entry);
-                        accepted.push(Accepted { table, info, next, block_metadata, answer });
+                        accepted.push(AcceptedCommit { table, info, next, block_metadata, answer });
                     }
-                    Ok(Checked::Already(version)) => others.push((answer, Ok(version))),
+                    Ok(CommitCheck::Already(version)) => others.push((answer, Ok(version))),
                     Err(error) => others.push((answer, Err(error))),
                 }
             }
@@ -202,22 +202,19 @@ impl Inner {
     /// Makes visible what is durable.
     fn publish(
         &self,
-        writer: &Writer,
-        accepted: Vec<Accepted>,
+        writer: &LogWriter,
+        accepted: Vec<AcceptedCommit>,
         offsets: Vec<u64>,
     ) -> Vec<(oneshot::Sender<Result<Version>>, Result<Version>)> {
         let mut offsets = offsets.into_iter();
         let mut held = self.held.write();
         let mut answers = Vec::with_capacity(accepted.len());
-        for Accepted { table, info, next, block_metadata, answer } in accepted {
+        for AcceptedCommit { table, info, next, block_metadata, answer } in accepted {
             let version = info.version;
-            let brought = block_metadata.into_iter().zip(&mut offsets).map(|((payload_bytes, at), offset)| Brought {
-                log: writer.log.file().clone(),
-                offset,
-                payload_bytes,
-                at,
+            let brought = block_metadata.into_iter().zip(&mut offsets).map(|((payload_bytes, at), offset)| {
+                LoggedMetadata { log: writer.log.file().clone(), offset, payload_bytes, at }
             });
-            let change = Change::Record(Record::Commit { table, commit: info, next: Some(next) });
+            let change = JournalChange::Record(StateRecord::Commit { table, commit: info, next: Some(next) });
             held.apply(change, brought.collect()).expect("a record that was checked against the state applies to it");
             answers.push((answer, Ok(version)));
         }
@@ -225,9 +222,9 @@ impl Inner {
     }
 
     /// Makes records durable. Answers where their metadata is.
-    pub(super) fn append(&self, writer: &mut Writer, entries: &[Entry]) -> Result<Vec<u64>, Failed> {
+    pub(super) fn append(&self, writer: &mut LogWriter, entries: &[LogEntry]) -> Result<Vec<u64>, CommitFailure> {
         if writer.stopped.is_some() {
-            return Err(Failed::Stopped);
+            return Err(CommitFailure::Stopped);
         }
         match writer.log.append(entries) {
             Append::Done(offsets) => {
@@ -236,27 +233,32 @@ impl Inner {
             }
             Append::Undone(source) => {
                 writer.is_failing |= source.kind() != io::ErrorKind::FileTooLarge;
-                Err(Failed::Undone(source))
+                Err(CommitFailure::Undone(source))
             }
             Append::Unknown(source) => {
-                writer.stopped = Some(Stopped::Unsynced);
-                Err(Failed::Unknown(source))
+                writer.stopped = Some(StopReason::Unsynced);
+                Err(CommitFailure::Unknown(source))
             }
         }
     }
 }
 
 /// Against the table as the commits before it in the group leave it.
-fn check(held: &StoreState, ahead: &mut HashMap<TableId, Ahead>, id: TableId, commit: Commit) -> Result<Checked> {
+fn check(
+    held: &StoreState,
+    ahead: &mut HashMap<TableId, PendingTable>,
+    id: TableId,
+    commit: Commit,
+) -> Result<CommitCheck> {
     let table = held.state.table(id)?;
     let before = ahead.get(&id);
     if let Some(version) = before.and_then(|ahead| ahead.ids.get(&commit.id)) {
-        return Ok(Checked::Already(*version));
+        return Ok(CommitCheck::Already(*version));
     }
     let latest = before.map_or(table.latest(), |ahead| &ahead.latest);
     let checked = check_commit(&table.standing(latest, held.state.next_file), commit)?;
-    if let Checked::New { next, info, .. } = &checked {
-        let ahead = ahead.entry(id).or_insert_with(|| Ahead { latest: next.clone(), ids: HashMap::new() });
+    if let CommitCheck::New { next, info, .. } = &checked {
+        let ahead = ahead.entry(id).or_insert_with(|| PendingTable { latest: next.clone(), ids: HashMap::new() });
         ahead.latest = next.clone();
         if info.kind != CommitKind::Restore {
             ahead.ids.insert(info.id, info.version);
@@ -271,7 +273,7 @@ fn entry(
     info: &CommitInfo,
     mut block_metadata: BTreeMap<FileId, Vec<(Payload, BlockMetadataOffsets)>>,
     files: &[FileId],
-) -> (Entry, Vec<(u32, BlockMetadataOffsets)>) {
+) -> (LogEntry, Vec<(u32, BlockMetadataOffsets)>) {
     let of_files = files.iter().filter_map(|file| block_metadata.remove(file)).flatten();
     let (payloads, places): (Vec<_>, Vec<_>) = of_files
         .map(|(payload, places)| {
@@ -280,5 +282,5 @@ fn entry(
         })
         .unzip();
     let record = Payload::new(encode_commit(table, info));
-    (Entry { block_metadata: payloads, record }, places)
+    (LogEntry { block_metadata: payloads, record }, places)
 }

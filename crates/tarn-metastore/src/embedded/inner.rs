@@ -13,18 +13,18 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::places::PackFile;
-use super::queue::Queue;
+use super::queue::CommitQueue;
 use super::read::OpenPacks;
 use super::store_state::StoreState;
 use crate::log::{Log, LogFile};
 
 /// Shared by all who call, and who leads their commits.
-pub(super) struct Inner {
+pub(super) struct StoreInner {
     pub dir: PathBuf,
     pub limits: Limits,
     pub held: RwLock<StoreState>,
-    pub writer: Mutex<Writer>,
-    pub queue: Arc<Queue>,
+    pub writer: Mutex<LogWriter>,
+    pub queue: Arc<CommitQueue>,
     /// The first id that is reserved on disk and not given out, and the first that is not reserved.
     pub files: Mutex<Range<u64>>,
     /// Packs that are to be deleted.
@@ -36,25 +36,25 @@ pub(super) struct Inner {
     /// Packs that are read from.
     pub open: OpenPacks,
     #[cfg(test)]
-    pub stop_at: Mutex<Option<(Step, u32)>>,
+    pub stop_at: Mutex<Option<(CrashPoint, u32)>>,
     /// Held for its lock.
     pub _lock: fs::File,
 }
 
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     pub log: Log,
     /// Logs before it, ascending, that are not deleted yet.
     pub older: Vec<Arc<LogFile>>,
     pub checkpoint_seq: u64,
     pub checkpoint_bytes: u64,
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<StopReason>,
     /// The last write failed, and is not there. The next one may work.
     pub is_failing: bool,
 }
 
 /// Why nothing is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum StopReason {
     /// A sync failed: what the disk has is not known, until it is looked.
     Unsynced,
     /// A thread died while it changed what is held: only opening the store anew makes memory and disk one.
@@ -92,7 +92,7 @@ impl Default for Limits {
 
 /// Places where a test ends the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CrashPoint {
     Planned,
     PackWritten,
     PacksNamed,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tarn_types::{FileId, TableId, TableSchema, TabletId};
 
-use super::places::{Hour, Loose, PackFile, Packed, Places};
+use super::places::{BlockMetadataIndex, Hour, LooseMetadata, PackChange, PackFile};
 use crate::codec::{put_commit, put_schema, put_version_in_parts};
 use crate::commits::Commits;
 use crate::log::LogFile;
 use crate::record::{decode_record, encode_record};
-use crate::state::{Record, State, Table};
-use crate::wire::{Decoded, Malformed, Reader, put_i64, put_len, put_u64};
+use crate::state::{State, StateRecord, Table};
+use crate::wire::{DecodeResult, Malformed, RecordReader, put_i64, put_len, put_u64};
 use crate::{BlockRef, TableVersion};
 
 /// Beside the kinds of `record.rs`.
@@ -19,21 +19,21 @@ const PACKED: u8 = 9;
 
 /// What a record says.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum JournalChange {
     /// Of tables and versions.
-    Record(Record),
+    Record(StateRecord),
     /// Of where block metadata is.
-    Packed(Packed),
+    Packed(PackChange),
 }
 
-pub(super) fn encode_change(change: &Change) -> Vec<u8> {
+pub(super) fn encode_change(change: &JournalChange) -> Vec<u8> {
     match change {
-        Change::Record(record) => encode_record(record),
-        Change::Packed(packed) => encode_packed(packed),
+        JournalChange::Record(record) => encode_record(record),
+        JournalChange::Packed(packed) => encode_packed(packed),
     }
 }
 
-fn encode_packed(packed: &Packed) -> Vec<u8> {
+fn encode_packed(packed: &PackChange) -> Vec<u8> {
     let mut out = vec![PACKED];
     put_u64(&mut out, packed.table.0.into());
     put_i64(&mut out, packed.hour);
@@ -48,13 +48,13 @@ fn encode_packed(packed: &Packed) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_change(bytes: &[u8], format: u8) -> Decoded<Change> {
+pub(super) fn decode_change(bytes: &[u8], format: u8) -> DecodeResult<JournalChange> {
     if format < 2 || bytes.first() != Some(&PACKED) {
-        return decode_record(bytes, format).map(Change::Record);
+        return decode_record(bytes, format).map(JournalChange::Record);
     }
-    let mut reader = Reader { bytes: &bytes[1..], format };
+    let mut reader = RecordReader { bytes: &bytes[1..], format };
     let packed = reader.packed()?;
-    reader.end().map(|()| Change::Packed(packed))
+    reader.end().map(|()| JournalChange::Packed(packed))
 }
 
 /// What a checkpoint keeps. Making one copies pointers: one for 256 commits, and one an hour.
@@ -63,7 +63,7 @@ pub(super) struct Image {
     next_tablet: TabletId,
     next_file: FileId,
     tables: Vec<TableImage>,
-    places: Places,
+    places: BlockMetadataIndex,
 }
 
 struct TableImage {
@@ -75,7 +75,7 @@ struct TableImage {
 
 impl Image {
     /// Copies pointers, so that the caller holds the locks for a moment only.
-    pub fn of(state: &State, places: &Places) -> Self {
+    pub fn of(state: &State, places: &BlockMetadataIndex) -> Self {
         let of_table = |table: &Table| TableImage {
             schema: table.schema.clone(),
             oldest: table.oldest.clone(),
@@ -155,8 +155,8 @@ fn put_block(out: &mut Vec<u8>, block: BlockRef) {
     put_u64(out, block.row_group.into());
 }
 
-impl Reader<'_> {
-    fn pack(&mut self, table: TableId, hour: i64) -> Decoded<PackFile> {
+impl RecordReader<'_> {
+    fn pack(&mut self, table: TableId, hour: i64) -> DecodeResult<PackFile> {
         Ok(PackFile {
             table,
             hour,
@@ -168,28 +168,28 @@ impl Reader<'_> {
         })
     }
 
-    fn block_ref(&mut self) -> Decoded<BlockRef> {
+    fn block_ref(&mut self) -> DecodeResult<BlockRef> {
         Ok(BlockRef { file: FileId(self.u64()?), row_group: self.u32()? })
     }
 
-    fn packed(&mut self) -> Decoded<Packed> {
+    fn packed(&mut self) -> DecodeResult<PackChange> {
         let (table, hour) = (TableId(self.u32()?), self.i64()?);
-        Ok(Packed {
+        Ok(PackChange {
             table,
             hour,
-            add: (0..self.count()?).map(|_| self.pack(table, hour)).collect::<Decoded<_>>()?,
-            remove: (0..self.count()?).map(|_| self.u64()).collect::<Decoded<_>>()?,
-            loose: (0..self.count()?).map(|_| self.block_ref()).collect::<Decoded<_>>()?,
-            gone: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<Decoded<_>>()?,
+            add: (0..self.count()?).map(|_| self.pack(table, hour)).collect::<DecodeResult<_>>()?,
+            remove: (0..self.count()?).map(|_| self.u64()).collect::<DecodeResult<_>>()?,
+            loose: (0..self.count()?).map(|_| self.block_ref()).collect::<DecodeResult<_>>()?,
+            gone: (0..self.count()?).map(|_| self.u64().map(FileId)).collect::<DecodeResult<_>>()?,
         })
     }
 
-    fn of_hour(&mut self, table: TableId, hour: i64, log: &mut dyn FnMut(u64) -> Arc<LogFile>) -> Decoded<Hour> {
-        let packs = (0..self.count()?).map(|_| self.pack(table, hour).map(Arc::new)).collect::<Decoded<_>>()?;
+    fn of_hour(&mut self, table: TableId, hour: i64, log: &mut dyn FnMut(u64) -> Arc<LogFile>) -> DecodeResult<Hour> {
+        let packs = (0..self.count()?).map(|_| self.pack(table, hour).map(Arc::new)).collect::<DecodeResult<_>>()?;
         let mut loose = BTreeMap::new();
         for _ in 0..self.count()? {
             let block = self.block_ref()?;
-            let place = Loose {
+            let place = LooseMetadata {
                 log: log(self.u64()?),
                 offset: self.u64()?,
                 payload_bytes: self.u32()?,
@@ -201,7 +201,7 @@ impl Reader<'_> {
             };
             loose.insert(block, Arc::new(place));
         }
-        let gone = (0..self.count()?).map(|_| Ok((FileId(self.u64()?), self.u32()?))).collect::<Decoded<_>>()?;
+        let gone = (0..self.count()?).map(|_| Ok((FileId(self.u64()?), self.u32()?))).collect::<DecodeResult<_>>()?;
         Ok(Hour { packs, loose, gone })
     }
 }
@@ -211,9 +211,9 @@ pub(super) fn decode_state(
     bytes: &[u8],
     format: u8,
     log: &mut dyn FnMut(u64) -> Arc<LogFile>,
-) -> Decoded<(State, Places)> {
-    let mut reader = Reader { bytes, format };
-    let mut places = Places::default();
+) -> DecodeResult<(State, BlockMetadataIndex)> {
+    let mut reader = RecordReader { bytes, format };
+    let mut places = BlockMetadataIndex::default();
     let mut state = State {
         next_table: TableId(reader.u32()?),
         next_tablet: TabletId(reader.u32()?),
@@ -280,15 +280,15 @@ mod tests {
         ) {
             let add: Vec<_> = add.into_iter().map(|pack| PackFile { hour, ..pack }).collect();
             let packs = add.iter().cloned().map(Arc::new).collect();
-            let packed = Packed { table: TableId(7), hour, add, remove, loose, gone };
-            let bytes = encode_change(&Change::Packed(packed.clone()));
-            let Change::Packed(back) = decode_change(&bytes, FORMAT).unwrap() else { panic!("another kind") };
+            let packed = PackChange { table: TableId(7), hour, add, remove, loose, gone };
+            let bytes = encode_change(&JournalChange::Packed(packed.clone()));
+            let JournalChange::Packed(back) = decode_change(&bytes, FORMAT).unwrap() else { panic!("another kind") };
             prop_assert_eq!(&back, &packed);
 
             let mut state = State::default();
             let schema = Arc::new(TableSchema { id: TableId(7), ..sample_schema("t") });
             state.tables.insert(schema.id, Table::new(schema, Default::default()));
-            let place = |n: u32| Loose {
+            let place = |n: u32| LooseMetadata {
                 log: no_log(n.into()),
                 offset: 1 << 40,
                 payload_bytes: n,
@@ -300,7 +300,7 @@ mod tests {
             };
             let loose = (0..).zip(packed.loose).map(|(n, block)| (block, Arc::new(place(n)))).collect();
             let gone = packed.gone.iter().map(|file| (*file, 3)).collect();
-            let mut places = Places::default();
+            let mut places = BlockMetadataIndex::default();
             places.insert(TableId(7), hour, Hour { packs, loose, gone });
             let bytes = Image::of(&state, &places).encode(|_| Ok::<_, ()>(())).unwrap();
             let (_, back) = decode_state(&bytes, FORMAT, &mut no_log).unwrap();
@@ -321,9 +321,10 @@ mod tests {
     fn a_definition_keeps_defaults_that_json_has_no_word_for() {
         let mut schema = sample_schema("t");
         schema.columns[1].default = Some(Value::Float64(f64::NEG_INFINITY));
-        let record = Record::Create { schema: Arc::new(schema.clone()), at_ms: -1 };
-        let bytes = encode_change(&Change::Record(record));
-        let Change::Record(Record::Create { schema: back, at_ms }) = decode_change(&bytes, FORMAT).unwrap() else {
+        let record = StateRecord::Create { schema: Arc::new(schema.clone()), at_ms: -1 };
+        let bytes = encode_change(&JournalChange::Record(record));
+        let JournalChange::Record(StateRecord::Create { schema: back, at_ms }) = decode_change(&bytes, FORMAT).unwrap()
+        else {
             panic!("another kind")
         };
         assert_eq!((back.columns[1].default.clone(), at_ms), (schema.columns[1].default.clone(), -1));

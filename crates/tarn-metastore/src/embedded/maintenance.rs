@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use tarn_types::TableId;
 
-use super::inner::{Inner, Limits, Step, Stopped, Writer};
-use super::journal::{Change, Image};
-use super::places::{self, Hour, Loose, PackFile, Packed};
+use super::inner::{CrashPoint, Limits, LogWriter, StopReason, StoreInner};
+use super::journal::{Image, JournalChange};
+use super::places::{self, Hour, LooseMetadata, PackChange, PackFile};
 use crate::checkpoint;
 use crate::error::io_error;
-use crate::log::{self, Log, LogFile, Prepared};
+use crate::log::{self, Log, LogFile, UnnumberedLog};
 use crate::pack::{self, MAX_SLOTS, Pack, PackInput};
 use crate::{BlockMetadata, BlockRef, MaintenanceReport, Result, Stats, codec};
 
@@ -32,16 +32,16 @@ use crate::{BlockMetadata, BlockRef, MaintenanceReport, Result, Stats, codec};
 const WIDE_BYTES: u32 = 256 << 10;
 
 /// What there is to do for one hour.
-struct Job {
+struct HourJob {
     table: TableId,
     hour: i64,
     of_hour: Arc<Hour>,
     packs: Vec<Arc<PackFile>>,
-    loose: Vec<(BlockRef, Arc<Loose>)>,
+    loose: Vec<(BlockRef, Arc<LooseMetadata>)>,
 }
 
 /// A log that gave way to the next.
-struct Turned {
+struct RotatedLog {
     /// Its last write.
     seq: u64,
     /// The state after that.
@@ -52,13 +52,13 @@ struct Turned {
 
 /// Block metadata with filters of one size.
 #[derive(Default)]
-struct Alike {
+struct SameSizeBlocks {
     loose: Vec<(BlockRef, BlockMetadata)>,
     /// From the newest.
     packs: Vec<Arc<Pack>>,
 }
 
-impl Inner {
+impl StoreInner {
     pub(super) fn maintain(&self, budget_bytes: u64) -> Result<MaintenanceReport> {
         let mut done = MaintenanceReport::default();
         if budget_bytes > 0 {
@@ -97,13 +97,13 @@ impl Inner {
     }
 
     /// The first thing that is due. Cost: looks at every hour.
-    fn next_job(&self) -> Option<Job> {
+    fn next_job(&self) -> Option<HourJob> {
         let held = self.held.read();
         for (table, hours) in held.places.tables() {
             let newest = hours.last_key_value().map(|(hour, _)| *hour);
             for (hour, of_hour) in hours {
                 let is_over = Some(*hour) != newest;
-                let job = |packs, loose| Job { table, hour: *hour, of_hour: of_hour.clone(), packs, loose };
+                let job = |packs, loose| HourJob { table, hour: *hour, of_hour: of_hour.clone(), packs, loose };
                 if let Some(loose) = self.due_loose(of_hour, is_over) {
                     return Some(job(Vec::new(), loose));
                 } else if of_hour.n_gone() > 0 && of_hour.n_gone() * 2 >= of_hour.n_slots() {
@@ -117,9 +117,9 @@ impl Inner {
     }
 
     /// Blocks for a pack: no more than are read into memory at once.
-    fn due_loose(&self, of_hour: &Hour, is_over: bool) -> Option<Vec<(BlockRef, Arc<Loose>)>> {
+    fn due_loose(&self, of_hour: &Hour, is_over: bool) -> Option<Vec<(BlockRef, Arc<LooseMetadata>)>> {
         let limits = &self.limits;
-        let bytes = |loose: &Loose| u64::from(loose.payload_bytes);
+        let bytes = |loose: &LooseMetadata| u64::from(loose.payload_bytes);
         let n_bytes: u64 = of_hour.loose.values().map(|loose| bytes(loose)).sum();
         let is_wide = of_hour.loose.values().any(|loose| loose.column_bytes >= WIDE_BYTES);
         let is_many = of_hour.loose.len() >= limits.loose_blocks || n_bytes >= limits.loose_bytes;
@@ -152,14 +152,14 @@ impl Inner {
         due.map(|packs| packs.into_iter().cloned().collect())
     }
 
-    fn run(&self, job: Job, done: &mut MaintenanceReport) -> Result<()> {
-        self.reached(Step::Planned)?;
-        let Job { table, hour, of_hour, packs, loose } = job;
+    fn run(&self, job: HourJob, done: &mut MaintenanceReport) -> Result<()> {
+        self.reached(CrashPoint::Planned)?;
+        let HourJob { table, hour, of_hour, packs, loose } = job;
         let add = self.write_packs(table, hour, &of_hour, &packs, &loose)?;
         done.bytes_written += add.iter().map(|pack| pack.size_bytes).sum::<u64>();
         done.packs_made += add.len() as u64;
         let paths: Vec<_> = add.iter().map(|pack| pack.path(&self.dir)).collect();
-        let packed = Packed {
+        let packed = PackChange {
             table,
             hour,
             add,
@@ -167,16 +167,16 @@ impl Inner {
             loose: loose.iter().map(|(block, _)| *block).collect(),
             gone: of_hour.gone.keys().copied().collect(),
         };
-        self.reached(Step::PackWritten)?;
+        self.reached(CrashPoint::PackWritten)?;
         let mut writer = self.writer.lock();
         // A table that was dropped meanwhile needs no packs; nobody else changes which there are.
         if self.held.read().places.hours_of(table).is_none() {
             drop(writer);
             return paths.iter().try_for_each(|path| fs::remove_file(path).map_err(io_error("delete", path)));
         }
-        self.write(&mut writer, Change::Packed(packed))?;
+        self.write(&mut writer, JournalChange::Packed(packed))?;
         drop(writer);
-        self.reached(Step::PacksNamed)
+        self.reached(CrashPoint::PacksNamed)
     }
 
     /// One pack for each size of filters. They are durable; nothing names them yet.
@@ -186,9 +186,9 @@ impl Inner {
         hour: i64,
         of_hour: &Hour,
         packs: &[Arc<PackFile>],
-        loose: &[(BlockRef, Arc<Loose>)],
+        loose: &[(BlockRef, Arc<LooseMetadata>)],
     ) -> Result<Vec<PackFile>> {
-        let mut by_size: BTreeMap<u32, Alike> = BTreeMap::new();
+        let mut by_size: BTreeMap<u32, SameSizeBlocks> = BTreeMap::new();
         for (block, loose) in loose {
             let payload = loose.payload()?;
             let record = codec::decode_block_metadata(&payload, codec::FORMAT);
@@ -203,7 +203,7 @@ impl Inner {
         }
         let mut number = self.held.read().places.next_pack();
         let mut written = Vec::new();
-        for Alike { loose, packs } in by_size.into_values() {
+        for SameSizeBlocks { loose, packs } in by_size.into_values() {
             let mut sources = vec![PackInput::Loose(&loose)];
             sources.extend(packs.iter().map(|pack| PackInput::Packed(pack)));
             let is_kept = |block: BlockRef| !of_hour.gone.contains_key(&block.file);
@@ -214,7 +214,7 @@ impl Inner {
                 let path = file.path(&self.dir);
                 self.make_folder(table)?;
                 let is_here = |block| is_kept(block) && bounds.contains(&block);
-                let pack::Written { n_slots, n_chunks, size_bytes, column_bytes } =
+                let pack::PackSummary { n_slots, n_chunks, size_bytes, column_bytes } =
                     pack::write(&path, table, hour, &sources, is_here)?;
                 written.push(PackFile { n_slots, n_chunks, size_bytes, column_bytes, ..file });
                 number += 1;
@@ -234,7 +234,7 @@ impl Inner {
     }
 
     /// The size from which on the log is folded: rewriting then costs no more than appending did.
-    fn is_due(&self, writer: &Writer, factor: u64) -> bool {
+    fn is_due(&self, writer: &LogWriter, factor: u64) -> bool {
         let records = self.limits.log_bytes.max(writer.checkpoint_bytes);
         let block_metadata = self.limits.block_metadata_bytes.max(4 * writer.checkpoint_bytes);
         writer.log.record_bytes() > records * factor || writer.log.size_bytes() > block_metadata * factor
@@ -245,7 +245,7 @@ impl Inner {
     }
 
     /// After a change: a store that nobody drives folds its log by itself, long after it was due.
-    pub(super) fn bound_log(&self, writer: &mut Writer) {
+    pub(super) fn bound_log(&self, writer: &mut LogWriter) {
         if writer.stopped.is_some() || !self.is_due(writer, self.limits.patience) {
             return;
         }
@@ -254,8 +254,8 @@ impl Inner {
     }
 
     /// Folds the log while nobody else writes.
-    pub(super) fn fold(&self, writer: &mut Writer) -> Result<()> {
-        let Turned { seq, image, .. } = self.turn_log(writer, Prepared::create(&self.dir, "commit")?)?;
+    pub(super) fn fold(&self, writer: &mut LogWriter) -> Result<()> {
+        let RotatedLog { seq, image, .. } = self.turn_log(writer, UnnumberedLog::create(&self.dir, "commit")?)?;
         writer.checkpoint_bytes = self.write_checkpoint(seq, &image)?;
         writer.checkpoint_seq = seq;
         checkpoint::remove_before(&self.dir, seq)?;
@@ -267,16 +267,16 @@ impl Inner {
     /// Each step leaves a folder that opens to the same state: first there is a new log behind the old one, then the
     /// checkpoint beside both, then what it covers is deleted.
     fn checkpoint(&self) -> Result<u64> {
-        let prepared = Prepared::create(&self.dir, "upkeep")?;
-        self.reached(Step::LogPrepared)?;
-        let Turned { seq, image, before } = {
+        let prepared = UnnumberedLog::create(&self.dir, "upkeep")?;
+        self.reached(CrashPoint::LogPrepared)?;
+        let RotatedLog { seq, image, before } = {
             let mut writer = self.writer.lock();
             self.turn_log(&mut writer, prepared)?
         };
         drop(before);
-        self.reached(Step::LogTurned)?;
+        self.reached(CrashPoint::LogTurned)?;
         let n_bytes = self.write_checkpoint(seq, &image)?;
-        self.reached(Step::CheckpointWritten)?;
+        self.reached(CrashPoint::CheckpointWritten)?;
         let checkpoint_seq = {
             let mut writer = self.writer.lock();
             if seq >= writer.checkpoint_seq {
@@ -289,24 +289,24 @@ impl Inner {
     }
 
     fn write_checkpoint(&self, seq: u64, image: &Image) -> Result<u64> {
-        let mut writer = checkpoint::Writer::create(&self.dir, seq)?;
+        let mut writer = checkpoint::CheckpointWriter::create(&self.dir, seq)?;
         let mut rest = image.encode(|encoded| writer.offer(encoded))?;
         writer.finish(&mut rest)
     }
 
     /// Lets the next log begin.
-    fn turn_log(&self, writer: &mut Writer, next: Prepared) -> Result<Turned> {
+    fn turn_log(&self, writer: &mut LogWriter, next: UnnumberedLog) -> Result<RotatedLog> {
         writer.log.finish()?;
         let seq = writer.log.last_seq();
         // If it is there but not for good, the log must not go on beside it.
-        let next = next.install(seq + 1).inspect_err(|_| writer.stopped = Some(Stopped::Unsynced))?;
+        let next = next.install(seq + 1).inspect_err(|_| writer.stopped = Some(StopReason::Unsynced))?;
         let before = std::mem::replace(&mut writer.log, next);
         // An empty log gave its name to the next one.
         if before.file().first_seq <= seq {
             writer.older.push(before.file().clone());
         }
         let held = self.held.read();
-        Ok(Turned { seq, image: Image::of(&held.state, &held.places), before })
+        Ok(RotatedLog { seq, image: Image::of(&held.state, &held.places), before })
     }
 
     fn delete_packs(&self, doomed: &mut Vec<Arc<PackFile>>, done: &mut MaintenanceReport) -> Result<()> {
@@ -323,7 +323,7 @@ impl Inner {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io_error("delete", &path)(e)),
                 _ => done.packs_removed += 1,
             }
-            self.reached(Step::PackDeleted)?;
+            self.reached(CrashPoint::PackDeleted)?;
         }
         *doomed = kept;
         Ok(())
@@ -340,17 +340,17 @@ impl Inner {
     fn delete_logs(&self) -> Result<()> {
         let covered = self.writer.lock().covered_logs();
         delete_logs(&covered)?;
-        self.reached(Step::OldDeleted)
+        self.reached(CrashPoint::OldDeleted)
     }
 
     #[cfg(not(test))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests stop here")]
-    fn reached(&self, _step: Step) -> Result<()> {
+    fn reached(&self, _step: CrashPoint) -> Result<()> {
         Ok(())
     }
 
     #[cfg(test)]
-    fn reached(&self, step: Step) -> Result<()> {
+    fn reached(&self, step: CrashPoint) -> Result<()> {
         let mut stop_at = self.stop_at.lock();
         match &mut *stop_at {
             Some((at, 0)) if *at == step => Err(io_error("stop at", &self.dir)(std::io::Error::other("a test"))),
@@ -363,7 +363,7 @@ impl Inner {
     }
 }
 
-impl Writer {
+impl LogWriter {
     /// Takes out the logs that the checkpoint covers and that no block metadata is read from. A log that is not deleted
     /// then, because that failed, is seen again when the store is opened.
     fn covered_logs(&mut self) -> Vec<Arc<LogFile>> {

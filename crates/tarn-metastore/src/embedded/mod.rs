@@ -10,7 +10,7 @@
 //! Invariants: a record is in the log and synced before its effect is visible or answered; writes are numbered without
 //! a gap; only the very end of the log can be torn, and what is cut there was never answered (`log.rs` says how that is
 //! known). After a failed sync nothing more is written until maintenance has cut off what was not answered and read
-//! back from the disk what was (`Inner::mend`). What an older format wrote is written anew when it is opened.
+//! back from the disk what was (`StoreInner::mend`). What an older format wrote is written anew when it is opened.
 
 mod commit;
 mod inner;
@@ -35,17 +35,17 @@ use tokio::task::spawn_blocking;
 use tarn_types::{Clock, FileId, TableId, TableSchema, Version};
 
 use self::commit::Leader;
-use self::inner::{Inner, Limits, Stopped, Writer};
-use self::journal::Change;
-use self::queue::Waiting;
-use self::read::{Asked, OpenPacks};
+use self::inner::{Limits, LogWriter, StopReason, StoreInner};
+use self::journal::JournalChange;
+use self::queue::PendingCommit;
+use self::read::{OpenPacks, RequestedHour};
 pub use self::recover::Recovery;
 use crate::error::io_error;
-use crate::log::{self, Entry, Payload, Prepared};
-use crate::state::Record;
+use crate::log::{self, LogEntry, Payload, UnnumberedLog};
+use crate::state::StateRecord;
 use crate::{
-    At, Commit, CommitInfo, Definition, Error, File, HourBlocks, MaintenanceReport, MetadataByColumn, Metastore, Probe,
-    Probed, Result, TableVersion, Wanted, codec,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, Error, File, HourBlocks, MaintenanceReport, MetadataByColumn,
+    Metastore, Probe, ProbeResult, Result, TableVersion, VersionSelector, codec,
 };
 
 /// File ids are reserved on disk this many at a time; a restart skips what was reserved and not used.
@@ -61,7 +61,7 @@ const INLINE_BYTES: usize = 256 << 10;
 /// The embedded backend. Commits that wait for the disk together share one `fdatasync`, which a blocking thread of the
 /// tokio runtime that calls waits for.
 pub struct Embedded {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
     clock: Arc<dyn Clock>,
 }
 
@@ -77,14 +77,22 @@ impl Embedded {
     fn open_with(dir: &Path, clock: Arc<dyn Clock>, limits: Limits) -> Result<(Self, Recovery)> {
         fs::create_dir_all(dir).map_err(io_error("create", dir))?;
         let lock = lock(dir)?;
-        let recover::Recovered { held, log, older, checkpoint_seq, checkpoint_bytes, format, unnamed_packs, recovery } =
-            recover::recover(dir)?;
+        let recover::RecoveredStore {
+            held,
+            log,
+            older,
+            checkpoint_seq,
+            checkpoint_bytes,
+            format,
+            unnamed_packs,
+            recovery,
+        } = recover::recover(dir)?;
         let next = held.state.next_file.0;
-        let inner = Inner {
+        let inner = StoreInner {
             dir: dir.to_owned(),
             limits,
             held: RwLock::new(held),
-            writer: Mutex::new(Writer {
+            writer: Mutex::new(LogWriter {
                 log,
                 older,
                 checkpoint_seq,
@@ -124,7 +132,10 @@ impl Embedded {
     }
 
     /// Runs what waits for the disk on a blocking thread. A caller that goes away does not stop it half way.
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&StoreInner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let inner = self.inner.clone();
         match spawn_blocking(move || work(&inner)).await {
             Ok(result) => result,
@@ -142,7 +153,7 @@ impl Embedded {
         &self,
         table: TableId,
         hours: Vec<HourBlocks>,
-        read: impl Fn(&Inner, &[Asked]) -> Result<T> + Clone + Send + 'static,
+        read: impl Fn(&StoreInner, &[RequestedHour]) -> Result<T> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
         let asked = self.inner.asked(table, hours)?;
         let n_blocks: usize = asked.iter().map(|of_hour| of_hour.blocks.len()).sum();
@@ -180,10 +191,10 @@ impl Drop for Embedded {
     }
 }
 
-impl Inner {
+impl StoreInner {
     /// Makes a change durable, then visible.
-    fn write(&self, writer: &mut Writer, change: Change) -> Result<()> {
-        let entry = Entry { block_metadata: Vec::new(), record: Payload::new(journal::encode_change(&change)) };
+    fn write(&self, writer: &mut LogWriter, change: JournalChange) -> Result<()> {
+        let entry = LogEntry { block_metadata: Vec::new(), record: Payload::new(journal::encode_change(&change)) };
         self.append(writer, &[entry]).map_err(|failed| failed.error(writer))?;
         let removed = self.held.write().apply(change, Vec::new());
         self.doomed.lock().extend(removed.expect("a record that was checked against the state applies to it"));
@@ -196,13 +207,13 @@ impl Inner {
         let mut writer = self.writer.lock();
         match writer.stopped {
             None if !writer.is_failing => return Ok(()),
-            Some(Stopped::Died) => return Err(Error::Stopped { path: writer.log.path().to_owned() }),
-            None | Some(Stopped::Unsynced) => {}
+            Some(StopReason::Died) => return Err(Error::Stopped { path: writer.log.path().to_owned() }),
+            None | Some(StopReason::Unsynced) => {}
         }
         let next = writer.log.last_seq() + 1;
         if writer.log.file().first_seq == next {
             // Nothing is in it, and another empty one may have taken its name.
-            writer.log = Prepared::create(&self.dir, "mend")?.install(next)?;
+            writer.log = UnnumberedLog::create(&self.dir, "mend")?.install(next)?;
         } else {
             // It may have been this log's successor that could not be synced.
             let successor = log::path(&self.dir, next);
@@ -219,7 +230,7 @@ impl Inner {
     fn define(&self, definition: Definition, now_ms: i64) -> Result<Arc<TableSchema>> {
         let mut writer = self.writer.lock();
         let (schema, record) = self.held.read().state.check_definition(definition, now_ms)?;
-        record.map_or(Ok(()), |record| self.write(&mut writer, Change::Record(record))).map(|()| schema)
+        record.map_or(Ok(()), |record| self.write(&mut writer, JournalChange::Record(record))).map(|()| schema)
     }
 
     /// `None`: more must be reserved first.
@@ -238,7 +249,7 @@ impl Inner {
         }
         // While this is written, others may take what is left of the former range; there are `n` more behind it.
         let end = self.files.lock().end + n.max(RESERVED_FILES);
-        self.write(&mut writer, Change::Record(Record::Reserve { next_file: FileId(end) }))?;
+        self.write(&mut writer, JournalChange::Record(StateRecord::Reserve { next_file: FileId(end) }))?;
         let mut files = self.files.lock();
         files.end = end;
         files.start += n;
@@ -248,18 +259,18 @@ impl Inner {
     fn expire(&self, table: TableId, keep: Version) -> Result<Vec<Arc<File>>> {
         let mut writer = self.writer.lock();
         let Some((gone, record)) = self.held.read().state.check_expire(table, keep)? else { return Ok(Vec::new()) };
-        self.write(&mut writer, Change::Record(record)).map(|()| gone)
+        self.write(&mut writer, JournalChange::Record(record)).map(|()| gone)
     }
 
     /// Where the block metadata of these hours is, as of now.
-    fn asked(&self, table: TableId, hours: Vec<HourBlocks>) -> Result<Vec<Asked>> {
+    fn asked(&self, table: TableId, hours: Vec<HourBlocks>) -> Result<Vec<RequestedHour>> {
         let held = self.held.read();
         held.state.table(table)?;
         let mut first = 0;
         let asked = hours.into_iter().map(|HourBlocks { hour, blocks }| {
             let here = first;
             first += blocks.len() as u32;
-            Asked { first: here, of_hour: held.places.hour(table, hour).cloned(), blocks }
+            RequestedHour { first: here, of_hour: held.places.hour(table, hour).cloned(), blocks }
         });
         Ok(asked.collect())
     }
@@ -298,7 +309,7 @@ impl Metastore for Embedded {
             spawn_blocking(encode).await.map_err(|stopped| self.unknown(stopped))?
         };
         let (answer, answered) = oneshot::channel();
-        if let Some(leader) = Leader::submit(&self.inner, Waiting { table, commit, block_metadata, answer }) {
+        if let Some(leader) = Leader::submit(&self.inner, PendingCommit { table, commit, block_metadata, answer }) {
             spawn_blocking(move || leader.run());
         }
         answered.await.unwrap_or_else(|gone| Err(self.unknown(gone)))
@@ -308,27 +319,27 @@ impl Metastore for Embedded {
         self.inner.held.read().state.table(table)?.commits_after(after)
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
         self.inner.held.read().state.table(table)?.snapshot(at)
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
         let Probe { hours, clauses } = probe;
         let clauses = Arc::new(clauses);
-        let read = move |inner: &Inner, asked: &[Asked]| {
-            let mut probed = Probed::default();
+        let read = move |inner: &StoreInner, asked: &[RequestedHour]| {
+            let mut probed = ProbeResult::default();
             asked.iter().try_for_each(|of_hour| inner.open.probe(of_hour, &clauses, &mut probed))?;
             Ok(probed)
         };
         let parts = self.shared_out(table, hours, read).await?;
-        Ok(parts.into_iter().fold(Probed::default(), |all, part| Probed {
+        Ok(parts.into_iter().fold(ProbeResult::default(), |all, part| ProbeResult {
             kept: all.kept | part.kept,
             without_bloom: all.without_bloom + part.without_bloom,
             bytes_read: all.bytes_read + part.bytes_read,
         }))
     }
 
-    async fn block_metadata(&self, table: TableId, mut wanted: Wanted) -> Result<MetadataByColumn> {
+    async fn block_metadata(&self, table: TableId, mut wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
         let hours = std::mem::take(&mut wanted.hours);
         let wanted = Arc::new(wanted);
         let of_part = wanted.clone();

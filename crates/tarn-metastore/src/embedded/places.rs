@@ -24,7 +24,7 @@ use crate::{BlockRef, File, Stats};
 
 /// Cloning shares the hours.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places {
+pub(super) struct BlockMetadataIndex {
     tables: BTreeMap<TableId, BTreeMap<i64, Arc<Hour>>>,
     /// The number of the next pack; numbers are not used twice while the store is open.
     next_pack: u64,
@@ -34,7 +34,7 @@ pub(super) struct Places {
 pub(super) struct Hour {
     /// Ascending by number.
     pub packs: Vec<Arc<PackFile>>,
-    pub loose: BTreeMap<BlockRef, Arc<Loose>>,
+    pub loose: BTreeMap<BlockRef, Arc<LooseMetadata>>,
     /// Files whose metadata is wanted no more, and how many blocks of each the packs may still have.
     pub gone: BTreeMap<FileId, u32>,
 }
@@ -55,7 +55,7 @@ pub(super) struct PackFile {
 
 /// Block metadata where a commit put it.
 #[derive(Debug)]
-pub(super) struct Loose {
+pub(super) struct LooseMetadata {
     pub log: Arc<LogFile>,
     /// Of the frame.
     pub offset: u64,
@@ -71,7 +71,7 @@ pub(super) struct Loose {
 
 /// What becomes of an hour: the metadata of these blocks and packs is in those packs now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Packed {
+pub(super) struct PackChange {
     /// Whose hour it is.
     pub table: TableId,
     pub hour: i64,
@@ -129,7 +129,7 @@ impl Hour {
     }
 
     /// Answers the packs that went.
-    fn install(&mut self, packed: &Packed) -> Result<Vec<Arc<PackFile>>, String> {
+    fn install(&mut self, packed: &PackChange) -> Result<Vec<Arc<PackFile>>, String> {
         for block in &packed.loose {
             // What is no longer loose went while its pack was being written, and has a slot there.
             if self.loose.remove(block).is_none() {
@@ -152,7 +152,7 @@ impl Hour {
     }
 }
 
-impl Places {
+impl BlockMetadataIndex {
     /// By hour.
     pub fn tables(&self) -> impl Iterator<Item = (TableId, &BTreeMap<i64, Arc<Hour>>)> {
         self.tables.iter().map(|(table, hours)| (*table, hours))
@@ -186,7 +186,7 @@ impl Places {
     }
 
     /// The metadata of a block came, with the commit that added its file.
-    pub fn add_loose(&mut self, table: TableId, hour: i64, block: BlockRef, loose: Loose) {
+    pub fn add_loose(&mut self, table: TableId, hour: i64, block: BlockRef, loose: LooseMetadata) {
         let of_hour = Arc::make_mut(self.tables.entry(table).or_default().entry(hour).or_default());
         of_hour.gone.remove(&block.file);
         of_hour.loose.insert(block, Arc::new(loose));
@@ -211,7 +211,7 @@ impl Places {
     }
 
     /// The packs that went.
-    pub fn install(&mut self, packed: &Packed) -> Result<Vec<Arc<PackFile>>, String> {
+    pub fn install(&mut self, packed: &PackChange) -> Result<Vec<Arc<PackFile>>, String> {
         let hours = self.tables.get_mut(&packed.table);
         let Some(of_hour) = hours.and_then(|hours| hours.get_mut(&packed.hour)) else {
             // All that was loose went meanwhile.

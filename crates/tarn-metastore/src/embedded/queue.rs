@@ -13,18 +13,18 @@ use crate::{Commit, Result};
 
 /// Commits that wait, and whether somebody leads.
 #[derive(Default)]
-pub(super) struct Queue {
-    pub pending: Mutex<Pending>,
+pub(super) struct CommitQueue {
+    pub pending: Mutex<PendingCommits>,
     pub is_idle: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct Pending {
-    pub waiting: VecDeque<Waiting>,
+pub(super) struct PendingCommits {
+    pub waiting: VecDeque<PendingCommit>,
     pub is_led: bool,
 }
 
-impl Queue {
+impl CommitQueue {
     /// Waits until nobody leads, and so nobody holds the store on behalf of commits.
     pub fn wait_until_idle(&self) {
         let mut pending = self.pending.lock();
@@ -35,7 +35,7 @@ impl Queue {
 }
 
 /// A commit, and who wants to know.
-pub(super) struct Waiting {
+pub(super) struct PendingCommit {
     pub table: TableId,
     pub commit: Commit,
     /// Of all that the commit has block metadata of.

@@ -16,13 +16,14 @@ use roaring::RoaringBitmap;
 
 use tarn_types::ColumnId;
 
-use super::places::{Hour, Loose, PackFile};
+use super::places::{Hour, LooseMetadata, PackFile};
 use crate::bloom::has_bits;
-use crate::codec::Parts;
+use crate::codec::MetadataParts;
 use crate::pack::Pack;
 use crate::probe::AllOf;
 use crate::{
-    BlockRef, Bloom, CHUNK_BYTES, ColumnMetadata, Error, MetadataByColumn, Probed, Result, Wanted, codec, log,
+    BlockMetadataRequest, BlockRef, Bloom, CHUNK_BYTES, ColumnMetadata, Error, MetadataByColumn, ProbeResult, Result,
+    codec, log,
 };
 
 /// Packs that are kept open, and what their blocks and columns may take in memory.
@@ -30,7 +31,7 @@ const OPEN_PACKS: usize = 1024;
 const OPEN_BYTES: usize = 64 << 20;
 
 /// An hour that is asked for.
-pub(super) struct Asked {
+pub(super) struct RequestedHour {
     /// The position of its first block among all that are asked for.
     pub first: u32,
     /// `None`: nothing is known of this hour.
@@ -54,14 +55,14 @@ struct Cache {
 
 /// What is wanted of some hours, by column; positions as they are asked for.
 #[derive(Default)]
-struct Collected {
+struct CollectedMetadata {
     columns: BTreeMap<ColumnId, ColumnMetadata>,
     blooms: Vec<(u32, Bloom)>,
     bytes_read: u64,
 }
 
 /// Answers of hours, in their order.
-pub(super) struct Part(Collected);
+pub(super) struct HoursMetadata(CollectedMetadata);
 
 impl OpenPacks {
     /// Nothing is open yet.
@@ -92,8 +93,8 @@ impl OpenPacks {
     }
 
     /// Of those asked, the blocks that these filters do not rule out. Adds to `probed`.
-    pub fn probe(&self, asked: &Asked, clauses: &[Vec<AllOf>], probed: &mut Probed) -> Result<()> {
-        let Asked { first, of_hour, blocks } = asked;
+    pub fn probe(&self, asked: &RequestedHour, clauses: &[Vec<AllOf>], probed: &mut ProbeResult) -> Result<()> {
+        let RequestedHour { first, of_hour, blocks } = asked;
         // Until a filter says otherwise.
         let mut kept = vec![true; blocks.len()];
         let mut with_bloom = 0;
@@ -129,11 +130,11 @@ impl OpenPacks {
     }
 
     /// What is wanted of these hours, which ascend.
-    pub fn collect(&self, asked: &[Asked], wanted: &Wanted) -> Result<Part> {
-        let mut part = Collected::default();
+    pub fn collect(&self, asked: &[RequestedHour], wanted: &BlockMetadataRequest) -> Result<HoursMetadata> {
+        let mut part = CollectedMetadata::default();
         for of_asked in asked {
             let Some(of_hour) = &of_asked.of_hour else { continue };
-            let mut here = Collected::default();
+            let mut here = CollectedMetadata::default();
             self.collect_hour(of_hour, of_asked, wanted, &mut here)?;
             for (column, of_column) in here.columns {
                 append(&mut part.columns, column, sorted(of_column));
@@ -142,13 +143,19 @@ impl OpenPacks {
             part.blooms.append(&mut here.blooms);
             part.bytes_read += here.bytes_read;
         }
-        Ok(Part(part))
+        Ok(HoursMetadata(part))
     }
 
-    fn collect_hour(&self, of_hour: &Hour, asked: &Asked, wanted: &Wanted, out: &mut Collected) -> Result<()> {
-        let Asked { first, blocks, .. } = asked;
+    fn collect_hour(
+        &self,
+        of_hour: &Hour,
+        asked: &RequestedHour,
+        wanted: &BlockMetadataRequest,
+        out: &mut CollectedMetadata,
+    ) -> Result<()> {
+        let RequestedHour { first, blocks, .. } = asked;
         let of_columns = wanted.stats || wanted.chunks;
-        let parts = Parts { stats: wanted.stats, chunks: wanted.chunks };
+        let parts = MetadataParts { stats: wanted.stats, chunks: wanted.chunks };
         let mut found = vec![false; blocks.len()];
         hide_gone(of_hour, blocks, &mut found);
         for (at, loose) in find_loose(of_hour, blocks, &mut found) {
@@ -227,7 +234,7 @@ fn hide_gone(of_hour: &Hour, blocks: &[BlockRef], found: &mut [bool]) {
 }
 
 /// The asked blocks that are loose, by position.
-fn find_loose<'a>(of_hour: &'a Hour, blocks: &[BlockRef], found: &mut [bool]) -> Vec<(u32, &'a Arc<Loose>)> {
+fn find_loose<'a>(of_hour: &'a Hour, blocks: &[BlockRef], found: &mut [bool]) -> Vec<(u32, &'a Arc<LooseMetadata>)> {
     let mut loose = Vec::new();
     let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return loose };
     for (block, place) in of_hour.loose.range(first..=last) {
@@ -248,7 +255,7 @@ fn find_packed(pack: &Pack, blocks: &[BlockRef], found: &mut [bool]) -> Vec<(u32
     places
 }
 
-impl Loose {
+impl LooseMetadata {
     /// The payload from one place to another. The first time it is read as a whole, and held against its checksum.
     fn part(&self, from: u32, to: u32, bytes_read: &mut u64) -> Result<Vec<u8>> {
         if self.is_checked.load(Ordering::Relaxed) {
@@ -302,7 +309,13 @@ impl Loose {
     }
 
     /// Adds what is wanted of these columns.
-    fn columns(&self, parts: Parts, wanted: Option<&[ColumnId]>, at: u32, out: &mut Collected) -> Result<()> {
+    fn columns(
+        &self,
+        parts: MetadataParts,
+        wanted: Option<&[ColumnId]>,
+        at: u32,
+        out: &mut CollectedMetadata,
+    ) -> Result<()> {
         let bytes = self.part(self.columns_at, self.payload_bytes, &mut out.bytes_read)?;
         let is_wanted = |column: ColumnId| wanted.is_none_or(|wanted| wanted.contains(&column));
         let read = codec::read_columns(&bytes, codec::FORMAT, parts, at, is_wanted, &mut out.columns);
@@ -316,9 +329,9 @@ impl Loose {
 }
 
 /// Puts the parts behind each other.
-pub(super) fn finish(parts: Vec<Part>, wanted: &Wanted) -> MetadataByColumn {
-    let mut all = Collected::default();
-    for Part(part) in parts {
+pub(super) fn finish(parts: Vec<HoursMetadata>, wanted: &BlockMetadataRequest) -> MetadataByColumn {
+    let mut all = CollectedMetadata::default();
+    for HoursMetadata(part) in parts {
         for (column, of_column) in part.columns {
             append(&mut all.columns, column, of_column);
         }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use super::journal;
 use super::places::{self, PackFile};
-use super::store_state::{Brought, StoreState};
+use super::store_state::{LoggedMetadata, StoreState};
 use crate::checkpoint;
 use crate::error::io_error;
-use crate::log::{self, Frame, Log, LogFile, Prepared};
+use crate::log::{self, Frame, Log, LogFile, UnnumberedLog};
 use crate::wire::Malformed;
 use crate::{Error, Result, codec};
 
@@ -29,7 +29,7 @@ pub struct Recovery {
     pub torn_bytes: u64,
 }
 
-pub(super) struct Recovered {
+pub(super) struct RecoveredStore {
     pub held: StoreState,
     pub log: Log,
     /// Logs before it, ascending.
@@ -43,7 +43,7 @@ pub(super) struct Recovered {
     pub recovery: Recovery,
 }
 
-pub(super) fn recover(dir: &Path) -> Result<Recovered> {
+pub(super) fn recover(dir: &Path) -> Result<RecoveredStore> {
     let found = log::scan(dir)?;
     let mut recovery = Recovery::default();
     let (mut held, mut seq, mut checkpoint_bytes, mut format) = (StoreState::new(), 0, 0, codec::FORMAT);
@@ -80,9 +80,9 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered> {
     let mut older = found.logs;
     let log = match older.pop() {
         Some(last) => Log::reopen(last, &contents)?,
-        None => Prepared::create(dir, "open")?.install(1)?,
+        None => UnnumberedLog::create(dir, "open")?.install(1)?,
     };
-    Ok(Recovered { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, unnamed_packs, recovery })
+    Ok(RecoveredStore { held, log, older, checkpoint_seq: seq, checkpoint_bytes, format, unnamed_packs, recovery })
 }
 
 /// A record with the block metadata in front of it.
@@ -94,7 +94,7 @@ fn replay(held: &mut StoreState, frame: &Frame<'_>) -> Result<()> {
     for (offset, payload) in frame.block_metadata {
         let places = codec::locate_block_metadata(payload, frame.format).map_err(at(*offset))?;
         let (log, payload_bytes) = (frame.log.clone(), payload.len() as u32);
-        brought.push(Brought { log, offset: *offset, payload_bytes, at: places });
+        brought.push(LoggedMetadata { log, offset: *offset, payload_bytes, at: places });
     }
     held.apply(change, brought).map_err(|reason| corrupt(path, frame.offset, reason))?;
     Ok(())

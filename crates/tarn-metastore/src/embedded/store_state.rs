@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::journal::Change;
-use super::places::{Loose, PackFile, Places};
+use super::journal::JournalChange;
+use super::places::{BlockMetadataIndex, LooseMetadata, PackFile};
 use crate::codec::BlockMetadataOffsets;
 use crate::log::LogFile;
-use crate::state::{Record, State};
+use crate::state::{State, StateRecord};
 
 /// Tables and versions, and where the metadata of their blocks is.
 #[derive(Debug)]
 pub(super) struct StoreState {
     pub state: State,
-    pub places: Places,
+    pub places: BlockMetadataIndex,
 }
 
 /// Block metadata in the log that a record brings.
-pub(super) struct Brought {
+pub(super) struct LoggedMetadata {
     pub log: Arc<LogFile>,
     /// Of the frame.
     pub offset: u64,
@@ -27,14 +27,14 @@ pub(super) struct Brought {
 impl StoreState {
     /// A store without tables.
     pub fn new() -> Self {
-        Self { state: State::default(), places: Places::default() }
+        Self { state: State::default(), places: BlockMetadataIndex::default() }
     }
 
     /// Answers the packs that nothing names any more.
-    pub fn apply(&mut self, change: Change, brought: Vec<Brought>) -> Result<Vec<Arc<PackFile>>, String> {
+    pub fn apply(&mut self, change: JournalChange, brought: Vec<LoggedMetadata>) -> Result<Vec<Arc<PackFile>>, String> {
         let record = match change {
-            Change::Record(record) => record,
-            Change::Packed(packed) => {
+            JournalChange::Record(record) => record,
+            JournalChange::Packed(packed) => {
                 if !brought.is_empty() {
                     return Err("details in front of a record that has none".to_owned());
                 }
@@ -43,8 +43,8 @@ impl StoreState {
         };
         let mut removed = Vec::new();
         match &record {
-            Record::Drop { table } => removed = self.places.drop_table(*table),
-            Record::Expire { table, keep } => {
+            StateRecord::Drop { table } => removed = self.places.drop_table(*table),
+            StateRecord::Expire { table, keep } => {
                 if let Some(of_table) = self.state.tables.get(table) {
                     self.places.forget(*table, &of_table.gone_before(*keep));
                 }
@@ -55,16 +55,17 @@ impl StoreState {
         self.state.apply(record).map(|()| removed)
     }
 
-    fn add(&mut self, record: &Record, brought: Vec<Brought>) -> Result<(), String> {
-        for Brought { log, offset, payload_bytes, at } in brought {
+    fn add(&mut self, record: &StateRecord, brought: Vec<LoggedMetadata>) -> Result<(), String> {
+        for LoggedMetadata { log, offset, payload_bytes, at } in brought {
             let BlockMetadataOffsets { table, hour, block, n_chunks, bloom_at, columns_at, column_bytes } = at;
-            let is_added = matches!(record, Record::Commit { table: of, commit, .. } if *of == table
+            let is_added = matches!(record, StateRecord::Commit { table: of, commit, .. } if *of == table
                 && commit.added.iter().any(|file| file.id == block.file && file.hour == hour));
             if !is_added {
                 return Err(format!("details of file {}, which is not added", block.file));
             }
             let is_checked = true.into();
-            let loose = Loose { log, offset, payload_bytes, n_chunks, bloom_at, columns_at, column_bytes, is_checked };
+            let loose =
+                LooseMetadata { log, offset, payload_bytes, n_chunks, bloom_at, columns_at, column_bytes, is_checked };
             self.places.add_loose(table, hour, block, loose);
         }
         Ok(())

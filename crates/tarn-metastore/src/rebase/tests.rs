@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use tarn_types::{FileId, SeqNo, TableId, TabletId};
 
-use crate::check::{Checked, Standing, check_commit};
+use crate::check::{CommitBase, CommitCheck, check_commit};
 use crate::contract::{commit, sample_file};
 use crate::ids::Ids;
-use crate::{Commit, CommitKind, Error, Expected, Result, TableVersion};
+use crate::{Commit, CommitKind, Error, ExpectedVersion, Result, TableVersion};
 
 const N_WRITERS: usize = 4;
 const N_TABLETS: u32 = 3;
@@ -24,60 +24,62 @@ const N_TABLETS: u32 = 3;
 const N_KEYS: u64 = 4;
 
 /// What is in the files: by row, a key and its value.
-type Key = (u32, u64);
-type Rows = BTreeMap<FileId, Vec<(Key, u64)>>;
+type RowValue = (u32, u64);
+type FileRows = BTreeMap<FileId, Vec<(RowValue, u64)>>;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum WriterOp {
     Read { writer: usize },
     Deliver { writer: usize, tablet: u32, keys: BTreeSet<u64> },
     Compact { writer: usize, picks: Vec<u8> },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = WriterOp> {
     let writer = || 0..N_WRITERS;
     let keys = proptest::collection::btree_set(0..N_KEYS, 1..4);
     prop_oneof![
-        3 => writer().prop_map(|writer| Step::Read { writer }),
-        4 => (writer(), 1..=N_TABLETS, keys).prop_map(|(writer, tablet, keys)| Step::Deliver { writer, tablet, keys }),
-        2 => (writer(), proptest::collection::vec(any::<u8>(), 1..4)).prop_map(|(writer, picks)| Step::Compact { writer, picks }),
+        3 => writer().prop_map(|writer| WriterOp::Read { writer }),
+        4 => (writer(), 1..=N_TABLETS, keys)
+            .prop_map(|(writer, tablet, keys)| WriterOp::Deliver { writer, tablet, keys }),
+        2 => (writer(), proptest::collection::vec(any::<u8>(), 1..4))
+            .prop_map(|(writer, picks)| WriterOp::Compact { writer, picks }),
     ]
 }
 
 /// What a commit touched that came in.
-struct Touched {
+struct CommitFootprint {
     version: u64,
     removed: BTreeSet<FileId>,
     buried: BTreeSet<(FileId, u32)>,
     tablet: Option<u32>,
 }
 
-type Check = fn(&Standing<'_>, Commit) -> Result<Checked>;
+type CheckFn = fn(&CommitBase<'_>, Commit) -> Result<CommitCheck>;
 
-struct World {
-    check: Check,
+struct RebaseHarness {
+    check: CheckFn,
     latest: Arc<TableVersion>,
     /// What each writer read.
     read: Vec<Arc<TableVersion>>,
     ids: Ids,
-    rows: Rows,
+    rows: FileRows,
     /// One after the other.
-    model: BTreeMap<Key, u64>,
-    history: Vec<Touched>,
+    model: BTreeMap<RowValue, u64>,
+    history: Vec<CommitFootprint>,
     next: u64,
     n_rebased: usize,
     n_refused: usize,
 }
 
-impl World {
-    fn new(check: Check) -> World {
+impl RebaseHarness {
+    fn new(check: CheckFn) -> RebaseHarness {
         let latest = Arc::new(TableVersion::default());
-        World {
+        RebaseHarness {
             check,
             read: vec![latest.clone(); N_WRITERS],
             latest,
             ids: Ids::new(),
-            rows: Rows::new(),
+            rows: FileRows::new(),
             model: BTreeMap::new(),
             history: vec![],
             next: 1,
@@ -86,7 +88,7 @@ impl World {
         }
     }
 
-    fn live<'a>(&'a self, version: &'a TableVersion) -> impl Iterator<Item = (FileId, u32, Key, u64)> + 'a {
+    fn live<'a>(&'a self, version: &'a TableVersion) -> impl Iterator<Item = (FileId, u32, RowValue, u64)> + 'a {
         version.files.iter().flat_map(move |file| {
             let dead = version.deletion_vectors.get(&file.id);
             let rows = self.rows[&file.id].iter().enumerate();
@@ -95,20 +97,20 @@ impl World {
         })
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), String> {
+    fn step(&mut self, step: &WriterOp) -> Result<(), String> {
         match step {
-            Step::Read { writer } => {
+            WriterOp::Read { writer } => {
                 self.read[*writer] = self.latest.clone();
                 Ok(())
             }
-            Step::Deliver { writer, tablet, keys } => self.deliver(*writer, *tablet, keys),
-            Step::Compact { writer, picks } => self.compact(*writer, picks),
+            WriterOp::Deliver { writer, tablet, keys } => self.deliver(*writer, *tablet, keys),
+            WriterOp::Compact { writer, picks } => self.compact(*writer, picks),
         }
     }
 
     fn deliver(&mut self, writer: usize, tablet: u32, keys: &BTreeSet<u64>) -> Result<(), String> {
         let base = self.read[writer].clone();
-        let written: Vec<(Key, u64)> = keys.iter().map(|key| ((tablet, *key), self.next)).collect();
+        let written: Vec<(RowValue, u64)> = keys.iter().map(|key| ((tablet, *key), self.next)).collect();
         let mut dead: BTreeMap<FileId, RoaringBitmap> = BTreeMap::new();
         let mut buried = BTreeSet::new();
         for (file, at, key, _) in self.live(&base) {
@@ -133,7 +135,7 @@ impl World {
             kind: CommitKind::Delivery,
             ..commit(0, 0)
         };
-        let touched = Touched { version: 0, removed, buried, tablet: Some(tablet) };
+        let touched = CommitFootprint { version: 0, removed, buried, tablet: Some(tablet) };
         if self.commit(&base, change, written.clone(), touched)? {
             self.model.extend(written);
         }
@@ -145,13 +147,18 @@ impl World {
         let there: Vec<FileId> = base.files.iter().map(|file| file.id).collect();
         let picked = picks.iter().filter_map(|pick| there.get(usize::from(*pick) % there.len().max(1)).copied());
         let removed: BTreeSet<FileId> = picked.collect();
-        let written: Vec<(Key, u64)> = self
+        let written: Vec<(RowValue, u64)> = self
             .live(&base)
             .filter(|(file, ..)| removed.contains(file))
             .map(|(_, _, key, value)| (key, value))
             .collect();
         let change = Commit { remove: removed.iter().copied().collect(), kind: CommitKind::Compaction, ..commit(0, 0) };
-        self.commit(&base, change, written, Touched { version: 0, removed, buried: BTreeSet::new(), tablet: None })?;
+        self.commit(
+            &base,
+            change,
+            written,
+            CommitFootprint { version: 0, removed, buried: BTreeSet::new(), tablet: None },
+        )?;
         self.compare()
     }
 
@@ -160,15 +167,15 @@ impl World {
         &mut self,
         base: &Arc<TableVersion>,
         change: Commit,
-        written: Vec<(Key, u64)>,
-        mut touched: Touched,
+        written: Vec<(RowValue, u64)>,
+        mut touched: CommitFootprint,
     ) -> Result<bool, String> {
         let file = FileId(self.next);
         let add = if written.is_empty() { vec![] } else { vec![sample_file(file, written.len() as u64)] };
         let id = commit(u128::from(self.next), 0).id;
-        let change = Commit { id, expected: Expected::Disjoint(base.clone()), add, ..change };
+        let change = Commit { id, expected: ExpectedVersion::Disjoint(base.clone()), add, ..change };
         self.next += 1;
-        let standing = Standing {
+        let standing = CommitBase {
             table: TableId(1),
             latest: &self.latest,
             ids: &self.ids,
@@ -178,7 +185,7 @@ impl World {
         let between = self.history.iter().filter(|other| other.version > base.version.0);
         let meets = between.filter(|other| touched.meets(other)).map(|other| other.version).collect::<Vec<_>>();
         match (self.check)(&standing, change) {
-            Ok(Checked::New { next, info, .. }) => {
+            Ok(CommitCheck::New { next, info, .. }) => {
                 if !meets.is_empty() {
                     return Err(format!("commit {id} of version {} came in over {meets:?}", base.version));
                 }
@@ -190,7 +197,7 @@ impl World {
                 self.latest = next;
                 Ok(true)
             }
-            Ok(Checked::Already(version)) => Err(format!("commit {id} is in version {version} already")),
+            Ok(CommitCheck::Already(version)) => Err(format!("commit {id} is in version {version} already")),
             Err(Error::Conflict { .. }) if !meets.is_empty() => {
                 self.n_refused += 1;
                 Ok(false)
@@ -213,11 +220,11 @@ impl World {
     }
 }
 
-impl Touched {
+impl CommitFootprint {
     /// Two commits of which one has to be made anew.
-    fn meets(&self, other: &Touched) -> bool {
+    fn meets(&self, other: &CommitFootprint) -> bool {
         let in_files =
-            |of: &Touched, removed: &BTreeSet<FileId>| of.buried.iter().any(|(file, _)| removed.contains(file));
+            |of: &CommitFootprint, removed: &BTreeSet<FileId>| of.buried.iter().any(|(file, _)| removed.contains(file));
         !self.removed.is_disjoint(&other.removed)
             || in_files(self, &other.removed)
             || in_files(other, &self.removed)
@@ -226,8 +233,8 @@ impl Touched {
     }
 }
 
-fn run(check: Check, steps: &[Step]) -> Result<(usize, usize), String> {
-    let mut world = World::new(check);
+fn run(check: CheckFn, steps: &[WriterOp]) -> Result<(usize, usize), String> {
+    let mut world = RebaseHarness::new(check);
     for step in steps {
         world.step(step).map_err(|told| format!("{step:?}: {told}"))?;
     }
@@ -250,33 +257,33 @@ fn planted_faults_are_found() {
         let steps = proptest::collection::vec(step(), 80);
         (0..n).map(move |_| crate::contract::draw(&mut runner, &steps)).collect::<Vec<_>>()
     };
-    let plants: [(&str, Check); 4] = [
+    let plants: [(&str, CheckFn); 4] = [
         ("whatever came between", |standing, commit| {
-            check_commit(standing, Commit { expected: Expected::At(standing.latest.version), ..commit })
+            check_commit(standing, Commit { expected: ExpectedVersion::At(standing.latest.version), ..commit })
         }),
         ("the cursor of the latest is lost", |standing, commit| {
             let cursor = commit.cursor.clone();
             Ok(match check_commit(standing, commit)? {
-                Checked::New { next, info, block_metadata } => {
+                CommitCheck::New { next, info, block_metadata } => {
                     let mut next = (*next).clone();
                     next.cursor = cursor.unwrap_or(next.cursor);
-                    Checked::New { next: Arc::new(next), info, block_metadata }
+                    CommitCheck::New { next: Arc::new(next), info, block_metadata }
                 }
                 already => already,
             })
         }),
         ("rows that died since live again in other files", |standing, mut commit| {
             // As if they had died in the version that was read.
-            if let Expected::Disjoint(base) = &commit.expected {
+            if let ExpectedVersion::Disjoint(base) = &commit.expected {
                 let base =
                     TableVersion { deletion_vectors: standing.latest.deletion_vectors.clone(), ..(**base).clone() };
-                commit.expected = Expected::Disjoint(Arc::new(base));
+                commit.expected = ExpectedVersion::Disjoint(Arc::new(base));
             }
             check_commit(standing, commit)
         }),
         ("everything is refused", |standing, commit| match &commit.expected {
-            Expected::Disjoint(base) => {
-                let expected = Expected::At(base.version);
+            ExpectedVersion::Disjoint(base) => {
+                let expected = ExpectedVersion::At(base.version);
                 check_commit(standing, Commit { expected, ..commit })
             }
             _ => check_commit(standing, commit),

@@ -1,6 +1,6 @@
 //! May they? The one place where it is decided.
 //!
-//! The door says what is about to be done ([`Action`]) and for whom ([`Principal`]); [`authorize`] says yes, or why
+//! The door says what is about to be done ([`AuthAction`]) and for whom ([`Principal`]); [`authorize`] says yes, or why
 //! not. While there are no users everybody may do everything, which is why a server without users listens on loopback
 //! alone. With users, what is not granted is denied: superusers may do everything; an owner everything with the table;
 //! others what they were granted.
@@ -49,7 +49,7 @@ pub enum Object<'a> {
 /// What is about to be done.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "what is said of each names its fields")]
-pub enum Action<'a> {
+pub enum AuthAction<'a> {
     /// What concerns the session alone, or is in every catalog: transactions, settings of the session, names of tables.
     Session,
     /// Reading or writing rows of a table, or reading a view.
@@ -73,7 +73,7 @@ pub enum Action<'a> {
 /// Whether it may be done now.
 ///
 /// Errors: `NotAllowedIn` for who is not, or no longer, a user; `Denied` naming what was denied.
-pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<()> {
+pub fn authorize(users: &Users, who: &Principal, action: &AuthAction<'_>) -> Result<()> {
     if users.is_empty() || *who == Principal::Node {
         return Ok(());
     }
@@ -84,7 +84,7 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
     let Some(known) = users.get(user).filter(|known| known.id == *id && known.login) else {
         return Err(Error::new(ErrorKind::NotAllowedIn, format!("role \"{user}\" may no longer log in")));
     };
-    if let Action::Through { view, of } = *action {
+    if let AuthAction::Through { view, of } = *action {
         return match may_read_through(users, view, of.id) {
             true => Ok(()),
             false => Err(denied(format!("permission denied for {} {}", of.kind(), of.name))
@@ -95,27 +95,27 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
         return Ok(());
     }
     // Nobody finds a temporary table but the session that made it.
-    if let Action::Rows { of, .. } | Action::Own { of } = *action
+    if let AuthAction::Rows { of, .. } | AuthAction::Own { of } = *action
         && of.id.is_temporary()
     {
         return Ok(());
     }
     match *action {
-        Action::Session => Ok(()),
-        Action::Rows { of, privilege } => {
+        AuthAction::Session => Ok(()),
+        AuthAction::Rows { of, privilege } => {
             let may = users.owns(of.id, user) || users.is_granted(of.id, user, privilege);
             if may { Ok(()) } else { Err(denied(format!("permission denied for {} {}", of.kind(), of.name))) }
         }
-        Action::Own { of } => {
+        AuthAction::Own { of } => {
             if users.owns(of.id, user) {
                 Ok(())
             } else {
                 Err(denied(format!("must be owner of {} {}", of.kind(), of.name)))
             }
         }
-        Action::Through { .. } => Err(denied("the owner of a view is asked for before")),
-        Action::Change { maker, .. } if maker == Some(user.as_str()) => Ok(()),
-        Action::Change { of, .. } => Err(denied(match of {
+        AuthAction::Through { .. } => Err(denied("the owner of a view is asked for before")),
+        AuthAction::Change { maker, .. } if maker == Some(user.as_str()) => Ok(()),
+        AuthAction::Change { of, .. } => Err(denied(match of {
             Object::Schema(name) => {
                 format!("must be superuser to change schema {name}, or what is in it, which another role owns")
             }
@@ -123,15 +123,15 @@ pub fn authorize(users: &Users, who: &Principal, action: &Action<'_>) -> Result<
             Object::Function(name) => format!("must be superuser to change function {name}, which another role made"),
             Object::Sequence(name) => format!("must be superuser to use sequence {name}, which another role made"),
         })),
-        Action::Create if users.may_create(user) => Ok(()),
-        Action::Create => Err(denied("permission denied for schema public")
+        AuthAction::Create if users.may_create(user) => Ok(()),
+        AuthAction::Create => Err(denied("permission denied for schema public")
             .with_hint(format!("a superuser may GRANT CREATE ON SCHEMA public TO {user}"))),
-        Action::Password { of } if of == user => Ok(()),
-        Action::Password { .. } => Err(denied("must be superuser to change another role's password")),
-        Action::Signal { of } if of == who => Ok(()),
-        Action::Signal { .. } => Err(denied("permission denied to stop what another role runs")
+        AuthAction::Password { of } if of == user => Ok(()),
+        AuthAction::Password { .. } => Err(denied("must be superuser to change another role's password")),
+        AuthAction::Signal { of } if of == who => Ok(()),
+        AuthAction::Signal { .. } => Err(denied("permission denied to stop what another role runs")
             .with_hint("superusers may, and whoever is logged in as that role")),
-        Action::Server { what } => Err(denied(format!("must be superuser to {what}"))),
+        AuthAction::Server { what } => Err(denied(format!("must be superuser to {what}"))),
     }
 }
 
@@ -145,12 +145,12 @@ fn may_read_through(users: &Users, view: TableId, table: TableId) -> bool {
 
 /// Whether `who` may do everything.
 pub fn is_superuser(users: &Users, who: &Principal) -> bool {
-    authorize(users, who, &Action::Server { what: "ask" }).is_ok()
+    authorize(users, who, &AuthAction::Server { what: "ask" }).is_ok()
 }
 
 /// Whether anything was granted, or it is one's own: system tables show those.
 pub fn may_see(users: &Users, who: &Principal, of: &TableSchema) -> bool {
-    Privilege::ALL.iter().any(|&privilege| authorize(users, who, &Action::Rows { of, privilege }).is_ok())
+    Privilege::ALL.iter().any(|&privilege| authorize(users, who, &AuthAction::Rows { of, privilege }).is_ok())
 }
 
 fn denied(message: impl Into<String>) -> Error {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::auth::access::{Access, Attributes, Grant, Objects, PUBLIC};
     use crate::auth::password::Verifier;
-    use crate::auth::users::Tables;
+    use crate::auth::users::TablesByName;
 
     /// One's own, one that is shared for reading, and one that is neither.
     static TABLES: LazyLock<[TableSchema; 3]> =
@@ -190,7 +190,7 @@ mod tests {
 
     fn users(changes: &[Access]) -> Users {
         let tables = TABLES.iter().map(|table| (table.name.clone(), table.id));
-        let tables: Tables = tables.chain([("of bob".to_owned(), TableId(4))]).collect();
+        let tables: TablesByName = tables.chain([("of bob".to_owned(), TableId(4))]).collect();
         let mut users = Users::default();
         for change in changes {
             users.apply(change, &tables).unwrap_or_else(|error| panic!("{change:?}: {error}"));
@@ -204,18 +204,18 @@ mod tests {
     }
 
     /// Every kind of action, on a table of one's own, one that is shared for reading, and one that is neither.
-    fn actions() -> Vec<(&'static str, Action<'static>)> {
+    fn actions() -> Vec<(&'static str, AuthAction<'static>)> {
         let [own, shared, other] = &*TABLES;
-        let rows = |of, privilege| Action::Rows { of, privilege };
+        let rows = |of, privilege| AuthAction::Rows { of, privilege };
         let mut all = vec![
-            ("session", Action::Session),
-            ("create", Action::Create),
-            ("change own", Action::Change { of: Object::Type("mood"), maker: Some("bob") }),
-            ("change other", Action::Change { of: Object::Sequence("s"), maker: Some("eve") }),
-            ("change nobody's", Action::Change { of: Object::Schema("s"), maker: None }),
-            ("password of bob", Action::Password { of: "bob" }),
-            ("password of root", Action::Password { of: "root" }),
-            ("server", Action::Server { what: "stop it" }),
+            ("session", AuthAction::Session),
+            ("create", AuthAction::Create),
+            ("change own", AuthAction::Change { of: Object::Type("mood"), maker: Some("bob") }),
+            ("change other", AuthAction::Change { of: Object::Sequence("s"), maker: Some("eve") }),
+            ("change nobody's", AuthAction::Change { of: Object::Schema("s"), maker: None }),
+            ("password of bob", AuthAction::Password { of: "bob" }),
+            ("password of root", AuthAction::Password { of: "root" }),
+            ("server", AuthAction::Server { what: "stop it" }),
         ];
         for privilege in Privilege::ALL {
             all.push(("rows own", rows(own, privilege)));
@@ -224,7 +224,7 @@ mod tests {
             all.push(("rows other", rows(other, privilege)));
         }
         for (name, of) in [("own", own), ("own shared", shared), ("own other", other)] {
-            all.push((name, Action::Own { of }));
+            all.push((name, AuthAction::Own { of }));
         }
         all
     }
@@ -304,14 +304,14 @@ mod tests {
         let users = users(&setup);
         let of_bob = TableId(4);
         for who in ["root", "eve"] {
-            let may = |view, of| authorize(&users, &is(&users, who), &Action::Through { view, of });
+            let may = |view, of| authorize(&users, &is(&users, who), &AuthAction::Through { view, of });
             let [own, shared, other] = &*TABLES;
             assert!(may(of_bob, own).is_ok() && may(of_bob, shared).is_ok(), "{who}: bob cannot log in, and owns it");
             let denied = may(of_bob, other).unwrap_err();
             assert_eq!((denied.kind(), denied.message()), (ErrorKind::Denied, "permission denied for table other"));
             assert!(may(TableId(5), other).is_ok(), "{who}: a view of the superusers'");
         }
-        let gone = Action::Through { view: of_bob, of: &TABLES[0] };
+        let gone = AuthAction::Through { view: of_bob, of: &TABLES[0] };
         assert_eq!(authorize(&users, &Principal::Nobody, &gone).unwrap_err().kind(), ErrorKind::NotAllowedIn);
     }
 

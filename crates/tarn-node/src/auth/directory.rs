@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::access::{Access, Attributes};
 use super::authorize::Principal;
 use super::password::Verifier;
-use super::users::{Tables, Users};
+use super::users::{TablesByName, Users};
 use crate::error::{Error, ErrorKind, Result};
 use crate::threads::blocking;
 
@@ -38,14 +38,14 @@ pub const REFRESH: Duration = Duration::from_secs(2);
 pub struct Directory {
     metastore: Arc<dyn Metastore>,
     /// Held for moments only.
-    known: RwLock<Known>,
+    known: RwLock<VersionedUsers>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     /// Places of those whose password is being looked at.
     checking: Semaphore,
 }
 
-struct Known {
+struct VersionedUsers {
     /// Of the document. It only grows: what is read may be older than what was written here meanwhile.
     version: u64,
     users: Arc<Users>,
@@ -59,7 +59,7 @@ impl Directory {
         let (users, version) = read(&*metastore).await?;
         Ok(Directory {
             metastore,
-            known: RwLock::new(Known { version, users: Arc::new(users) }),
+            known: RwLock::new(VersionedUsers { version, users: Arc::new(users) }),
             changing: tokio::sync::Mutex::default(),
             checking: Semaphore::new(MAX_CHECKS),
         })
@@ -92,7 +92,7 @@ impl Directory {
     fn learn(&self, users: Users, version: u64) {
         let mut known = self.known.write();
         if version > known.version {
-            *known = Known { version, users: Arc::new(users) };
+            *known = VersionedUsers { version, users: Arc::new(users) };
         }
     }
 
@@ -103,7 +103,7 @@ impl Directory {
 
     /// Makes a user the owner of a table that was just made.
     pub(crate) async fn own(&self, table: &str, owner: &str) -> Result<()> {
-        let own = |users: &mut Users, tables: &Tables| {
+        let own = |users: &mut Users, tables: &TablesByName| {
             let id: Option<&TableId> = tables.get(table);
             users.own(*id.ok_or_else(|| Error::no_table(table))?, owner);
             Ok(())
@@ -116,7 +116,7 @@ impl Directory {
         if self.users().is_empty() {
             return Ok(());
         }
-        let copy = |users: &mut Users, _: &Tables| {
+        let copy = |users: &mut Users, _: &TablesByName| {
             users.copy_rights(from, to);
             Ok(())
         };
@@ -131,7 +131,7 @@ impl Directory {
             superuser: Some(true),
             password: Some(Some(Verifier::of_password(password))),
         };
-        let change = |users: &mut Users, tables: &Tables| {
+        let change = |users: &mut Users, tables: &TablesByName| {
             let (name, attributes) = (name.to_owned(), attributes.clone());
             users.apply(
                 &match users.get(&name) {
@@ -144,7 +144,7 @@ impl Directory {
         self.change(change).await
     }
 
-    async fn change(&self, change: impl Fn(&mut Users, &Tables) -> Result<()>) -> Result<()> {
+    async fn change(&self, change: impl Fn(&mut Users, &TablesByName) -> Result<()>) -> Result<()> {
         let _one = self.changing.lock().await;
         for _ in 0..TRIES {
             let (mut users, version) = read(&*self.metastore).await?;
@@ -211,7 +211,7 @@ async fn read(metastore: &dyn Metastore) -> Result<(Users, u64)> {
     })
 }
 
-async fn tables(metastore: &dyn Metastore) -> Result<Tables> {
+async fn tables(metastore: &dyn Metastore) -> Result<TablesByName> {
     let tables = metastore.tables().await?;
     Ok(tables.iter().filter(|schema| !is_document(schema)).map(|schema| (schema.name.clone(), schema.id)).collect())
 }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::auth::access::Privilege;
     use crate::auth::access::{Grant, Objects};
-    use crate::auth::authorize::{Action, authorize};
+    use crate::auth::authorize::{AuthAction, authorize};
 
     async fn say(directory: &Directory, access: Access) {
         directory.apply(&access).await.unwrap_or_else(|error| panic!("{access:?}: {error}"));
@@ -279,10 +279,10 @@ mod tests {
         say(&here, Access::DropUser { names: vec!["bob".to_owned()], if_exists: false }).await;
         say(&here, make("bob", false)).await;
         there.refresh().await.unwrap();
-        let may = |action: Action<'_>| authorize(&there.users(), &bob, &action).map_err(|error| error.kind());
-        assert_eq!(may(Action::Session), Err(ErrorKind::NotAllowedIn), "who was dropped may do nothing more");
+        let may = |action: AuthAction<'_>| authorize(&there.users(), &bob, &action).map_err(|error| error.kind());
+        assert_eq!(may(AuthAction::Session), Err(ErrorKind::NotAllowedIn), "who was dropped may do nothing more");
         let documents = metastore.tables().await.unwrap();
-        let rows = Action::Rows { of: &documents[0], privilege: Privilege::Select };
+        let rows = AuthAction::Rows { of: &documents[0], privilege: Privilege::Select };
         assert_eq!(may(rows), Err(ErrorKind::NotAllowedIn));
 
         // A document that is gone, or not understood, opens nothing.

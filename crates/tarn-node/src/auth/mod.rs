@@ -14,5 +14,5 @@ pub mod scram;
 pub mod users;
 
 pub use access::{Access, PUBLIC, Privilege};
-pub use authorize::{Action, Object, Principal, authorize};
+pub use authorize::{AuthAction, Object, Principal, authorize};
 pub use directory::{Directory, FAILURE_DELAY, wrong_password};

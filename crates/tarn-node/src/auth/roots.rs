@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::settings::Settings;
+use crate::settings::NodeSettings;
 use crate::stores::StoreLocation;
 
 /// Files that are none.
@@ -16,7 +16,7 @@ const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Whether a place that somebody named may be attached. Looks at the file system.
 ///
 /// Errors: `Denied`, with what to do.
-pub fn check(settings: &Settings, has_users: bool, url: &str) -> Result<()> {
+pub fn check(settings: &NodeSettings, has_users: bool, url: &str) -> Result<()> {
     let location = resolved(StoreLocation::parse(url)?);
     if let StoreLocation::Folder(folder) = &location {
         let data = resolve(&settings.data_dir);
@@ -47,7 +47,7 @@ pub fn check(settings: &Settings, has_users: bool, url: &str) -> Result<()> {
 /// Of the setting.
 ///
 /// Errors: one is no place.
-pub fn roots(settings: &Settings) -> Result<Vec<StoreLocation>> {
+pub fn roots(settings: &NodeSettings) -> Result<Vec<StoreLocation>> {
     let texts = settings.attach_roots.split(',').map(str::trim).filter(|text| !text.is_empty());
     texts.map(|text| StoreLocation::parse_for("use as a root of attach_roots", text).map(resolved)).collect()
 }
@@ -105,9 +105,9 @@ mod tests {
         }
         std::os::unix::fs::symlink(dir.path().join("logs2"), dir.path().join("logs/out")).unwrap();
         std::os::unix::fs::symlink("/proc", dir.path().join("logs/kernel")).unwrap();
-        let mut settings = Settings { data_dir: dir.path().join("data"), ..Settings::default() };
+        let mut settings = NodeSettings { data_dir: dir.path().join("data"), ..NodeSettings::default() };
         let at = |path: &str| dir.path().join(path).display().to_string();
-        let may = |settings: &Settings, has_users, url: &str| check(settings, has_users, url).is_ok();
+        let may = |settings: &NodeSettings, has_users, url: &str| check(settings, has_users, url).is_ok();
 
         for never in ["data", "data/lake", "", "logs/kernel", "logs/../data/lake"] {
             assert!(!may(&settings, false, &at(never)), "{never}");

@@ -35,7 +35,7 @@ pub struct Exchange {
 
 /// Why an exchange ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum ScramFailure {
     /// The client does not speak the protocol, or another version of it.
     Malformed(&'static str),
     /// The proof is not that of the password.
@@ -44,18 +44,18 @@ pub enum Failure {
 
 impl Exchange {
     /// Takes the client's first message; answers the exchange and the server's first.
-    pub fn begin(verifier: Verifier, client_first: &[u8]) -> Result<(Exchange, String), Failure> {
+    pub fn begin(verifier: Verifier, client_first: &[u8]) -> Result<(Exchange, String), ScramFailure> {
         let text = message(client_first)?;
         let (gs2_header, bare) = match text.as_bytes() {
             [b'n' | b'y', b',', b',', ..] => text.split_at(3),
-            [b'p', ..] => return Err(Failure::Malformed("channel binding was not offered")),
-            _ => return Err(Failure::Malformed("the first message does not begin with n,, or y,,")),
+            [b'p', ..] => return Err(ScramFailure::Malformed("channel binding was not offered")),
+            _ => return Err(ScramFailure::Malformed("the first message does not begin with n,, or y,,")),
         };
         let mut parts = bare.split(',');
         let name = parts.next().filter(|name| name.starts_with("n="));
         let client_nonce = parts.next().and_then(|part| part.strip_prefix("r=")).filter(|nonce| !nonce.is_empty());
         let (Some(_), Some(client_nonce)) = (name, client_nonce) else {
-            return Err(Failure::Malformed("the first message has no name and nonce"));
+            return Err(ScramFailure::Malformed("the first message has no name and nonce"));
         };
         let nonce = format!("{client_nonce}{}", encode(&random::<NONCE_BYTES>()));
         let server_first = format!("r={nonce},s={},i={}", encode(&verifier.salt), verifier.iterations);
@@ -70,18 +70,18 @@ impl Exchange {
     }
 
     /// Takes the client's proof; answers the server's, if it is right.
-    pub fn finish(&self, client_final: &[u8]) -> Result<String, Failure> {
+    pub fn finish(&self, client_final: &[u8]) -> Result<String, ScramFailure> {
         let text = message(client_final)?;
-        let malformed = || Failure::Malformed("the last message has no binding, nonce and proof");
+        let malformed = || ScramFailure::Malformed("the last message has no binding, nonce and proof");
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or_else(malformed)?;
         let mut parts = without_proof.split(',');
         let binding = parts.next().and_then(|part| part.strip_prefix("c=")).ok_or_else(malformed)?;
         let nonce = parts.next().and_then(|part| part.strip_prefix("r=")).ok_or_else(malformed)?;
         if decode(binding).as_deref() != Some(self.gs2_header.as_bytes()) {
-            return Err(Failure::Malformed("the last message binds another channel than the first"));
+            return Err(ScramFailure::Malformed("the last message binds another channel than the first"));
         }
         if nonce != self.nonce {
-            return Err(Failure::Malformed("the last message has another nonce"));
+            return Err(ScramFailure::Malformed("the last message has another nonce"));
         }
         let proof: [u8; KEY_BYTES] = decode(proof).and_then(|proof| proof.try_into().ok()).ok_or_else(malformed)?;
 
@@ -90,18 +90,18 @@ impl Exchange {
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(byte, mask)| *byte ^= mask);
         if !is_same(&sha256(&client_key), &self.verifier.stored_key) {
-            return Err(Failure::WrongPassword);
+            return Err(ScramFailure::WrongPassword);
         }
         let ours = tag(&hmac::Key::new(hmac::HMAC_SHA256, &self.verifier.server_key), signed.as_bytes());
         Ok(format!("v={}", encode(&ours)))
     }
 }
 
-fn message(bytes: &[u8]) -> Result<&str, Failure> {
+fn message(bytes: &[u8]) -> Result<&str, ScramFailure> {
     if bytes.len() > MAX_MESSAGE_BYTES {
-        return Err(Failure::Malformed("a message is too long"));
+        return Err(ScramFailure::Malformed("a message is too long"));
     }
-    std::str::from_utf8(bytes).map_err(|_| Failure::Malformed("a message is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| ScramFailure::Malformed("a message is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -125,26 +125,26 @@ mod tests {
             "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
         );
         let wrong = last("AHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=");
-        assert_eq!(exchange.finish(wrong.as_bytes()), Err(Failure::WrongPassword));
+        assert_eq!(exchange.finish(wrong.as_bytes()), Err(ScramFailure::WrongPassword));
         let replayed = "c=biws,r=rOprNGfwEbeRWgbNEkqO,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
-        assert!(matches!(exchange.finish(replayed.as_bytes()), Err(Failure::Malformed(_))));
+        assert!(matches!(exchange.finish(replayed.as_bytes()), Err(ScramFailure::Malformed(_))));
         let bound = last("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").replace("biws", "eSws");
-        assert!(matches!(exchange.finish(bound.as_bytes()), Err(Failure::Malformed(_))));
+        assert!(matches!(exchange.finish(bound.as_bytes()), Err(ScramFailure::Malformed(_))));
     }
 
     #[test]
     fn nonsense_is_malformed_and_nonces_are_new() {
         let verifier = || Verifier::of_password("x");
         for text in ["", "n,,", "n,,n=u", "n,,n=u,r=", "p=tls-unique,,n=u,r=x", "n,a=other,n=u,r=x", "\u{fffd}"] {
-            assert!(matches!(Exchange::begin(verifier(), text.as_bytes()), Err(Failure::Malformed(_))), "{text}");
+            assert!(matches!(Exchange::begin(verifier(), text.as_bytes()), Err(ScramFailure::Malformed(_))), "{text}");
         }
-        assert!(matches!(Exchange::begin(verifier(), &[0xff; 10]), Err(Failure::Malformed(_))));
-        assert!(matches!(Exchange::begin(verifier(), &vec![b'n'; 5000]), Err(Failure::Malformed(_))));
+        assert!(matches!(Exchange::begin(verifier(), &[0xff; 10]), Err(ScramFailure::Malformed(_))));
+        assert!(matches!(Exchange::begin(verifier(), &vec![b'n'; 5000]), Err(ScramFailure::Malformed(_))));
         let nonce = || Exchange::begin(verifier(), b"n,,n=,r=abc").unwrap().0.nonce;
         assert_ne!(nonce(), nonce());
         let (exchange, _) = Exchange::begin(verifier(), b"y,,n=,r=abc").unwrap();
         for text in ["", "c=", "c=eSws,r=abc", "c=eSws,p=x", ",p=", "c=eSws,r=abc,p=!!!"] {
-            assert!(matches!(exchange.finish(text.as_bytes()), Err(Failure::Malformed(_))), "{text}");
+            assert!(matches!(exchange.finish(text.as_bytes()), Err(ScramFailure::Malformed(_))), "{text}");
         }
     }
 }

@@ -69,7 +69,7 @@ pub struct Users {
 }
 
 /// The tables that there are, for statements that name them.
-pub type Tables = BTreeMap<String, TableId>;
+pub type TablesByName = BTreeMap<String, TableId>;
 
 impl Default for Users {
     fn default() -> Self {
@@ -159,13 +159,13 @@ impl Users {
     }
 
     /// Forgets the rights on tables that are gone.
-    pub fn keep_only(&mut self, tables: &Tables) {
+    pub fn keep_only(&mut self, tables: &TablesByName) {
         let there: BTreeSet<u32> = tables.values().map(|id| id.0).collect();
         self.tables.retain(|id, _| there.contains(id));
     }
 
     /// Changes users and rights as a statement says, all of it or nothing.
-    pub fn apply(&mut self, access: &Access, tables: &Tables) -> Result<()> {
+    pub fn apply(&mut self, access: &Access, tables: &TablesByName) -> Result<()> {
         let mut changed = self.clone();
         match access {
             Access::CreateUser { name, attributes } => changed.create(name, attributes)?,
@@ -220,7 +220,7 @@ impl Users {
         Ok(())
     }
 
-    fn drop_users(&mut self, names: &[String], if_exists: bool, tables: &Tables) -> Result<()> {
+    fn drop_users(&mut self, names: &[String], if_exists: bool, tables: &TablesByName) -> Result<()> {
         for name in names {
             if self.users.remove(name).is_none() {
                 if if_exists {
@@ -249,7 +249,7 @@ impl Users {
         Ok(())
     }
 
-    fn grant(&mut self, grant: &Grant, tables: &Tables, give: bool) -> Result<()> {
+    fn grant(&mut self, grant: &Grant, tables: &TablesByName, give: bool) -> Result<()> {
         for user in &grant.users {
             if user != PUBLIC {
                 self.known(user)?;
@@ -291,7 +291,7 @@ impl Users {
     }
 }
 
-fn table_id(tables: &Tables, name: &str) -> Result<TableId> {
+fn table_id(tables: &TablesByName, name: &str) -> Result<TableId> {
     tables.get(name).copied().ok_or_else(|| Error::no_table(name))
 }
 

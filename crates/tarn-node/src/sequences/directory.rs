@@ -29,7 +29,7 @@ const LARGEST_BLOCK: u64 = 8_192;
 const MOST_AT_ONCE: u64 = 1 << 20;
 
 /// Numbers that were given, in the order in which they are to be used.
-pub type Numbers = Vec<i64>;
+pub type SequenceValues = Vec<i64>;
 
 /// `setval`, and `ALTER SEQUENCE … RESTART`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Reset {
 pub struct Directory {
     metastore: Arc<dyn Metastore>,
     /// Of sequences whose numbers were asked for. Held for moments only.
-    taken: Mutex<HashMap<String, Taken>>,
+    taken: Mutex<HashMap<String, ReservedBlock>>,
     /// The names that were there when all were asked for, or changed, last. Held for moments only.
     seen: Mutex<Arc<[String]>>,
     /// One change of the document at a time.
@@ -52,7 +52,7 @@ pub struct Directory {
 }
 
 /// What this server took of a sequence.
-struct Taken {
+struct ReservedBlock {
     block: Block,
     /// Of the next block.
     n_next: u64,
@@ -87,10 +87,10 @@ impl Directory {
     }
 
     /// `n` numbers that are in memory, if there are so many.
-    pub(crate) fn take_now(&self, name: &str, n: u64) -> Option<Numbers> {
+    pub(crate) fn take_now(&self, name: &str, n: u64) -> Option<SequenceValues> {
         let mut taken = self.taken.lock();
         let block = &mut taken.get_mut(name).filter(|taken| taken.block.n_left >= n)?.block;
-        let mut numbers = Numbers::new();
+        let mut numbers = SequenceValues::new();
         block.take(n, &mut numbers);
         Some(numbers)
     }
@@ -100,9 +100,9 @@ impl Directory {
     ///
     /// Errors: `NoTable`; `ProgramLimit` when there are not so many left; `Conflict` when others take numbers again and
     /// again. Numbers that were taken by then are a gap.
-    pub(crate) async fn take(&self, name: &str, n: u64) -> Result<Numbers> {
+    pub(crate) async fn take(&self, name: &str, n: u64) -> Result<SequenceValues> {
         check_n(name, n)?;
-        let mut numbers = Numbers::new();
+        let mut numbers = SequenceValues::new();
         loop {
             let missing = n - numbers.len() as u64;
             if missing == 0 {
@@ -131,7 +131,7 @@ impl Directory {
             let least = u64::try_from(sequence.cache).unwrap_or(1);
             let block = sequence.reserve(wanted.max(n_next).max(least)).ok_or_else(|| used_up(name, sequence))?;
             let n_next = (n_next * 2).min(LARGEST_BLOCK);
-            Ok(Taken { block, n_next, owner: sequence.owner.clone(), maker: sequence.maker.clone() })
+            Ok(ReservedBlock { block, n_next, owner: sequence.owner.clone(), maker: sequence.maker.clone() })
         };
         let taken = self.change_alone(&one, take).await;
         if taken.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoTable) {
@@ -351,9 +351,9 @@ fn is_dropped(owner: &Owner, tables: &[Arc<TableSchema>]) -> bool {
 /// `n` numbers of a sequence that somebody keeps in memory, and that is gone with it.
 ///
 /// Errors: as of `take`.
-pub fn give(sequence: &mut Sequence, name: &str, n: u64) -> Result<Numbers> {
+pub fn give(sequence: &mut Sequence, name: &str, n: u64) -> Result<SequenceValues> {
     check_n(name, n)?;
-    let mut numbers = Numbers::new();
+    let mut numbers = SequenceValues::new();
     while (numbers.len() as u64) < n {
         let missing = n - numbers.len() as u64;
         sequence.reserve(missing).ok_or_else(|| used_up(name, sequence))?.take(missing, &mut numbers);

@@ -15,14 +15,14 @@ const FORMAT: u32 = 1;
 pub(super) type Sequences = BTreeMap<String, Sequence>;
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct SequenceDocument {
     format: u32,
     sequences: Sequences,
 }
 
 /// The text of a document.
 pub(super) fn to_text(sequences: &Sequences) -> String {
-    let written = Written { format: FORMAT, sequences: sequences.clone() };
+    let written = SequenceDocument { format: FORMAT, sequences: sequences.clone() };
     serde_json::to_string(&written).expect("texts and numbers have a JSON form")
 }
 
@@ -31,7 +31,7 @@ pub(super) fn to_text(sequences: &Sequences) -> String {
 /// Errors: `Corrupt` for what no build of this format wrote: numbers that cannot be read may have been given.
 pub(super) fn of_text(text: &str) -> Result<Sequences> {
     let corrupt = |why: String| Error::new(ErrorKind::Corrupt, format!("the metastore's document of sequences: {why}"));
-    let written: Written = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
+    let written: SequenceDocument = serde_json::from_str(text).map_err(|error| corrupt(error.to_string()))?;
     match written.format {
         FORMAT => {}
         other => return Err(corrupt(format!("it has format {other}, this build reads {FORMAT}"))),

@@ -14,5 +14,5 @@ mod directory;
 mod kept;
 mod sequence;
 
-pub use directory::{Directory, Numbers, Reset, give};
+pub use directory::{Directory, Reset, SequenceValues, give};
 pub use sequence::{Owner, Sequence, Width};

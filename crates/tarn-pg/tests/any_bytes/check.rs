@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use pgwire::api::Type;
 use pgwire::messages::PgWireFrontendMessage;
 use tarn_pg::frames::{Frame, Frames, Phase};
-use tarn_pg::params::{Bound, pg_type_of};
+use tarn_pg::params::{BoundParameter, pg_type_of};
 use tarn_sql::budget::Budget;
 use tarn_sql::copy_binary::BinaryReader;
-use tarn_sql::copy_format::{Format, Kind, RowReader, Splitter};
+use tarn_sql::copy_format::{CopyFormat, Format, RowReader, Splitter};
 use tarn_sql::error::Result;
 use tarn_types::{Column, ColumnId, DataType, KeyPart, Style, TableId, TableOptions, TableSchema, TabletId, Zone};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -133,7 +133,7 @@ pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
         17 => Type::POINT,
         _ => pg_type_of(of(sent)),
     };
-    let bound = Bound { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };
+    let bound = BoundParameter { number: 1, bytes: Some(bytes), binary, pg_type: &pg_type };
     let style = style();
     let _ = bound.value(None, &style);
     if let Ok(value) = bound.value(Some(of(wanted)), &style) {
@@ -147,7 +147,7 @@ pub fn parameter(sent: u8, wanted: u8, binary: bool, bytes: &[u8]) {
 pub fn copy(csv: bool, header: bool, column: u8, piece: u8, bytes: &[u8]) {
     let table = table(TYPES[usize::from(column) % TYPES.len()]);
     let format = Format {
-        kind: if csv { Kind::Csv } else { Kind::Text },
+        kind: if csv { CopyFormat::Csv } else { CopyFormat::Text },
         delimiter: if csv { b',' } else { b'\t' },
         null: if csv { String::new() } else { "\\N".to_owned() },
         header,

@@ -12,16 +12,16 @@ use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, JoinTy
 
 /// A column that the plan names and that is none of its own.
 #[derive(Debug, Clone)]
-pub(super) struct Free {
+pub(super) struct FreeColumn {
     pub(super) column: Column,
     pub(super) field: FieldRef,
 }
 
 /// Each of them once, in the order in which they are met. Those of subqueries inside are there if no node between has
 /// such a column.
-pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
-    let mut found: Vec<Free> = vec![];
-    let mut add = |free: Free| {
+pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<FreeColumn>> {
+    let mut found: Vec<FreeColumn> = vec![];
+    let mut add = |free: FreeColumn| {
         if !found.iter().any(|known| known.column == free.column) {
             found.push(free);
         }
@@ -30,7 +30,7 @@ pub(super) fn free(plan: &LogicalPlan) -> Result<Vec<Free>> {
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::OuterReferenceColumn(field, column) = expr {
-                    add(Free { column: column.clone(), field: field.clone() });
+                    add(FreeColumn { column: column.clone(), field: field.clone() });
                 }
                 if let Some(subquery) = subquery_of(expr) {
                     let own = merge_schema(&node.inputs());

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::free::{Free, asked_again, free, is_of_equality};
+use super::free::{FreeColumn, asked_again, free, is_of_equality};
 use super::push::Domain;
 use super::{changes_from_row_to_row, last_given};
 
@@ -96,8 +96,8 @@ impl Joins {
 
     /// What the right side asks of a row of the left one. Inside a subquery a query that is not LATERAL may ask for a
     /// column of the same name that is further around: there the planner says which one is.
-    fn asked_of_the_left(&self, join: &Join, is_inside: bool) -> Result<Vec<Free>> {
-        let mut keys: Vec<Free> = free(&join.right)?;
+    fn asked_of_the_left(&self, join: &Join, is_inside: bool) -> Result<Vec<FreeColumn>> {
+        let mut keys: Vec<FreeColumn> = free(&join.right)?;
         keys.retain(|key| join.left.schema().has_column(&key.column));
         if keys.is_empty() || !is_inside {
             return Ok(keys);
@@ -128,7 +128,7 @@ fn is_for_the_planner(right: &LogicalPlan) -> Result<bool> {
 
 /// The rows of the left side with those of the right one; the columns are what they were. `None` if these cannot be
 /// computed together.
-fn joined(join: &Join, keys: Vec<Free>, number: usize) -> Result<Option<LogicalPlan>> {
+fn joined(join: &Join, keys: Vec<FreeColumn>, number: usize) -> Result<Option<LogicalPlan>> {
     if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
         return Ok(None);
     }

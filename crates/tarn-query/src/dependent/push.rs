@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use super::free::{Free, each_subquery, free};
+use super::free::{FreeColumn, each_subquery, free};
 
 /// Names of this rule begin so.
 const PREFIX: &str = "__dependent";
@@ -28,19 +28,19 @@ const PREFIX: &str = "__dependent";
 pub(super) struct Domain {
     /// One column a key, by its name.
     plan: LogicalPlan,
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<OuterKey>,
     number: usize,
 }
 
 /// A column of the rows around a subquery, and what it is called in the subquery.
-pub(super) struct Key {
+pub(super) struct OuterKey {
     pub(super) outer: Column,
     name: String,
 }
 
 impl Domain {
     /// Of the rows around. `None` if it asks for a value that nothing can be grouped by.
-    pub(super) fn of(rows: &LogicalPlan, free: Vec<Free>, number: usize) -> Result<Option<Domain>> {
+    pub(super) fn of(rows: &LogicalPlan, free: Vec<FreeColumn>, number: usize) -> Result<Option<Domain>> {
         if free
             .iter()
             .any(|free| matches!(free.field.data_type(), DataType::Null | DataType::Map(..) | DataType::Union(..)))
@@ -49,7 +49,7 @@ impl Domain {
         }
         let mut keys = vec![];
         for (idx, free) in free.into_iter().enumerate() {
-            keys.push(Key { outer: free.column, name: format!("{PREFIX}_{number}_key{idx}") });
+            keys.push(OuterKey { outer: free.column, name: format!("{PREFIX}_{number}_key{idx}") });
         }
         let columns: Vec<Expr> = keys.iter().map(|key| Expr::Column(key.outer.clone()).alias(&key.name)).collect();
         let plan = LogicalPlanBuilder::from(rows.clone()).project(columns)?.distinct()?.build()?;

@@ -32,7 +32,7 @@ use tarn_cache::{FragmentCache, FragmentKey};
 
 use super::kept::{Layout, size};
 use super::leaf::Template;
-use super::units::{LakeSide, Unit};
+use super::units::{FragmentUnit, LakeSide};
 use crate::compact::compacted;
 
 /// Larger values are not kept.
@@ -54,7 +54,7 @@ const MAX_COMPRESSION: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Fragment {
     /// Which rows of which file.
-    pub unit: Unit,
+    pub unit: FragmentUnit,
     /// Under which its answer is kept.
     pub key: FragmentKey,
 }
@@ -78,20 +78,20 @@ pub(crate) struct FragmentExec {
     /// The same leaf over what is no fragment.
     rest: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    round: Mutex<Round>,
+    round: Mutex<ExecutionRound>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 /// One execution of all partitions. Executions follow each other: two of one plan at the same time would share their
 /// lists.
-struct Round {
+struct ExecutionRound {
     started: Vec<bool>,
     next: Arc<AtomicUsize>,
 }
 
-impl Round {
+impl ExecutionRound {
     fn new(n_partitions: usize) -> Self {
-        Round { started: vec![false; n_partitions], next: Arc::default() }
+        ExecutionRound { started: vec![false; n_partitions], next: Arc::default() }
     }
 }
 
@@ -112,7 +112,7 @@ impl FragmentExec {
             shared,
             rest,
             properties,
-            round: Mutex::new(Round::new(n_partitions)),
+            round: Mutex::new(ExecutionRound::new(n_partitions)),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -121,7 +121,7 @@ impl FragmentExec {
     fn work(&self, partition: usize) -> Arc<AtomicUsize> {
         let mut round = self.round.lock();
         if round.started[partition] {
-            *round = Round::new(round.started.len());
+            *round = ExecutionRound::new(round.started.len());
         }
         round.started[partition] = true;
         Arc::clone(&round.next)
@@ -185,7 +185,7 @@ impl ExecutionPlan for FragmentExec {
         let counts = Counts::new(&self.metrics, partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let rest = self.rest.execute(partition, Arc::clone(&context))?;
-        let taker = Arc::new(Taker { shared: Arc::clone(&self.shared), context, counts });
+        let taker = Arc::new(FragmentWorker { shared: Arc::clone(&self.shared), context, counts });
         let (next, n_fragments) = (self.work(partition), self.shared.fragments.len());
         let taken = std::iter::from_fn(move || {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -240,13 +240,13 @@ impl Counts {
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 /// One partition that takes fragments.
-struct Taker {
+struct FragmentWorker {
     shared: Arc<FragmentScan>,
     context: Arc<TaskContext>,
     counts: Counts,
 }
 
-impl Taker {
+impl FragmentWorker {
     /// A fragment's batches; of one that must be computed, when the first of them is there.
     async fn start(&self, at: usize) -> Result<Batches> {
         let fragment = &self.shared.fragments[at];
@@ -274,7 +274,7 @@ impl Taker {
         let batches = template.over(piece, lake.spec())?.execute(0, Arc::clone(&self.context))?;
         let batches = batches.map(|batch| Ok::<_, DataFusionError>(compacted(batch?)?));
         let max_bytes = (lake.bytes(unit) / READ_PER_KEPT).clamp(MIN_VALUE_BYTES, MAX_VALUE_BYTES);
-        let keeper = Keeper {
+        let keeper = FragmentRecorder {
             shared: Arc::clone(&self.shared),
             at,
             counts: self.counts.clone(),
@@ -291,7 +291,7 @@ impl Taker {
                     Ok::<_, DataFusionError>(Some((batch, (batches, keeper))))
                 }
                 None => {
-                    keeper.into_iter().for_each(Keeper::finish);
+                    keeper.into_iter().for_each(FragmentRecorder::finish);
                     Ok(None)
                 }
             }
@@ -301,7 +301,7 @@ impl Taker {
 }
 
 /// What came by of one fragment.
-struct Keeper {
+struct FragmentRecorder {
     shared: Arc<FragmentScan>,
     at: usize,
     counts: Counts,
@@ -321,9 +321,9 @@ fn has_room(pool: &dyn MemoryPool, n_bytes: usize) -> bool {
     }
 }
 
-impl Keeper {
+impl FragmentRecorder {
     /// `None`: it is too large, or cannot be kept, or the query has no memory left for it: it goes on without.
-    fn see(mut self, batch: &RecordBatch) -> Option<Keeper> {
+    fn see(mut self, batch: &RecordBatch) -> Option<FragmentRecorder> {
         let packed = self.shared.layout.pack(batch).ok();
         let n_bytes = packed.as_ref().map_or(0, size);
         self.packed_bytes = self.packed_bytes.saturating_add(n_bytes as u64);

@@ -16,12 +16,12 @@ use tarn_types::FileId;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::canonical::Encoder;
-use super::leaf::{Condition, Leaf};
-use super::units::{LakeSide, Unit};
+use super::leaf::{Condition, FragmentLeaf};
+use super::units::{FragmentUnit, LakeSide};
 
 /// Makes the keys of one leaf.
-pub(crate) struct Keys<'a> {
-    leaf: &'a Leaf,
+pub(crate) struct FragmentKeys<'a> {
+    leaf: &'a FragmentLeaf,
     lake: &'a LakeSide,
     scope: Arc<str>,
     /// Of conditions that can fail, the order in which they are asked matters.
@@ -32,10 +32,10 @@ pub(crate) struct Keys<'a> {
     digests: HashMap<FileId, u128>,
 }
 
-impl<'a> Keys<'a> {
-    pub(crate) fn new(leaf: &'a Leaf, lake: &'a LakeSide) -> Self {
+impl<'a> FragmentKeys<'a> {
+    pub(crate) fn new(leaf: &'a FragmentLeaf, lake: &'a LakeSide) -> Self {
         let in_order = leaf.conditions.iter().any(|condition| condition.term.fallible);
-        Keys {
+        FragmentKeys {
             leaf,
             lake,
             scope: lake.table().id.0.to_string().into(),
@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    pub(crate) fn of(&mut self, unit: &Unit) -> FragmentKey {
+    pub(crate) fn of(&mut self, unit: &FragmentUnit) -> FragmentKey {
         let is_left =
             |condition: &Condition| condition.claim.as_ref().is_none_or(|claim| !claim.is_proven(unit.blocks()));
         let left: Vec<bool> = self.leaf.conditions.iter().map(is_left).collect();
@@ -70,8 +70,8 @@ impl<'a> Keys<'a> {
         FragmentKey { scope: Arc::clone(&self.scope), bytes: encoder.into_bytes().into() }
     }
 
-    fn file(&mut self, encoder: &mut Encoder, unit: &Unit) {
-        let Unit { file, row_groups, is_whole } = unit;
+    fn file(&mut self, encoder: &mut Encoder, unit: &FragmentUnit) {
+        let FragmentUnit { file, row_groups, is_whole } = unit;
         encoder.number(file.id.0).put(file.path.as_bytes()).number(file.size_bytes);
         encoder.flag(file.etag.is_some()).put(file.etag.as_deref().unwrap_or("").as_bytes());
         match self.lake.dead(file.id).filter(|dead| !dead.is_empty()) {

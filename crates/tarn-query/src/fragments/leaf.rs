@@ -1,4 +1,5 @@
-//! What does a subtree of a plan ask of each file? A [`Leaf`]: conditions, outputs, and the nodes to run over one file.
+//! What does a subtree of a plan ask of each file? A [`FragmentLeaf`]: conditions, outputs, and the nodes to run over
+//! one file.
 //!
 //! ```text
 //! AggregateExec Partial  ┐
@@ -38,7 +39,7 @@ use tarn_types::TableSchema;
 
 use super::aggregate::{self, Output};
 use super::canonical::{self, Canonical, Encoder, FORMAT, Reason, Term, table_column, unknown};
-use super::prove::Claim;
+use super::prove::ColumnClaim;
 use crate::error_context::ContextSource;
 use crate::lake_source::LakeSource;
 use crate::scan::{Access, TarnScan};
@@ -46,13 +47,13 @@ use crate::spec::ScanSpec;
 
 /// A node on the way down, and which of its children is the next one.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
+pub(crate) struct ChainStep {
     /// As it stands in the plan.
     pub node: Arc<dyn ExecutionPlan>,
     child: usize,
 }
 
-impl Step {
+impl ChainStep {
     /// The node over another plan.
     pub(crate) fn with(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let mut children: Vec<Arc<dyn ExecutionPlan>> = self.node.children().into_iter().cloned().collect();
@@ -65,7 +66,7 @@ impl Step {
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     /// From the top.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ChainStep>,
     files: Arc<dyn ExecutionPlan>,
     /// How the scan reads its table.
     pub access: Arc<Access>,
@@ -105,9 +106,13 @@ impl Chain {
     }
 }
 
-type Bottom = (Arc<dyn ExecutionPlan>, Arc<Access>);
+type ChainBottom = (Arc<dyn ExecutionPlan>, Arc<Access>);
 
-fn descend(plan: &Arc<dyn ExecutionPlan>, access: Option<&Arc<Access>>, steps: &mut Vec<Step>) -> Option<Bottom> {
+fn descend(
+    plan: &Arc<dyn ExecutionPlan>,
+    access: Option<&Arc<Access>>,
+    steps: &mut Vec<ChainStep>,
+) -> Option<ChainBottom> {
     if LakeSource::of(plan.as_ref()).is_some() {
         return Some((Arc::clone(plan), Arc::clone(access?)));
     }
@@ -121,7 +126,7 @@ fn descend(plan: &Arc<dyn ExecutionPlan>, access: Option<&Arc<Access>>, steps: &
         return None;
     }
     for (child, input) in plan.children().into_iter().enumerate() {
-        steps.push(Step { node: Arc::clone(plan), child });
+        steps.push(ChainStep { node: Arc::clone(plan), child });
         if let Some(found) = descend(input, of_scan.or(access), steps) {
             return Some(found);
         }
@@ -146,12 +151,12 @@ pub(crate) struct Condition {
     /// The condition itself.
     pub term: Term,
     /// What bounds may prove of it.
-    pub claim: Option<Claim>,
+    pub claim: Option<ColumnClaim>,
 }
 
 /// What is asked of every file, and how.
 #[derive(Debug)]
-pub(crate) struct Leaf {
+pub(crate) struct FragmentLeaf {
     /// From the leaf's top.
     pub chain: Chain,
     /// All must be true of a row.
@@ -231,7 +236,7 @@ impl Predicate {
 }
 
 /// While a chain is walked from below.
-struct Climb<'a> {
+struct ChainBuilder<'a> {
     table: &'a TableSchema,
     columns: Vec<Term>,
     conditions: Vec<Condition>,
@@ -249,19 +254,19 @@ struct Level {
     top: usize,
 }
 
-impl Leaf {
+impl FragmentLeaf {
     /// The largest leaf of a chain that can be a fragment.
     ///
     /// Errors: the reason why there is none.
-    pub(crate) fn of(chain: &Chain, table: &TableSchema) -> Result<Leaf, Reason> {
+    pub(crate) fn of(chain: &Chain, table: &TableSchema) -> Result<FragmentLeaf, Reason> {
         let files = chain.config().ok_or("no files")?;
-        let (mut climb, scan) = Climb::from_files(files, table)?;
+        let (mut climb, scan) = ChainBuilder::from_files(files, table)?;
         let scan_at = chain.steps.iter().position(|step| step.node.is::<TarnScan>()).unwrap_or(0);
         let mut level = None;
         let mut stopped = None;
         let mut stopped_at = 0;
         let mut schema = chain.files.schema();
-        for (top, Step { node, .. }) in chain.steps.iter().enumerate().rev() {
+        for (top, ChainStep { node, .. }) in chain.steps.iter().enumerate().rev() {
             match climb.node(node, &schema) {
                 Ok(None) => {}
                 Ok(Some((outputs, has_aggregate))) => {
@@ -296,7 +301,7 @@ impl Leaf {
             None => chain.files.schema(),
         };
         let (head, order) = head(&level.outputs, &schema)?;
-        Ok(Leaf {
+        Ok(FragmentLeaf {
             conditions: climb.conditions,
             head,
             schema,
@@ -310,8 +315,8 @@ impl Leaf {
     }
 }
 
-impl<'a> Climb<'a> {
-    fn from_files(config: &FileScanConfig, table: &'a TableSchema) -> Result<(Climb<'a>, Predicate), Reason> {
+impl<'a> ChainBuilder<'a> {
+    fn from_files(config: &FileScanConfig, table: &'a TableSchema) -> Result<(ChainBuilder<'a>, Predicate), Reason> {
         if config.limit.is_some() {
             return Err("a limit".to_owned());
         }
@@ -338,13 +343,13 @@ impl<'a> Climb<'a> {
         let columns = projection.iter().map(|of| canonical.term(&of.expr)).collect::<Result<Vec<_>, _>>()?;
         let is_applied = source.table_parquet_options().global.pushdown_filters;
         let condition = |expr: &Arc<dyn PhysicalExpr>| {
-            Ok(Condition { term: canonical.term(expr)?, claim: Claim::of(expr.as_ref(), &of_table, table) })
+            Ok(Condition { term: canonical.term(expr)?, claim: ColumnClaim::of(expr.as_ref(), &of_table, table) })
         };
         let (conditions, prunes) = match is_applied {
             true => (fixed.iter().map(condition).collect::<Result<Vec<_>, Reason>>()?, vec![]),
             false => (vec![], fixed.iter().map(|expr| canonical.term(expr).ok()).collect()),
         };
-        let climb = Climb { table, columns, conditions, is_dynamic, nodes: vec![] };
+        let climb = ChainBuilder { table, columns, conditions, is_dynamic, nodes: vec![] };
         Ok((climb, Predicate { fixed, prunes, is_dynamic }))
     }
 
@@ -368,7 +373,7 @@ impl<'a> Climb<'a> {
                 .map(|term| Condition { term: Encoder::new(b"evaluated").term(term).finish(), claim: None });
             let mut conditions: Vec<Condition> = evaluated.collect();
             for expr in split_conjunction(filter.predicate()) {
-                let claim = Claim::of(expr.as_ref(), &self.columns, self.table);
+                let claim = ColumnClaim::of(expr.as_ref(), &self.columns, self.table);
                 conditions.push(Condition { term: canonical.term(expr)?, claim });
             }
             if let Some(projection) = filter.projection().as_ref() {

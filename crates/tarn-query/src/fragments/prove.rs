@@ -21,13 +21,13 @@ use crate::values::from_scalar;
 
 /// What bounds can prove of a condition.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Claim {
+pub(crate) struct ColumnClaim {
     column: ColumnId,
-    says: Says,
+    says: ClaimPredicate,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Says {
+enum ClaimPredicate {
     IsNull,
     IsNotNull,
     /// A value is there, and for none of these is it possible that it stands in the operator's relation to a value of
@@ -37,9 +37,9 @@ enum Says {
     OneOf(Vec<Value>),
 }
 
-impl Claim {
+impl ColumnClaim {
     /// Of a condition over a row whose columns are `columns`; `None`: nothing can be proven of it.
-    pub(crate) fn of(condition: &dyn PhysicalExpr, columns: &[Term], table: &TableSchema) -> Option<Claim> {
+    pub(crate) fn of(condition: &dyn PhysicalExpr, columns: &[Term], table: &TableSchema) -> Option<ColumnClaim> {
         let column = |expr: &dyn PhysicalExpr| {
             let position = columns.get(expr.downcast_ref::<Column>()?.index())?.column?;
             let column = table.columns.get(position)?;
@@ -57,24 +57,30 @@ impl Claim {
             Some((column.id, column.data_type, ordered))
         };
         if let Some(is_null) = condition.downcast_ref::<IsNullExpr>() {
-            return Some(Claim { column: column(is_null.arg().as_ref())?.0, says: Says::IsNull });
+            return Some(ColumnClaim { column: column(is_null.arg().as_ref())?.0, says: ClaimPredicate::IsNull });
         }
         if let Some(is_not_null) = condition.downcast_ref::<IsNotNullExpr>() {
-            return Some(Claim { column: column(is_not_null.arg().as_ref())?.0, says: Says::IsNotNull });
+            return Some(ColumnClaim {
+                column: column(is_not_null.arg().as_ref())?.0,
+                says: ClaimPredicate::IsNotNull,
+            });
         }
         if let Some(list) = condition.downcast_ref::<InListExpr>() {
             let (id, data_type, true) = column(list.expr().as_ref())? else { return None };
             let items = list.list().iter().map(|item| value(item.as_ref(), &data_type)).collect::<Option<Vec<_>>>()?;
             let says = match list.negated() {
-                true => Says::Never(items.into_iter().map(|item| (Op::Eq, item)).collect()),
-                false => Says::OneOf(items),
+                true => ClaimPredicate::Never(items.into_iter().map(|item| (Op::Eq, item)).collect()),
+                false => ClaimPredicate::OneOf(items),
             };
-            return Some(Claim { column: id, says });
+            return Some(ColumnClaim { column: id, says });
         }
         let negated = condition.downcast_ref::<NotExpr>();
         let bare = negated.map_or(condition, |not| not.arg().as_ref());
         if let Some((id, DataType::Bool, _)) = column(bare) {
-            return Some(Claim { column: id, says: Says::Never(vec![(Op::Eq, Value::Bool(negated.is_some()))]) });
+            return Some(ColumnClaim {
+                column: id,
+                says: ClaimPredicate::Never(vec![(Op::Eq, Value::Bool(negated.is_some()))]),
+            });
         }
         let binary = condition.downcast_ref::<BinaryExpr>()?;
         let (left, right) = (binary.left().as_ref(), binary.right().as_ref());
@@ -85,17 +91,17 @@ impl Claim {
             return None;
         };
         let value = value(literal, &data_type)?;
-        let never = |ops: &[Op]| Says::Never(ops.iter().map(|op| (*op, value.clone())).collect());
+        let never = |ops: &[Op]| ClaimPredicate::Never(ops.iter().map(|op| (*op, value.clone())).collect());
         let says = match op {
             Operator::Lt => never(&[Op::Ge]),
             Operator::LtEq => never(&[Op::Gt]),
             Operator::Gt => never(&[Op::Le]),
             Operator::GtEq => never(&[Op::Lt]),
             Operator::NotEq => never(&[Op::Eq]),
-            Operator::Eq => Says::OneOf(vec![value]),
+            Operator::Eq => ClaimPredicate::OneOf(vec![value]),
             _ => return None,
         };
-        Some(Claim { column: id, says })
+        Some(ColumnClaim { column: id, says })
     }
 
     /// Whether it is true of all rows of these blocks, dead ones too.
@@ -109,10 +115,10 @@ impl Claim {
             !may_match(block, &Predicate { column: self.column, op, values: vec![value.clone()] })
         };
         match &self.says {
-            Says::IsNull => stats.null_count == block.n_rows,
-            Says::IsNotNull => stats.null_count == 0,
-            Says::Never(of) => stats.null_count == 0 && of.iter().all(|(op, value)| impossible(*op, value)),
-            Says::OneOf(values) => {
+            ClaimPredicate::IsNull => stats.null_count == block.n_rows,
+            ClaimPredicate::IsNotNull => stats.null_count == 0,
+            ClaimPredicate::Never(of) => stats.null_count == 0 && of.iter().all(|(op, value)| impossible(*op, value)),
+            ClaimPredicate::OneOf(values) => {
                 stats.null_count == 0
                     && values.iter().any(|value| impossible(Op::Lt, value) && impossible(Op::Gt, value))
             }
@@ -166,10 +172,10 @@ mod tests {
         ])
     }
 
-    fn claim(condition: &Arc<dyn PhysicalExpr>) -> Option<Claim> {
+    fn claim(condition: &Arc<dyn PhysicalExpr>) -> Option<ColumnClaim> {
         let table = table();
         let columns: Vec<Term> = (0..3).map(|at| table_column(&table, at).unwrap()).collect();
-        Claim::of(condition.as_ref(), &columns, &table)
+        ColumnClaim::of(condition.as_ref(), &columns, &table)
     }
 
     fn stats(id: u32, min: Option<Value>, max: Option<Value>, null_count: u64) -> ColumnStats {

@@ -1,7 +1,7 @@
 //! Which leaves of a plan become fragments? The last of the physical rules: it takes plans as they will run.
 //!
-//! It walks down with what stands above ([`Above`]): below a limit, and below aggregates to which the order of rows
-//! matters, there is none. Every leaf that is not used says why at its scan.
+//! It walks down with what stands above ([`AncestorState`]): below a limit, and below aggregates to which the order of
+//! rows matters, there is none. Every leaf that is not used says why at its scan.
 //!
 //! A filter that changes while the query runs (of a join) spares reading what a fragment would have to read. So its
 //! rows are fragments only when the same leaf was asked for before: the first time, the scan is left as it is.
@@ -22,10 +22,10 @@ use super::aggregate::order_matters;
 use super::canonical::Reason;
 use super::exec::{Fragment, FragmentExec, FragmentScan};
 use super::kept::Layout;
-use super::keys::Keys;
-use super::leaf::{Chain, Leaf, last, partial};
+use super::keys::FragmentKeys;
+use super::leaf::{Chain, FragmentLeaf, last, partial};
 use super::units::LakeSide;
-use crate::settings::Settings;
+use crate::settings::QuerySettings;
 
 /// The rule of one engine.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ pub(crate) struct UseFragments(pub Arc<Fragments>);
 
 impl PhysicalOptimizerRule for UseFragments {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let settings = config.extensions.get::<Settings>().cloned().unwrap_or_default();
+        let settings = config.extensions.get::<QuerySettings>().cloned().unwrap_or_default();
         let off = match () {
             () if !self.0.cache.is_on() => Some("the cache of fragments is off"),
             () if !settings.caches.fragments => Some("tarn.cache.fragments is off"),
             () if !settings.pruning => Some("tarn.pruning is off"),
             () => None,
         };
-        let above = Above { reason: off.map(str::to_owned), ..Above::default() };
+        let above = AncestorState { reason: off.map(str::to_owned), ..AncestorState::default() };
         self.0.rewrite(plan, &above)
     }
 
@@ -55,15 +55,15 @@ impl PhysicalOptimizerRule for UseFragments {
 
 /// What stands above a node.
 #[derive(Debug, Clone, Default)]
-struct Above {
+struct AncestorState {
     /// Why nothing below is a fragment.
     reason: Option<Reason>,
     /// Perhaps not all rows are asked for.
     is_limited: bool,
 }
 
-impl Above {
-    fn below(&self, node: &Arc<dyn ExecutionPlan>, child: usize) -> Above {
+impl AncestorState {
+    fn below(&self, node: &Arc<dyn ExecutionPlan>, child: usize) -> AncestorState {
         let mut above = self.clone();
         above.is_limited |= node.fetch().is_some() || node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>();
         if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
@@ -83,7 +83,7 @@ impl Above {
 }
 
 impl Fragments {
-    fn rewrite(&self, plan: Arc<dyn ExecutionPlan>, above: &Above) -> Result<Arc<dyn ExecutionPlan>> {
+    fn rewrite(&self, plan: Arc<dyn ExecutionPlan>, above: &AncestorState) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(chain) = Chain::of(&plan) {
             let Some(lake) = LakeSide::of(&chain.access.spec) else { return Ok(plan) };
             return match self.leaf(&plan, &chain, &lake, above)? {
@@ -106,7 +106,7 @@ impl Fragments {
         plan: &Arc<dyn ExecutionPlan>,
         chain: &Chain,
         lake: &LakeSide,
-        above: &Above,
+        above: &AncestorState,
     ) -> Result<Result<Arc<dyn ExecutionPlan>, Reason>> {
         // What of the chain stands above the leaf stands above it, too.
         let mut reason = above.reason.clone();
@@ -116,7 +116,7 @@ impl Fragments {
         if let Some(reason) = reason {
             return Ok(Err(reason));
         }
-        let leaf = match Leaf::of(chain, lake.table()) {
+        let leaf = match FragmentLeaf::of(chain, lake.table()) {
             Ok(leaf) => leaf,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -137,7 +137,7 @@ impl Fragments {
         if single.is_some() && rest.output_partitioning().partition_count() != 1 {
             return Ok(Err("an aggregate of several partitions at once".to_owned()));
         }
-        let Leaf { chain: leaf_chain, schema, order, template, .. } = leaf;
+        let FragmentLeaf { chain: leaf_chain, schema, order, template, .. } = leaf;
         let properties = template.properties(&leaf_chain);
         let layout = Layout::new(schema, order);
         let shared =
@@ -156,12 +156,12 @@ impl Fragments {
     }
 }
 
-type Divided = (Vec<Fragment>, Vec<datafusion::datasource::listing::PartitionedFile>, String);
+type FragmentSplit = (Vec<Fragment>, Vec<datafusion::datasource::listing::PartitionedFile>, String);
 
 impl Fragments {
     /// What becomes a fragment, what is read as before, and why so.
-    fn divide(&self, leaf: &Leaf, lake: &LakeSide) -> Result<Divided> {
-        let mut keys = Keys::new(leaf, lake);
+    fn divide(&self, leaf: &FragmentLeaf, lake: &LakeSide) -> Result<FragmentSplit> {
+        let mut keys = FragmentKeys::new(leaf, lake);
         let (mut fragments, mut pieces) = (vec![], vec![]);
         let (mut touched, mut refused, mut first) = (0, 0, 0);
         let mut rest = vec![];

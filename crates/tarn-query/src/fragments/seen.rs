@@ -14,12 +14,12 @@ const GENERATION: usize = 32 << 10;
 pub(crate) struct Fragments {
     /// Where values are kept, in memory and in a folder.
     pub cache: FragmentCache,
-    seen: Mutex<Seen>,
+    seen: Mutex<RecentKeys>,
 }
 
 /// Hashes of keys: a wrong answer keeps a fragment too early, no more.
 #[derive(Debug, Default)]
-struct Seen {
+struct RecentKeys {
     younger: HashSet<u64>,
     elder: HashSet<u64>,
 }

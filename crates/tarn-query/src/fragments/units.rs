@@ -24,7 +24,7 @@ pub(crate) struct LakeSide(Arc<ScanSpec>);
 
 /// Neighbouring blocks of a file.
 #[derive(Debug, Clone)]
-pub(crate) struct Unit {
+pub(crate) struct FragmentUnit {
     pub(super) file: Arc<File>,
     /// Ascending.
     pub(super) row_groups: Vec<u32>,
@@ -56,23 +56,23 @@ impl LakeSide {
     }
 
     /// All that is read, cut.
-    pub(crate) fn units(&self) -> Vec<Unit> {
+    pub(crate) fn units(&self) -> Vec<FragmentUnit> {
         self.read().pruned.files.iter().flat_map(units_of).collect()
     }
 
     /// Whether recent rows supersede rows of it: then it is what it is for this statement alone.
-    pub(crate) fn is_touched(&self, unit: &Unit) -> bool {
+    pub(crate) fn is_touched(&self, unit: &FragmentUnit) -> bool {
         self.read().hidden.get(&unit.file.id).is_some_and(|hidden| !hidden.is_empty())
     }
 
     /// What a scan reads of it; `None`: it has no live row.
-    pub(crate) fn piece(&self, unit: &Unit) -> Result<Option<PartitionedFile>> {
+    pub(crate) fn piece(&self, unit: &FragmentUnit) -> Result<Option<PartitionedFile>> {
         let LakeRead { vectors, hidden, .. } = self.read();
         blocks_of(vectors, hidden, &unit.file, &unit.row_groups)
     }
 
     /// Compressed bytes of the columns that are read of it.
-    pub(crate) fn bytes(&self, unit: &Unit) -> u64 {
+    pub(crate) fn bytes(&self, unit: &FragmentUnit) -> u64 {
         let n_columns = self.table().columns.len().max(1) as u64;
         let of_block = |block: &Block| -> u64 {
             let of_column = |position: &usize| {
@@ -85,14 +85,14 @@ impl LakeSide {
     }
 }
 
-impl Unit {
+impl FragmentUnit {
     pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.row_groups.iter().filter_map(|row_group| self.file.blocks.get(*row_group as usize))
     }
 }
 
-fn units_of(kept: &PrunedFile) -> Vec<Unit> {
-    let mut units: Vec<Unit> = vec![];
+fn units_of(kept: &PrunedFile) -> Vec<FragmentUnit> {
+    let mut units: Vec<FragmentUnit> = vec![];
     let mut left = kept.row_groups.iter().copied().peekable();
     let (mut all, mut row_groups, mut rows) = (0, vec![], 0);
     let n_blocks = kept.file.blocks.len();
@@ -104,7 +104,7 @@ fn units_of(kept: &PrunedFile) -> Vec<Unit> {
             let is_whole = row_groups.len() == all;
             let row_groups = std::mem::take(&mut row_groups);
             if !row_groups.is_empty() {
-                units.push(Unit { file: Arc::clone(&kept.file), row_groups, is_whole });
+                units.push(FragmentUnit { file: Arc::clone(&kept.file), row_groups, is_whole });
             }
             (all, rows) = (0, 0);
         }

@@ -33,7 +33,7 @@ use crate::parser::with_change::as_change;
 
 /// A statement, and what was seen in it.
 #[derive(Debug)]
-pub struct Read {
+pub struct ParsedStatement {
     /// As it was parsed: nothing in it is left out.
     pub statement: Statement,
     /// Whether there is a SELECT in it, at any depth.
@@ -50,7 +50,7 @@ pub fn statement(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 }
 
 /// As [`statement`], and says what was seen on the way.
-pub fn read(parser: &mut Parser<'_>) -> Result<Read, ParseError> {
+pub fn read(parser: &mut Parser<'_>) -> Result<ParsedStatement, ParseError> {
     understood(as_change(as_create_table(next(parser)?)?)?)
 }
 
@@ -62,20 +62,20 @@ pub(super) fn next(parser: &mut Parser<'_>) -> Result<Statement, ParseError> {
 }
 
 /// A statement that was read, if all of it is understood.
-pub(super) fn understood(mut statement: Statement) -> Result<Read, ParseError> {
+pub(super) fn understood(mut statement: Statement) -> Result<ParsedStatement, ParseError> {
     let seen = checked(&statement)?;
     // Most statements are about one row: each way through their tree is a part of what they cost.
     if (seen.has_with || seen.n_relations > MAX_TABLES)
-        && let ControlFlow::Break(limit) = walk(&statement, &mut Mentions::default())
+        && let ControlFlow::Break(limit) = walk(&statement, &mut WithMentions::default())
     {
         return Err(ParseError::TooLarge(limit));
     }
     if seen.has_two_ways
-        && let ControlFlow::Break(error) = walk_mut(&mut statement, &mut Plain)
+        && let ControlFlow::Break(error) = walk_mut(&mut statement, &mut StatementNormalizer)
     {
         return Err(error);
     }
-    Ok(Read { statement, has_select: seen.has_select, has_calls: seen.has_calls })
+    Ok(ParsedStatement { statement, has_select: seen.has_select, has_calls: seen.has_calls })
 }
 
 /// Refuses what is not understood, wherever in the statement it is: for those that were not read by [`statement`].
@@ -85,23 +85,23 @@ pub fn check(statement: &Statement) -> Result<(), ParseError> {
     checked(statement).map(|_| ())
 }
 
-fn checked(statement: &Statement) -> Result<Check, ParseError> {
+fn checked(statement: &Statement) -> Result<ClauseChecker, ParseError> {
     if let Some(rows) = written_rows(statement) {
         check_statement(statement)?;
         check_query(rows)?;
-        return Ok(Check { n_relations: 1, ..Check::default() });
+        return Ok(ClauseChecker { n_relations: 1, ..ClauseChecker::default() });
     }
     if let Some((query, select, table)) = lookup(statement) {
         check_query(query)?;
         check_select(select)?;
         check_table_factor(table)?;
-        return Ok(Check { has_select: true, n_relations: 1, ..Check::default() });
+        return Ok(ClauseChecker { has_select: true, n_relations: 1, ..ClauseChecker::default() });
     }
     visited(statement)
 }
 
-fn visited(statement: &Statement) -> Result<Check, ParseError> {
-    let mut check = Check::default();
+fn visited(statement: &Statement) -> Result<ClauseChecker, ParseError> {
+    let mut check = ClauseChecker::default();
     match walk(statement, &mut check) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(check),
@@ -184,10 +184,10 @@ fn names_rows(mut condition: &Expr) -> bool {
 /// What `FETCH FIRST n ROWS WITH TIES` is read as: a limit of `tarn_with_ties(n)`, which whoever plans it must know.
 pub const WITH_TIES: &str = "tarn_with_ties";
 
-type Checked = Result<(), ParseError>;
+type ClauseResult = Result<(), ParseError>;
 
 /// Clauses that are there: the first is refused.
-fn none(of: &str, clauses: &[(bool, &str, &'static str)]) -> Checked {
+fn none(of: &str, clauses: &[(bool, &str, &'static str)]) -> ClauseResult {
     match clauses.iter().find(|(is_there, ..)| *is_there) {
         Some((_, clause, remedy)) => {
             Err(ParseError::Refused { what: format!("{of} … {clause}").replace("… …", "…"), remedy })
@@ -201,12 +201,12 @@ const ONE_BY_KEY: &str = "name the rows by their key: WHERE key IN (SELECT key F
 
 /// What was seen on the way.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Check {
+struct ClauseChecker {
     has_with: bool,
     has_select: bool,
     has_calls: bool,
     n_relations: usize,
-    /// Something that [`Plain`] says in one way.
+    /// Something that [`StatementNormalizer`] says in one way.
     has_two_ways: bool,
     /// Subqueries of expressions around.
     n_subqueries: usize,
@@ -216,10 +216,10 @@ struct Check {
     null_asks: NullAsks,
 }
 
-impl Check {
+impl ClauseChecker {
     /// Counts one part of the statement as often as the planner looks at it: 2^levels - 1 for the levels around it,
     /// never for none.
-    fn look(&mut self) -> Checked {
+    fn look(&mut self) -> ClauseResult {
         self.n_looks = self.n_looks.saturating_add(self.n_repeated());
         at_most(self.n_looks, MAX_LOOKS, Limit::Looks)
     }
@@ -230,14 +230,14 @@ impl Check {
     }
 
     /// Counts what the conditions of a CASE need.
-    fn look_at_conditions(&mut self, expr: &Expr) -> Checked {
+    fn look_at_conditions(&mut self, expr: &Expr) -> ClauseResult {
         let looks = self.null_asks.end(expr).saturating_mul(self.n_repeated().saturating_add(1));
         self.n_looks = self.n_looks.saturating_add(looks);
         at_most(self.n_looks, MAX_LOOKS, Limit::Cases)
     }
 }
 
-impl Visitor for Check {
+impl Visitor for ClauseChecker {
     type Break = ParseError;
 
     fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<ParseError> {
@@ -311,15 +311,15 @@ impl Visitor for Check {
 /// How many tables a plan reads. A name of WITH is planned at each mention: each that mentions the last one twice
 /// doubles the plan.
 #[derive(Default)]
-struct Mentions {
+struct WithMentions {
     /// Of each name that is defined now.
     tables_of: HashMap<String, usize>,
     /// The queries around, outermost first.
-    queries: Vec<Mentioning>,
+    queries: Vec<WithScope>,
 }
 
 #[derive(Default)]
-struct Mentioning {
+struct WithScope {
     /// Names that its WITH defines, and how many of them were read.
     names: Vec<String>,
     n_read: usize,
@@ -328,7 +328,7 @@ struct Mentioning {
     n_tables: usize,
 }
 
-impl Mentions {
+impl WithMentions {
     fn add(&mut self, n_tables: usize) -> ControlFlow<Limit> {
         let Some(query) = self.queries.last_mut() else { return ControlFlow::Continue(()) };
         query.n_tables = query.n_tables.saturating_add(n_tables);
@@ -339,13 +339,13 @@ impl Mentions {
     }
 }
 
-impl Visitor for Mentions {
+impl Visitor for WithMentions {
     type Break = Limit;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Limit> {
         let tables = query.with.iter().flat_map(|with| &with.cte_tables);
         let names = tables.map(|cte| cte.alias.name.value.to_lowercase()).collect();
-        self.queries.push(Mentioning { names, ..Mentioning::default() });
+        self.queries.push(WithScope { names, ..WithScope::default() });
         ControlFlow::Continue(())
     }
 
@@ -390,14 +390,14 @@ fn has_exponent(expr: &Expr) -> bool {
     }
 }
 
-fn told(checked: Checked) -> ControlFlow<ParseError> {
+fn told(checked: ClauseResult) -> ControlFlow<ParseError> {
     match checked {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
     }
 }
 
-fn check_statement(statement: &Statement) -> Checked {
+fn check_statement(statement: &Statement) -> ClauseResult {
     match statement {
         Statement::Insert(insert) => check_insert(insert),
         Statement::Update(update) => check_update(update),
@@ -521,13 +521,13 @@ fn check_statement(statement: &Statement) -> Checked {
     }
 }
 
-fn check_show(of: &str, options: &ShowStatementOptions) -> Checked {
+fn check_show(of: &str, options: &ShowStatementOptions) -> ClauseResult {
     let ShowStatementOptions { show_in: _, starts_with, limit, limit_from, filter_position } = options;
     let is_filtered = starts_with.is_some() || limit.is_some() || limit_from.is_some() || filter_position.is_some();
     none(of, &[(is_filtered, "LIKE or LIMIT", "SELECT from tarn.tables or information_schema.columns with WHERE")])
 }
 
-fn check_set(set: &Set) -> Checked {
+fn check_set(set: &Set) -> ClauseResult {
     match set {
         Set::SingleAssignment { scope, hivevar, variable: _, values: _ } => none(
             "SET",
@@ -553,7 +553,7 @@ fn check_set(set: &Set) -> Checked {
     }
 }
 
-fn check_insert(insert: &Insert) -> Checked {
+fn check_insert(insert: &Insert) -> ClauseResult {
     let Insert {
         insert_token: _,
         // Comments, as everywhere.
@@ -612,7 +612,7 @@ fn check_insert(insert: &Insert) -> Checked {
     }
 }
 
-fn check_update(update: &Update) -> Checked {
+fn check_update(update: &Update) -> ClauseResult {
     let Update {
         update_token: _,
         optimizer_hints: _,
@@ -639,7 +639,7 @@ fn check_update(update: &Update) -> Checked {
 }
 
 /// Each column is given one value.
-fn check_assignments(assignments: &[Assignment]) -> Checked {
+fn check_assignments(assignments: &[Assignment]) -> ClauseResult {
     if assignments.len() < 2 {
         return Ok(());
     }
@@ -660,7 +660,7 @@ fn check_assignments(assignments: &[Assignment]) -> Checked {
     Ok(())
 }
 
-fn check_delete(delete: &Delete) -> Checked {
+fn check_delete(delete: &Delete) -> ClauseResult {
     let Delete {
         delete_token: _,
         optimizer_hints: _,
@@ -685,7 +685,7 @@ fn check_delete(delete: &Delete) -> Checked {
     )
 }
 
-fn check_merge(merge: &Merge) -> Checked {
+fn check_merge(merge: &Merge) -> ClauseResult {
     let Merge { merge_token: _, optimizer_hints: _, into: _, table: _, source: _, on: _, clauses, output } = merge;
     none("MERGE", &[(output.is_some(), "OUTPUT or RETURNING", "read the rows with SELECT")])?;
     for MergeClause { when_token: _, clause_kind, predicate: _, action } in clauses {
@@ -720,7 +720,7 @@ fn check_merge(merge: &Merge) -> Checked {
     Ok(())
 }
 
-fn check_query(query: &Query) -> Checked {
+fn check_query(query: &Query) -> ClauseResult {
     let Query { with, body, order_by, limit_clause, fetch, locks, for_clause, settings, format_clause, pipe_operators } =
         query;
     none(
@@ -779,7 +779,7 @@ pub(super) fn wrong(message: &str) -> ParseError {
 }
 
 /// Checks a chain of UNION and its kin without going down it.
-fn check_set_expr(body: &SetExpr) -> Checked {
+fn check_set_expr(body: &SetExpr) -> ClauseResult {
     let (mut waiting, mut n_queries, mut n_others) = (vec![body], 0, 0);
     while let Some(body) = waiting.pop() {
         n_queries += 1;
@@ -806,7 +806,7 @@ fn check_set_expr(body: &SetExpr) -> Checked {
     Ok(())
 }
 
-fn check_select(select: &Select) -> Checked {
+fn check_select(select: &Select) -> ClauseResult {
     let Select {
         select_token: _,
         optimizer_hints: _,
@@ -892,7 +892,7 @@ fn written_keys(group: &Expr) -> usize {
     }
 }
 
-fn check_joins(from: &TableWithJoins) -> Checked {
+fn check_joins(from: &TableWithJoins) -> ClauseResult {
     let TableWithJoins { relation: _, joins } = from;
     for Join { relation: _, global, join_operator: _ } in joins {
         none("JOIN", &[(*global, "GLOBAL", LEAVE_OUT)])?;
@@ -900,7 +900,7 @@ fn check_joins(from: &TableWithJoins) -> Checked {
     Ok(())
 }
 
-fn check_table_factor(factor: &TableFactor) -> Checked {
+fn check_table_factor(factor: &TableFactor) -> ClauseResult {
     const SAMPLE: &str = "use WHERE random() < 0.01";
     const ORDINALITY: &str = "use row_number() OVER ()";
     match factor {
@@ -963,7 +963,7 @@ fn check_table_factor(factor: &TableFactor) -> Checked {
     }
 }
 
-fn check_alias(alias: Option<&TableAlias>) -> Checked {
+fn check_alias(alias: Option<&TableAlias>) -> ClauseResult {
     let Some(TableAlias { explicit: _, name: _, columns, at }) = alias else { return Ok(()) };
     none(
         "an alias",
@@ -975,7 +975,7 @@ fn check_alias(alias: Option<&TableAlias>) -> Checked {
 }
 
 /// Types of columns are for whoever knows the function.
-fn check_function_alias(alias: Option<&TableAlias>) -> Checked {
+fn check_function_alias(alias: Option<&TableAlias>) -> ClauseResult {
     none("an alias", &[(alias.is_some_and(|alias| alias.at.is_some()), "AT", LEAVE_OUT)])
 }
 
@@ -990,12 +990,12 @@ fn is_computed(item: &SelectItem) -> bool {
     }
 }
 
-fn at_most(n: usize, most: usize, limit: Limit) -> Checked {
+fn at_most(n: usize, most: usize, limit: Limit) -> ClauseResult {
     if n > most { Err(ParseError::TooLarge(limit)) } else { Ok(()) }
 }
 
 /// The lists of a call; what is in its arguments is visited by itself.
-fn check_function(function: &Function) -> Checked {
+fn check_function(function: &Function) -> ClauseResult {
     if let Some(WindowType::WindowSpec(spec)) = &function.over {
         check_window(spec)?;
     }
@@ -1007,13 +1007,13 @@ fn check_function(function: &Function) -> Checked {
     })
 }
 
-fn check_window(spec: &WindowSpec) -> Checked {
+fn check_window(spec: &WindowSpec) -> ClauseResult {
     let WindowSpec { window_name: _, partition_by, order_by, window_frame: _ } = spec;
     at_most(partition_by.len(), MAX_KEYS, Limit::Keys)?;
     check_order(order_by)
 }
 
-fn check_order(by: &[OrderByExpr]) -> Checked {
+fn check_order(by: &[OrderByExpr]) -> ClauseResult {
     at_most(by.len(), MAX_KEYS, Limit::Keys)?;
     by.iter().try_for_each(|OrderByExpr { expr: _, options: _, with_fill }| {
         none("ORDER BY", &[(with_fill.is_some(), "WITH FILL", LEAVE_OUT)])
@@ -1021,9 +1021,9 @@ fn check_order(by: &[OrderByExpr]) -> Checked {
 }
 
 /// Says in one way what may be said in two, so that nobody behind overlooks one.
-struct Plain;
+struct StatementNormalizer;
 
-impl VisitorMut for Plain {
+impl VisitorMut for StatementNormalizer {
     type Break = ParseError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<ParseError> {
@@ -1111,7 +1111,7 @@ mod tests {
         let is_direct = |sql: &str| {
             // As it is parsed, before anything of it is checked.
             let parsed = parse_with(sql, |parser| Ok::<_, ParseError>(parser.parse_statement()?)).unwrap();
-            let shown = |checked: Result<Check, ParseError>| format!("{checked:?}");
+            let shown = |checked: Result<ClauseChecker, ParseError>| format!("{checked:?}");
             assert_eq!(shown(checked(&parsed)), shown(visited(&parsed)), "{sql}");
             written_rows(&parsed).is_some() || lookup(&parsed).is_some()
         };

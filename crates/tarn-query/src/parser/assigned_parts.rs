@@ -20,7 +20,7 @@ pub(super) fn write_assigned(tokens: &mut Vec<TokenWithSpan>) {
         return;
     }
     let said = said(tokens);
-    let mut found = Found {
+    let mut found = AssignmentScanner {
         tokens: tokens.as_slice(),
         said: &said,
         depth: 0,
@@ -39,7 +39,7 @@ pub(super) fn write_assigned(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 /// An assignment: places of tokens, each behind the one before.
-struct Assigned {
+struct PartAssignment {
     column: usize,
     /// What the table is called.
     table: Option<usize>,
@@ -50,7 +50,7 @@ struct Assigned {
     end: usize,
 }
 
-struct Found<'a> {
+struct AssignmentScanner<'a> {
     tokens: &'a [TokenWithSpan],
     /// Places of the tokens that mean something.
     said: &'a [usize],
@@ -61,10 +61,10 @@ struct Found<'a> {
     is_update: bool,
     /// Of the last table that is written to, where its name or alias stands.
     table: Option<usize>,
-    assigned: Vec<Assigned>,
+    assigned: Vec<PartAssignment>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> AssignmentScanner<'a> {
     fn token(&self, at: usize) -> Option<&'a Token> {
         self.said.get(at).map(|place| &self.tokens[*place].token)
     }
@@ -151,7 +151,13 @@ impl<'a> Found<'a> {
         };
         let end = self.until(next + 1, is_end).and_then(|end| self.said.get(end).copied());
         let end = end.unwrap_or(self.tokens.len());
-        self.assigned.push(Assigned { column: self.said[at], table: self.table, steps, equals: self.said[next], end });
+        self.assigned.push(PartAssignment {
+            column: self.said[at],
+            table: self.table,
+            steps,
+            equals: self.said[next],
+            end,
+        });
     }
 
     /// The first place from there on, on that level, of which it is true.
@@ -171,10 +177,10 @@ impl<'a> Found<'a> {
     }
 }
 
-fn written(tokens: &[TokenWithSpan], assigned: Vec<Assigned>) -> Vec<TokenWithSpan> {
+fn written(tokens: &[TokenWithSpan], assigned: Vec<PartAssignment>) -> Vec<TokenWithSpan> {
     let mut out = Vec::with_capacity(tokens.len() + 16 * assigned.len());
     let mut done = 0;
-    for Assigned { column, table, steps, equals, end } in assigned {
+    for PartAssignment { column, table, steps, equals, end } in assigned {
         out.extend_from_slice(&tokens[done..=column]);
         let span = tokens[column].span;
         let put = |out: &mut Vec<TokenWithSpan>, token: Token| out.push(TokenWithSpan { token, span });

@@ -8,7 +8,7 @@ use crate::sqlparser::tokenizer::Token;
 
 use super::accepted::wrong;
 use super::overriding::{is_word, read_whole, tokens_of_statement};
-use super::{ParseError, Read};
+use super::{ParseError, ParsedStatement};
 
 /// A statement about a transaction has so many tokens at most that mean something, or nobody looks for the words in it.
 const MAX_AHEAD: usize = 64;
@@ -35,7 +35,7 @@ pub fn sets_deferrable(snapshot: Option<&Value>) -> Option<bool> {
 /// The next statement, if it begins or sets a transaction and says `[NOT] DEFERRABLE`. Of any other nothing is read.
 ///
 /// Errors: as those of [`super::statement`], about what is left without it.
-pub fn deferrable(parser: &mut Parser<'_>) -> Result<Option<Read>, ParseError> {
+pub fn deferrable(parser: &mut Parser<'_>) -> Result<Option<ParsedStatement>, ParseError> {
     if !is_there(parser) {
         return Ok(None);
     }

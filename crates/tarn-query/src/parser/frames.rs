@@ -20,7 +20,7 @@ pub(super) fn write_frames(tokens: &mut Vec<TokenWithSpan>) {
     if !tokens.iter().any(|token| of_frames.contains(&keyword(&token.token))) {
         return;
     }
-    let mut changes = Changes { inserted: vec![], is_left_out: vec![false; tokens.len()] };
+    let mut changes = TokenEdits { inserted: vec![], is_left_out: vec![false; tokens.len()] };
     changes.find(tokens);
     changes.inserted.sort_by_key(|(place, _)| *place);
     let mut inserted = changes.inserted.into_iter().peekable();
@@ -35,7 +35,7 @@ pub(super) fn write_frames(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 /// What is written otherwise.
-struct Changes {
+struct TokenEdits {
     /// Before the token of this place.
     inserted: Vec<(usize, Vec<Token>)>,
     is_left_out: Vec<bool>,
@@ -43,7 +43,7 @@ struct Changes {
 
 /// What was seen of an open parenthesis, which may be that of a window.
 #[derive(Default)]
-struct Open {
+struct OpenParenthesis {
     /// The first key of `PARTITION BY`.
     first_key: Option<usize>,
     /// Where `ORDER BY` or the frame begins.
@@ -51,15 +51,15 @@ struct Open {
     has_frame: bool,
 }
 
-impl Changes {
+impl TokenEdits {
     fn find(&mut self, tokens: &[TokenWithSpan]) {
         let said = said(tokens);
         let token = |at: usize| said.get(at).map(|place| &tokens[*place].token);
         let word = |at: usize| token(at).map_or(Keyword::NoKeyword, keyword);
-        let mut open: Vec<Open> = vec![];
+        let mut open: Vec<OpenParenthesis> = vec![];
         for at in 0..said.len() {
             match token(at) {
-                Some(Token::LParen) => open.push(Open::default()),
+                Some(Token::LParen) => open.push(OpenParenthesis::default()),
                 Some(Token::RParen) => drop(open.pop()),
                 _ => {}
             }

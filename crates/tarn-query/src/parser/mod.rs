@@ -48,7 +48,7 @@ use crate::sqlparser::ast::{Ident, Statement};
 use crate::sqlparser::parser::{Parser, ParserError};
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-pub use self::accepted::{Read, WITH_TIES, check, read, statement};
+pub use self::accepted::{ParsedStatement, WITH_TIES, check, read, statement};
 pub use self::assigned_parts::ASSIGNED;
 pub use self::calls::{CURRENT_OF, call};
 pub use self::copy_option::{OwnCopy, copy_on_conflict};
@@ -63,7 +63,7 @@ pub use self::limits::{
 pub(crate) use self::plain_query::{query_of, select_of};
 
 pub use self::overriding::{Overriding, overriding};
-pub use self::parts::{Part, Parts, Sent, put_tables, sent};
+pub use self::parts::{ParsedInput, WithPart, WithStatement, put_tables, sent};
 pub use self::row_locks::{RowLocks, row_locks};
 
 /// Why a text is no statement of ours.

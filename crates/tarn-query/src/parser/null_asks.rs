@@ -11,14 +11,14 @@ use crate::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NullAsks {
     /// Of expressions that are done, and of which the expression around is not.
-    done: Vec<Asked>,
+    done: Vec<NullabilityCost>,
     /// For each expression around, where its parts begin in there.
     parts_from: Vec<usize>,
 }
 
 /// Looks at an expression and its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
+struct NullabilityCost {
     /// Until it is known whether it may be NULL.
     once: usize,
     /// Until that is known of it and of each of its parts, as a condition of CASE needs it.
@@ -34,7 +34,7 @@ impl NullAsks {
     /// [`begin`](Self::begin).
     pub(super) fn end(&mut self, expr: &Expr) -> usize {
         let from = self.parts_from.pop().unwrap_or(0);
-        let (asked, of_case) = Asked::of(expr, &self.done[from..]);
+        let (asked, of_case) = NullabilityCost::of(expr, &self.done[from..]);
         self.done.truncate(from);
         self.done.push(asked);
         if self.parts_from.is_empty() {
@@ -44,15 +44,17 @@ impl NullAsks {
     }
 }
 
-impl Asked {
-    fn of(expr: &Expr, parts: &[Asked]) -> (Asked, usize) {
-        let sum = |parts: &[Asked], looks: fn(&Asked) -> usize| parts.iter().map(looks).fold(1, usize::saturating_add);
+impl NullabilityCost {
+    fn of(expr: &Expr, parts: &[NullabilityCost]) -> (NullabilityCost, usize) {
+        let sum = |parts: &[NullabilityCost], looks: fn(&NullabilityCost) -> usize| {
+            parts.iter().map(looks).fold(1, usize::saturating_add)
+        };
         match expr {
             // Its query has a schema of its own.
-            Expr::Subquery(_) | Expr::Exists { .. } => (Asked { once: 1, each: 1 }, 0),
+            Expr::Subquery(_) | Expr::Exists { .. } => (NullabilityCost { once: 1, each: 1 }, 0),
             Expr::InSubquery { .. } => {
                 let once = sum(&parts[..parts.len().min(1)], |operand| operand.once);
-                (Asked { once, each: once }, 0)
+                (NullabilityCost { once, each: once }, 0)
             }
             Expr::Case { operand: None, conditions, .. } => {
                 let (branches, otherwise) = parts.split_at(parts.len().min(conditions.len() * 2));
@@ -66,14 +68,16 @@ impl Asked {
                     }
                 }
                 let once = once.saturating_add(of_conditions);
-                (Asked { once, each: once }, of_conditions)
+                (NullabilityCost { once, each: once }, of_conditions)
             }
             Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. }
             | Expr::UnaryOp { op: UnaryOperator::Not, .. }
-            | Expr::Nested(_) => (Asked { once: sum(parts, |part| part.once), each: sum(parts, |part| part.each) }, 0),
+            | Expr::Nested(_) => {
+                (NullabilityCost { once: sum(parts, |part| part.once), each: sum(parts, |part| part.each) }, 0)
+            }
             _ => {
                 let once = sum(parts, |part| part.once);
-                (Asked { once, each: sum(parts, |part| part.each).saturating_add(once) }, 0)
+                (NullabilityCost { once, each: sum(parts, |part| part.each).saturating_add(once) }, 0)
             }
         }
     }

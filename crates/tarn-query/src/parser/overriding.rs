@@ -7,7 +7,7 @@ use crate::sqlparser::parser::Parser;
 use crate::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::dialect::{Bounds, PgDialect};
-use super::{ParseError, Read, parse_tokens, read};
+use super::{ParseError, ParsedStatement, parse_tokens, read};
 
 /// The words stand among so many tokens, or nobody looks for them: a list of columns is shorter.
 const MAX_AHEAD: usize = 8_192;
@@ -43,7 +43,7 @@ impl Overriding {
 /// The next statement, if it is an INSERT that says `OVERRIDING`. Of any other nothing is read.
 ///
 /// Errors: as those of [`super::statement`], about what is left without it.
-pub fn overriding(parser: &mut Parser<'_>) -> Result<Option<Read>, ParseError> {
+pub fn overriding(parser: &mut Parser<'_>) -> Result<Option<ParsedStatement>, ParseError> {
     let Some((at, says)) = place(parser) else { return Ok(None) };
     let mut tokens = tokens_of_statement(parser);
     tokens.drain(at..at + 3);
@@ -66,7 +66,7 @@ pub(super) fn tokens_of_statement(parser: &mut Parser<'_>) -> Vec<TokenWithSpan>
 /// The statement that tokens are, all of them.
 ///
 /// Errors: as those of [`super::statement`].
-pub(super) fn read_whole(tokens: Vec<TokenWithSpan>) -> Result<Read, ParseError> {
+pub(super) fn read_whole(tokens: Vec<TokenWithSpan>) -> Result<ParsedStatement, ParseError> {
     let dialect = PgDialect::new(Bounds::of(tokens.len()));
     parse_tokens(&dialect, tokens, |parser| {
         let statement = read(parser)?;

@@ -14,7 +14,7 @@ use crate::walk::walk_mut;
 
 use std::ops::ControlFlow;
 
-use super::accepted::{Read, next, understood, wrong};
+use super::accepted::{ParsedStatement, next, understood, wrong};
 use super::row_locks::take_row_locks;
 use super::select_into::as_create_table;
 use super::with_change::as_change;
@@ -22,43 +22,43 @@ use super::{Limit, MAX_QUERIES, ParseError, fold};
 
 /// What a client sends as one.
 #[derive(Debug)]
-pub enum Sent {
+pub enum ParsedInput {
     /// A statement, and what it locks: that is taken out of it, but where it is a query that is prepared.
-    One(Read, Vec<LockClause>),
+    One(ParsedStatement, Vec<LockClause>),
     /// A statement of several parts.
-    Parts(Parts),
+    Parts(WithStatement),
 }
 
 /// A statement behind a WITH that changes rows.
 #[derive(Debug)]
-pub struct Parts {
+pub struct WithStatement {
     /// Whether each may name those behind it, and itself.
     pub recursive: bool,
     /// What WITH names, in order.
-    pub named: Vec<Part>,
+    pub named: Vec<WithPart>,
     /// The statement that answers.
-    pub last: Read,
+    pub last: ParsedStatement,
 }
 
 /// What WITH names.
 #[derive(Debug)]
-pub struct Part {
+pub struct WithPart {
     /// The name, and those of its columns.
     pub alias: TableAlias,
     /// A query, `INSERT`, `UPDATE` or `DELETE`.
-    pub read: Read,
+    pub read: ParsedStatement,
 }
 
 /// The next statement, if all of it is understood.
 ///
 /// Errors: it is no SQL; [`ParseError::Refused`] names the clause that is not understood.
-pub fn sent(parser: &mut Parser<'_>) -> Result<Sent, ParseError> {
+pub fn sent(parser: &mut Parser<'_>) -> Result<ParsedInput, ParseError> {
     let statement = next(parser)?;
     if let Statement::Query(query) = &statement
         && let Some(with) = &query.with
         && (with.cte_tables.iter().any(changes) || is_read_more_than_once(&statement))
     {
-        return Ok(Sent::Parts(apart(statement)?));
+        return Ok(ParsedInput::Parts(apart(statement)?));
     }
     let mut statement = as_change(as_create_table(statement)?)?;
     let locks = take_locks(&mut statement)?;
@@ -68,9 +68,9 @@ pub fn sent(parser: &mut Parser<'_>) -> Result<Sent, ParseError> {
         && let Statement::Query(query) = statement.as_mut()
     {
         query.locks = locks;
-        return Ok(Sent::One(read, vec![]));
+        return Ok(ParsedInput::One(read, vec![]));
     }
-    Ok(Sent::One(read, locks))
+    Ok(ParsedInput::One(read, locks))
 }
 
 /// What a query locks, and what a change of rows locks to change it ([`take_row_locks`]), which are taken out.
@@ -106,7 +106,7 @@ fn is_read_more_than_once(statement: &Statement) -> bool {
     is_change(&query.body) && matches!(as_change(statement.clone()), Err(ParseError::Refused { .. }))
 }
 
-fn apart(statement: Statement) -> Result<Parts, ParseError> {
+fn apart(statement: Statement) -> Result<WithStatement, ParseError> {
     let Statement::Query(mut query) = statement else {
         return Err(wrong("WITH is before a query or a change of rows"));
     };
@@ -126,10 +126,10 @@ fn apart(statement: Statement) -> Result<Parts, ParseError> {
                 remedy: "MERGE by a statement of its own, as in PostgreSQL 15",
             });
         }
-        Ok(Part { alias, read: understood(whole(*query)?)? })
+        Ok(WithPart { alias, read: understood(whole(*query)?)? })
     });
     let named = named.collect::<Result<_, ParseError>>()?;
-    Ok(Parts { recursive, named, last: understood(whole(*query)?)? })
+    Ok(WithStatement { recursive, named, last: understood(whole(*query)?)? })
 }
 
 /// A change of rows as the statement that it is; with what its own WITH names in its place.
@@ -153,7 +153,7 @@ pub fn put_tables(
     // What is changed is a table, whatever WITH names: meanwhile its name is one that nobody looks for.
     let hidden = || ObjectName(vec![]);
     let target = target_mut(statement).map(|name| std::mem::replace(name, hidden()));
-    let mut reads = Reads { put, n_read: 0 };
+    let mut reads = RelationReplacer { put, n_read: 0 };
     let walked = walk_mut(statement, &mut reads);
     let n_read = reads.n_read;
     if let (Some(was), Some(name)) = (target, target_mut(statement)) {
@@ -179,12 +179,12 @@ fn target_mut(statement: &mut Statement) -> Option<&mut ObjectName> {
     }
 }
 
-struct Reads<'a> {
+struct RelationReplacer<'a> {
     put: &'a mut dyn FnMut(&str) -> Option<ObjectName>,
     n_read: usize,
 }
 
-impl VisitorMut for Reads<'_> {
+impl VisitorMut for RelationReplacer<'_> {
     type Break = ParseError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<ParseError> {
@@ -216,14 +216,14 @@ mod tests {
     use crate::parser::{next_statement, parse_with};
     use crate::sqlparser::ast::Ident;
 
-    fn read(sql: &str) -> Result<Sent, ParseError> {
+    fn read(sql: &str) -> Result<ParsedInput, ParseError> {
         parse_with(sql, |parser| Ok(next_statement(parser, sent)?.expect("a statement")))
     }
 
     #[test]
     fn a_with_that_changes_rows_is_taken_apart_at_the_top_and_refused_elsewhere() {
         let sql = "WITH a AS (DELETE FROM t RETURNING *), b(x) AS (SELECT 1) INSERT INTO u SELECT * FROM a";
-        let Ok(Sent::Parts(parts)) = read(sql) else { panic!("not taken apart") };
+        let Ok(ParsedInput::Parts(parts)) = read(sql) else { panic!("not taken apart") };
         let named: Vec<_> = parts.named.iter().map(|part| format!("{}: {}", part.alias, part.read.statement)).collect();
         assert_eq!(named, ["a: DELETE FROM t RETURNING *", "b (x): SELECT 1"]);
         assert_eq!(parts.last.statement.to_string(), "INSERT INTO u SELECT * FROM a");
@@ -246,14 +246,14 @@ mod tests {
             ("WITH w AS (SELECT 1 AS a) DELETE FROM w", true),
             ("WITH w AS (SELECT 1) INSERT INTO t SELECT * FROM w, w AS v", false),
         ] {
-            assert_eq!(matches!(read(sql), Ok(Sent::Parts(_))), is_apart, "{sql}");
+            assert_eq!(matches!(read(sql), Ok(ParsedInput::Parts(_))), is_apart, "{sql}");
         }
     }
 
     #[test]
     fn names_are_put_where_tables_are_read_and_not_where_one_is_changed() {
         let put = |sql: &str| {
-            let Ok(Sent::One(Read { mut statement, .. }, _)) = read(sql) else { panic!("{sql}") };
+            let Ok(ParsedInput::One(ParsedStatement { mut statement, .. }, _)) = read(sql) else { panic!("{sql}") };
             let name = |name: &str| (name == "a").then(|| ObjectName::from(vec![Ident::new("o"), Ident::new("a")]));
             let n_read = put_tables(&mut statement, &mut { name })?;
             Ok::<_, ParseError>((statement.to_string(), n_read))

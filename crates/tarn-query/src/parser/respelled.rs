@@ -24,7 +24,7 @@ pub(super) fn respell(tokens: &mut Vec<TokenWithSpan>) {
         matches!([0, 1, 2].map(|at| &tokens[at].token), [Token::RParen, Token::Period, Token::Mul])
     };
     if tokens.iter().any(|token| may_change(&token.token)) || tokens.windows(3).any(is_star) {
-        let read = Respelled { open: vec![], read: Vec::with_capacity(tokens.len() + 8) };
+        let read = TokenRewriter { open: vec![], read: Vec::with_capacity(tokens.len() + 8) };
         *tokens = read.of(std::mem::take(tokens));
     }
 }
@@ -40,7 +40,7 @@ fn may_change(token: &Token) -> bool {
 
 /// What a parenthesis that is open belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum ParenthesisKind {
     /// `substring (`
     Substring,
     /// The same, behind SIMILAR.
@@ -48,12 +48,12 @@ enum Open {
     Other,
 }
 
-struct Respelled {
-    open: Vec<Open>,
+struct TokenRewriter {
+    open: Vec<ParenthesisKind>,
     read: Vec<TokenWithSpan>,
 }
 
-impl Respelled {
+impl TokenRewriter {
     fn of(mut self, tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let mut tokens = tokens.into_iter();
         while let Some(token) = tokens.next() {
@@ -62,7 +62,7 @@ impl Respelled {
             let n_gone = match &token.token {
                 Token::LParen => {
                     let is_substring = matches!(self.last(0), Some(Keyword::SUBSTRING | Keyword::SUBSTR));
-                    self.open.push(if is_substring { Open::Substring } else { Open::Other });
+                    self.open.push(if is_substring { ParenthesisKind::Substring } else { ParenthesisKind::Other });
                     self.keep(token)
                 }
                 Token::RParen => {
@@ -92,13 +92,14 @@ impl Respelled {
                     }
                     Keyword::FROM if self.is_behind_open(Keyword::TRIM) => 0,
                     Keyword::SIMILAR
-                        if self.open.last() == Some(&Open::Substring) && next(0).map(keyword) != Some(Keyword::TO) =>
+                        if self.open.last() == Some(&ParenthesisKind::Substring)
+                            && next(0).map(keyword) != Some(Keyword::TO) =>
                     {
                         self.open.pop();
-                        self.open.push(Open::Similar);
+                        self.open.push(ParenthesisKind::Similar);
                         self.put(Token::make_keyword("FROM"), &token)
                     }
-                    Keyword::ESCAPE if self.open.last() == Some(&Open::Similar) => {
+                    Keyword::ESCAPE if self.open.last() == Some(&ParenthesisKind::Similar) => {
                         self.put(Token::make_keyword("FOR"), &token)
                     }
                     Keyword::VARIADIC

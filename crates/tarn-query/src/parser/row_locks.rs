@@ -211,11 +211,11 @@ fn equal_columns(condition: &Expr, one: &str, other: &str) -> Option<Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parser::{Sent, parse_with, sent};
+    use crate::parser::{ParsedInput, parse_with, sent};
 
     fn of(sql: &str) -> Result<(Option<RowLocks>, String), String> {
         match parse_with(sql, sent) {
-            Ok(Sent::One(read, _)) => {
+            Ok(ParsedInput::One(read, _)) => {
                 let text = read.statement.to_string();
                 Ok((row_locks(&read.statement), text))
             }

@@ -246,7 +246,7 @@ fn what_may_be_said_in_two_ways_is_said_in_one() {
 }
 
 /// A form of the grammar that may be nested or repeated.
-type Form = (&'static str, fn(usize) -> String);
+type NestedForm = (&'static str, fn(usize) -> String);
 
 fn around(before: &str, inside: &str, after: &str, n: usize) -> String {
     format!("{}{inside}{}", before.repeat(n), after.repeat(n))
@@ -257,7 +257,7 @@ fn joined(part: &str, with: &str, n: usize) -> String {
 }
 
 /// Each of them, at a size.
-pub(crate) const FORMS: &[Form] = &[
+pub(crate) const FORMS: &[NestedForm] = &[
     ("or", |n| format!("SELECT 1 WHERE {}", joined("a = 1", " OR ", n))),
     ("and", |n| format!("SELECT 1 WHERE {}", joined("a = 1", " AND ", n))),
     ("plus", |n| format!("SELECT {}", joined("1", "+", n))),

@@ -30,7 +30,7 @@ pub(super) fn said(tokens: &[TokenWithSpan]) -> Vec<usize> {
 }
 
 /// How large a text is.
-pub(super) struct Size {
+pub(super) struct TokenCount {
     /// At most so many tokens.
     pub n_tokens: usize,
     /// Whether there is a comment between `/*` and `*/`.
@@ -40,7 +40,7 @@ pub(super) struct Size {
 /// Counts without keeping: what is too large is refused before it takes memory.
 ///
 /// Errors: a limit; letters behind a number, which the tokenizer takes for a name.
-pub(super) fn size(sql: &str) -> Result<Size, ParseError> {
+pub(super) fn size(sql: &str) -> Result<TokenCount, ParseError> {
     let bytes = sql.as_bytes();
     let (mut at, mut n_tokens, mut n_selects, mut has_comment) = (0, 0, 0, false);
     while at < bytes.len() {
@@ -75,7 +75,7 @@ pub(super) fn size(sql: &str) -> Result<Size, ParseError> {
     match () {
         () if n_tokens > MAX_TOKENS => Err(ParseError::TooLarge(Limit::Tokens)),
         () if n_selects > MAX_SELECTS => Err(ParseError::TooLarge(Limit::Selects)),
-        () => Ok(Size { n_tokens, has_comment }),
+        () => Ok(TokenCount { n_tokens, has_comment }),
     }
 }
 
@@ -174,7 +174,7 @@ fn end_of_dollars(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// The tokens of a text, with their places.
-pub(super) fn tokens(dialect: &PgDialect, sql: &str, size: &Size) -> Result<Vec<TokenWithSpan>, ParseError> {
+pub(super) fn tokens(dialect: &PgDialect, sql: &str, size: &TokenCount) -> Result<Vec<TokenWithSpan>, ParseError> {
     let mut tokens = Vec::with_capacity(size.n_tokens);
     let tokenized = Tokenizer::new(dialect, sql).tokenize_with_location_into_buf(&mut tokens);
     tokenized.map_err(|error| ParseError::Syntax(ParserError::from(error)))?;

@@ -10,7 +10,7 @@ use crate::sqlparser::ast::{
     Delete, FromTable, Ident, Insert, ObjectName, Query, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins,
     Update, Values, VisitorMut, With,
 };
-use crate::walk::{Walked, walk_mut};
+use crate::walk::{Walkable, walk_mut};
 
 use super::plain_query::query_of;
 use super::{ParseError, fold};
@@ -43,10 +43,10 @@ pub(super) fn as_change(statement: Statement) -> Result<Statement, ParseError> {
         _ => None,
     };
     let is_in_source = match &mut source {
-        Some(source) => Reads::of(source.as_mut(), &with, false)? > 0,
+        Some(source) => WithReferences::of(source.as_mut(), &with, false)? > 0,
         None => false,
     };
-    let n_places = usize::from(is_in_source) + Reads::of(&mut change, &with, true)?;
+    let n_places = usize::from(is_in_source) + WithReferences::of(&mut change, &with, true)?;
     if let Statement::Insert(insert) = &mut change {
         insert.source = match is_in_source {
             true => source.map(|source| behind(source, with)),
@@ -123,16 +123,16 @@ fn behind(mut source: Box<Query>, with: With) -> Box<Query> {
 }
 
 /// Looks for places that read the names of a WITH.
-struct Reads<'a> {
+struct WithReferences<'a> {
     with: &'a With,
     n_places: usize,
     /// Whether the query takes the place of its name.
     replaces: bool,
 }
 
-impl Reads<'_> {
-    fn of(part: &mut impl Walked, with: &With, replaces: bool) -> Result<usize, ParseError> {
-        let mut reads = Reads { with, n_places: 0, replaces };
+impl WithReferences<'_> {
+    fn of(part: &mut impl Walkable, with: &With, replaces: bool) -> Result<usize, ParseError> {
+        let mut reads = WithReferences { with, n_places: 0, replaces };
         match walk_mut(part, &mut reads) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(reads.n_places),
@@ -140,7 +140,7 @@ impl Reads<'_> {
     }
 }
 
-impl VisitorMut for Reads<'_> {
+impl VisitorMut for WithReferences<'_> {
     type Break = ParseError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<ParseError> {

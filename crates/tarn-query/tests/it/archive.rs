@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tarn_cache::{FooterCache, ReadStore};
-use tarn_metastore::{Commit, CommitKind, Expected, Memory, Metastore, MetastoreExt};
+use tarn_metastore::{Commit, CommitKind, ExpectedVersion, Memory, Metastore, MetastoreExt};
 use tarn_query::{Engine, FileStore, HotCatalog, HotSource, HotView, Options, Session};
 use tarn_types::{
     Archive, ColumnId, DataType, FileId, Indexing, Kind, ManualClock, SeqNo, TableId, TableOptions, TableSchema,
@@ -16,20 +16,20 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{column, to_text, write_file};
-use crate::nothing_hot::{NoSystemTables, NothingHot, Now, Reads};
+use crate::nothing_hot::{CurrentSource, NoSystemTables, NothingHot, TypedReader};
 use crate::recording::RecordingStore;
 
 /// No rows but those of the files.
-struct Attached {
+struct AttachedTable {
     schema: Arc<TableSchema>,
     store: Arc<RecordingStore>,
     version: Version,
 }
 
 /// The table itself.
-struct AttachedSource(Arc<Attached>);
+struct AttachedSource(Arc<AttachedTable>);
 
 impl HotSource for AttachedSource {
     fn schema(&self) -> Arc<TableSchema> {
@@ -41,13 +41,13 @@ impl HotSource for AttachedSource {
     }
 }
 
-impl Now for AttachedSource {
+impl CurrentSource for AttachedSource {
     fn now(&self) -> Arc<dyn HotView> {
         Arc::new(NothingHot::at(self.0.version))
     }
 }
 
-struct OneTable(Arc<Attached>);
+struct OneTable(Arc<AttachedTable>);
 
 impl HotCatalog for OneTable {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
@@ -77,7 +77,7 @@ fn schema() -> TableSchema {
 }
 
 /// 20 files of 8 rows; every fourth file has no block metadata.
-async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
+async fn attached() -> (Arc<AttachedTable>, Session, Vec<String>) {
     let metastore: Arc<dyn Metastore> = Arc::new(Memory::new(Arc::new(ManualClock::default())));
     let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
     let schema = metastore.create_table(schema()).await.unwrap();
@@ -90,7 +90,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
             (vec![Value::Timestamp((n * 8 + at) as i64 * 1_000_000), Value::Text(body)], SeqNo(0))
         };
         let rows: Vec<_> = (0..8).map(row).collect();
-        let (mut file, of_file) = write_file(&schema, id, &rows, store.as_ref(), Keep::SomeMetadata).await;
+        let (mut file, of_file) = write_file(&schema, id, &rows, store.as_ref(), KeptMetadata::SomeMetadata).await;
         file.sorted_by_key = false;
         file.etag = store.head(&Path::from(file.path.as_str())).await.unwrap().e_tag;
         paths.push(file.path.clone());
@@ -101,7 +101,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
     }
     let commit = Commit {
         id: Uuid::new_v4(),
-        expected: Expected::Latest,
+        expected: ExpectedVersion::Latest,
         add,
         block_metadata,
         remove: vec![],
@@ -111,7 +111,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         at_ms: 0,
     };
     let version = metastore.commit(schema.id, commit).await.unwrap();
-    let attached = Arc::new(Attached { schema, store, version });
+    let attached = Arc::new(AttachedTable { schema, store, version });
     let engine = Engine::new(
         Options::default(),
         metastore,
@@ -121,7 +121,7 @@ async fn attached() -> (Arc<Attached>, Session, Vec<String>) {
         Arc::new(NoSystemTables),
     );
     attached.store.take();
-    (attached, engine.unwrap().session(Reads::<AttachedSource>::all()), paths)
+    (attached, engine.unwrap().session(TypedReader::<AttachedSource>::all()), paths)
 }
 
 #[tokio::test]

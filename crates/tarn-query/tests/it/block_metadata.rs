@@ -13,7 +13,7 @@ const BLOOM_CHUNKS: u32 = 2;
 
 /// What is kept of the files that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeptMetadata {
     /// All bounds in memory, no block metadata.
     Bounds,
     /// The first column's bounds in memory, everything in the block metadata.
@@ -23,7 +23,7 @@ pub enum Keep {
     SomeMetadata,
 }
 
-impl Keep {
+impl KeptMetadata {
     /// Takes from the blocks what is not kept in memory. `rows` are those of each block.
     pub fn block_metadata(
         self,
@@ -33,7 +33,7 @@ impl Keep {
         rows: &[&[Row]],
         footer: &ParquetMetaData,
     ) -> Vec<BlockMetadata> {
-        if self == Keep::Bounds || (self == Keep::SomeMetadata && id.0.is_multiple_of(4)) {
+        if self == KeptMetadata::Bounds || (self == KeptMetadata::SomeMetadata && id.0.is_multiple_of(4)) {
             return vec![];
         }
         let mut block_metadata = vec![];
@@ -42,12 +42,12 @@ impl Keep {
             let columns =
                 block.columns.iter().enumerate().map(|(idx, stats)| (stats.clone(), column_chunk(group.column(idx))));
             // Files that were written long ago do not tell where the change of a row is.
-            let change = (self == Keep::Metadata || !id.0.is_multiple_of(3)).then(|| {
+            let change = (self == KeptMetadata::Metadata || !id.0.is_multiple_of(3)).then(|| {
                 let unknown =
                     ColumnStats { column: SEQNO_ID, min: None, max: None, exact: false, ..block.columns[0].clone() };
                 (unknown, column_chunk(group.column(schema.columns.len())))
             });
-            let bloom = self == Keep::Metadata || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
+            let bloom = self == KeptMetadata::Metadata || !(id.0 + u64::from(block.row_group)).is_multiple_of(5);
             block_metadata.push(BlockMetadata {
                 row_group: block.row_group,
                 columns: columns.chain(change).collect(),

@@ -11,29 +11,31 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
 use tarn_cache::{FooterCache, FragmentCache, FragmentOptions, ProjectedCache, ReadStore};
-use tarn_metastore::{At, Commit, CommitKind, Definition, Expected, File, Memory, Metastore, MetastoreExt};
+use tarn_metastore::{
+    Commit, CommitKind, Definition, ExpectedVersion, File, Memory, Metastore, MetastoreExt, VersionSelector,
+};
 use tarn_query::{Engine, HotCatalog, HotSource, HotView, Options, Session};
 use tarn_types::{
     Column, DataType, FileId, KeyPart, ManualClock, SeqNo, TableId, TableOptions, TableSchema, TabletId, Value, Version,
 };
 use uuid::Uuid;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, Row, column, row, to_text, write_file};
-use crate::nothing_hot::{NoSystemTables, NothingHot, Reads};
+use crate::nothing_hot::{NoSystemTables, NothingHot, TypedReader};
 use crate::pruning::number;
 use crate::recording::{RecordingMetastore, RecordingStore};
 
 /// A table without hot rows, whose columns and files change.
-struct Table {
+struct CachedTable {
     metastore: Arc<RecordingMetastore>,
     store: Arc<RecordingStore>,
-    keep: Keep,
-    now: Mutex<Now>,
+    keep: KeptMetadata,
+    now: Mutex<CurrentTable>,
 }
 
 #[derive(Clone)]
-struct Now {
+struct CurrentTable {
     schema: Arc<TableSchema>,
     version: Version,
     /// Rows and paths of its files.
@@ -41,9 +43,9 @@ struct Now {
     next_row: i64,
 }
 
-struct Tables(Arc<Table>);
+struct SharedTable(Arc<CachedTable>);
 
-impl HotCatalog for Tables {
+impl HotCatalog for SharedTable {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
         vec![self.0.schema()]
     }
@@ -53,20 +55,20 @@ impl HotCatalog for Tables {
     }
 }
 
-impl HotSource for Table {
+impl HotSource for CachedTable {
     fn schema(&self) -> Arc<TableSchema> {
         Arc::clone(&self.now.lock().schema)
     }
 }
 
-impl crate::nothing_hot::Now for Table {
+impl crate::nothing_hot::CurrentSource for CachedTable {
     fn now(&self) -> Arc<dyn HotView> {
         Arc::new(NothingHot::at(self.now.lock().version))
     }
 }
 
-impl Table {
-    async fn new(keep: Keep) -> Arc<Table> {
+impl CachedTable {
+    async fn new(keep: KeptMetadata) -> Arc<CachedTable> {
         let metastore = Arc::new(RecordingMetastore::new(Arc::new(Memory::new(Arc::new(ManualClock::default())))));
         let id = Column { nullable: false, ..column(1, "id", DataType::Int64) };
         let schema = TableSchema {
@@ -80,8 +82,8 @@ impl Table {
         };
         let schema = metastore.create_table(schema).await.unwrap();
         let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
-        let now = Now { schema, version: Version(0), files: BTreeMap::new(), next_row: 0 };
-        Arc::new(Table { metastore, store, keep, now: Mutex::new(now) })
+        let now = CurrentTable { schema, version: Version(0), files: BTreeMap::new(), next_row: 0 };
+        Arc::new(CachedTable { metastore, store, keep, now: Mutex::new(now) })
     }
 
     /// With fragments only where there is a cache of metadata.
@@ -93,10 +95,10 @@ impl Table {
             Arc::clone(&self.metastore) as _,
             ReadStore::plain(Arc::clone(&self.store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
-            Arc::new(Tables(Arc::clone(self))),
+            Arc::new(SharedTable(Arc::clone(self))),
             Arc::new(NoSystemTables),
         );
-        (metadata, engine.unwrap().session(Reads::<Table>::all()))
+        (metadata, engine.unwrap().session(TypedReader::<CachedTable>::all()))
     }
 
     /// Of the table as it is now, with no key that was there before.
@@ -137,7 +139,7 @@ impl Table {
         let (table, version) = (self.schema().id, self.now.lock().version);
         let commit = Commit {
             id: Uuid::new_v4(),
-            expected: Expected::At(version),
+            expected: ExpectedVersion::At(version),
             add: added,
             block_metadata,
             remove: remove.clone(),
@@ -167,15 +169,15 @@ impl Table {
         Some((*id, path.clone(), rows.clone()))
     }
 
-    async fn run(&self, step: Step) {
+    async fn run(&self, step: FileOp) {
         match step {
-            Step::Add(seed) => {
+            FileOp::Add(seed) => {
                 let rows = self.new_rows(seed);
                 let (file, block_metadata) = self.file(&rows).await;
                 self.commit(vec![], Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
             // Other rows under the path of a file that goes.
-            Step::Replace(n, seed) => {
+            FileOp::Replace(n, seed) => {
                 let Some((id, path, _)) = self.nth(n) else { return };
                 let rows = self.new_rows(seed);
                 let (mut file, block_metadata) = self.file(&rows).await;
@@ -184,14 +186,14 @@ impl Table {
                 file.path = path;
                 self.commit(vec![id], Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
-            Step::Kill(n, row) => {
+            FileOp::Kill(n, row) => {
                 let Some((id, _, rows)) = self.nth(n) else { return };
-                let lake = self.metastore.snapshot(self.schema().id, At::Latest).await.unwrap();
+                let lake = self.metastore.snapshot(self.schema().id, VersionSelector::Latest).await.unwrap();
                 let mut dead = lake.deletion_vectors.get(&id).map_or_else(RoaringBitmap::new, |dead| (**dead).clone());
                 dead.insert((row % rows.len()) as u32);
                 self.commit(vec![], None, [(id, dead)].into()).await;
             }
-            Step::Compact => {
+            FileOp::Compact => {
                 let Some(_) = self.nth(0) else { return };
                 let (remove, rows): (Vec<_>, Vec<_>) = {
                     let now = self.now.lock();
@@ -205,7 +207,7 @@ impl Table {
                 file.sorted_by_key = false;
                 self.commit(remove, Some((file, block_metadata, rows)), BTreeMap::new()).await;
             }
-            Step::Widen => {
+            FileOp::Widen => {
                 self.alter(|to| {
                     to.columns[1].data_type = match to.columns[1].data_type {
                         DataType::Int16 => DataType::Int32,
@@ -214,7 +216,7 @@ impl Table {
                 })
                 .await;
             }
-            Step::AddColumn => {
+            FileOp::AddColumn => {
                 let name = format!("c{}", self.schema().columns.len());
                 self.alter(|to| to.columns.push(column(99, &name, DataType::Text))).await;
             }
@@ -236,7 +238,7 @@ impl Table {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum FileOp {
     Add(u64),
     Replace(usize, u64),
     Kill(usize, usize),
@@ -245,14 +247,14 @@ enum Step {
     AddColumn,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = FileOp> {
     prop_oneof![
-        4 => (0..1000u64).prop_map(Step::Add),
-        3 => (0..8usize, 0..1000u64).prop_map(|(n, seed)| Step::Replace(n, seed)),
-        2 => (0..8usize, 0..20usize).prop_map(|(n, row)| Step::Kill(n, row)),
-        1 => Just(Step::Compact),
-        1 => Just(Step::Widen),
-        1 => Just(Step::AddColumn),
+        4 => (0..1000u64).prop_map(FileOp::Add),
+        3 => (0..8usize, 0..1000u64).prop_map(|(n, seed)| FileOp::Replace(n, seed)),
+        2 => (0..8usize, 0..20usize).prop_map(|(n, row)| FileOp::Kill(n, row)),
+        1 => Just(FileOp::Compact),
+        1 => Just(FileOp::Widen),
+        1 => Just(FileOp::AddColumn),
     ]
 }
 
@@ -273,8 +275,8 @@ async fn answer(session: &Session, sql: &str) -> Vec<String> {
     rows
 }
 
-async fn law_4(keep: Keep, cache_bytes: usize, page_index_bytes: u64, steps: Vec<(Step, Vec<usize>)>) {
-    let table = Table::new(keep).await;
+async fn law_4(keep: KeptMetadata, cache_bytes: usize, page_index_bytes: u64, steps: Vec<(FileOp, Vec<usize>)>) {
+    let table = CachedTable::new(keep).await;
     let (metadata, with) = table.session(cache_bytes, page_index_bytes);
     let (_, without) = table.session(0, page_index_bytes);
     for session in [&with, &without] {
@@ -296,7 +298,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_without_the_cache(
-        keep in prop_oneof![Just(Keep::Metadata), Just(Keep::SomeMetadata)],
+        keep in prop_oneof![Just(KeptMetadata::Metadata), Just(KeptMetadata::SomeMetadata)],
         cache_bytes in prop_oneof![Just(1 << 20), Just(12 << 10)],
         page_index_bytes in prop_oneof![Just(0), Just(u64::MAX)],
         steps in proptest::collection::vec((step(), proptest::collection::vec(0..QUESTIONS.len(), 0..4)), 4..16),
@@ -313,27 +315,27 @@ async fn analyzed(session: &Session, sql: &str) -> String {
 
 #[tokio::test]
 async fn a_new_column_does_not_matter_to_fragments_and_another_type_does() {
-    let table = Table::new(Keep::Metadata).await;
+    let table = CachedTable::new(KeptMetadata::Metadata).await;
     let (_, session) = table.session(1 << 20, 0);
     for seed in [13, 27] {
-        table.run(Step::Add(seed)).await;
+        table.run(FileOp::Add(seed)).await;
     }
     let question = "SELECT count(*), sum(n), max(body) FROM t WHERE body > 'body-3'";
     assert_eq!(number(&analyzed(&session, question).await, "kept"), 2);
-    table.run(Step::AddColumn).await;
+    table.run(FileOp::AddColumn).await;
     assert_eq!(number(&analyzed(&session, question).await, "hits"), 2);
     // The new column is NULL in the rows of these files.
     let of_new = "SELECT count(*) FROM t WHERE c3 IS NULL";
     let expected = answer(&session, of_new).await;
     assert_eq!((answer(&session, of_new).await, number(&analyzed(&session, of_new).await, "hits")), (expected, 2));
-    table.run(Step::Widen).await;
+    table.run(FileOp::Widen).await;
     let text = analyzed(&session, question).await;
     assert_eq!((number(&text, "hits"), number(&text, "misses")), (0, 2), "{text}");
 }
 
 async fn delivered(metadata: &Arc<ProjectedCache>) -> Fixture {
     let options = Options { metadata: Arc::clone(metadata), page_index_bytes: 0, ..Options::default() };
-    let fixture = Fixture::keeping(crate::fixture::schema(), options, Keep::Metadata).await;
+    let fixture = Fixture::keeping(crate::fixture::schema(), options, KeptMetadata::Metadata).await;
     for a in 0..40 {
         fixture.table.put(row(a, 0, a));
         if a % 20 == 19 {

@@ -9,7 +9,7 @@ use tarn_query::sqlparser::ast::Statement;
 use tarn_query::{OnKey, Options};
 use tarn_types::Value;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, row, to_text};
 
 fn parse(sql: &str) -> Statement {
@@ -64,7 +64,7 @@ async fn update_gives_whole_rows_with_new_values() {
 
 #[tokio::test]
 async fn who_changes_rows_reads_no_footer_of_a_file_that_tells_of_their_changes() {
-    for (keep, footers) in [(Keep::Metadata, false), (Keep::SomeMetadata, true)] {
+    for (keep, footers) in [(KeptMetadata::Metadata, false), (KeptMetadata::SomeMetadata, true)] {
         let options = Options { page_index_bytes: u64::MAX, ..Options::default() };
         let fixture = Fixture::keeping(crate::fixture::schema(), options, keep).await;
         for a in 0..12 {

@@ -20,7 +20,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use roaring::RoaringBitmap;
 use tarn_cache::{FooterCache, ReadStore};
 use tarn_metastore::{
-    Block, BlockMetadata, ColumnStats, Commit, CommitKind, Expected, File, Memory, Metastore, MetastoreExt,
+    Block, BlockMetadata, ColumnStats, Commit, CommitKind, ExpectedVersion, File, Memory, Metastore, MetastoreExt,
 };
 use tarn_query::{
     Engine, HotCatalog, HotLookup, HotRows, HotSource, HotView, Options, RangeScan, Result, RowBatches, Session,
@@ -32,8 +32,8 @@ use tarn_types::{
 };
 use uuid::Uuid;
 
-use crate::block_metadata::Keep;
-use crate::nothing_hot::{Now, Reads};
+use crate::block_metadata::KeptMetadata;
+use crate::nothing_hot::{CurrentSource, TypedReader};
 use crate::recording::{RecordingMetastore, RecordingStore};
 
 pub type Row = Vec<Value>;
@@ -47,8 +47,8 @@ pub struct Table {
     state: Arc<Mutex<State>>,
     metastore: Arc<RecordingMetastore>,
     store: Arc<RecordingStore>,
-    keep: Keep,
-    log: Arc<Mutex<Vec<Asked>>>,
+    keep: KeptMetadata,
+    log: Arc<Mutex<Vec<HotRequest>>>,
 }
 
 #[derive(Clone, Default)]
@@ -126,7 +126,7 @@ impl Table {
         schema: TableSchema,
         metastore: Arc<RecordingMetastore>,
         store: Arc<RecordingStore>,
-        keep: Keep,
+        keep: KeptMetadata,
     ) -> Table {
         let schema = metastore.create_table(schema).await.unwrap();
         Table { schema, state: Arc::default(), metastore, store, keep, log: Arc::default() }
@@ -165,7 +165,7 @@ impl Table {
     }
 
     /// What was asked of the hot side since the last call.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<HotRequest> {
         std::mem::take(&mut *self.log.lock())
     }
 
@@ -190,8 +190,11 @@ impl Table {
             cursor.set(TabletId(1), SeqNo(state.seqno));
             (rows, dead, cursor, state.version)
         };
-        let lake =
-            self.metastore.snapshot(self.schema.id, tarn_metastore::At::Version(Version(version))).await.unwrap();
+        let lake = self
+            .metastore
+            .snapshot(self.schema.id, tarn_metastore::VersionSelector::Version(Version(version)))
+            .await
+            .unwrap();
         let mut vectors: BTreeMap<FileId, RoaringBitmap> = BTreeMap::new();
         for address in dead {
             let vector = || lake.deletion_vectors.get(&address.file).map(|v| v.as_ref().clone()).unwrap_or_default();
@@ -212,8 +215,11 @@ impl Table {
             // What the lake has at the cursor: delivered rows, also of keys that changed since.
             (state.addresses.clone(), state.version)
         };
-        let lake =
-            self.metastore.snapshot(self.schema.id, tarn_metastore::At::Version(Version(version))).await.unwrap();
+        let lake = self
+            .metastore
+            .snapshot(self.schema.id, tarn_metastore::VersionSelector::Version(Version(version)))
+            .await
+            .unwrap();
         if lake.files.len() < 2 {
             return;
         }
@@ -271,7 +277,7 @@ impl Table {
         }
         let commit = Commit {
             id: Uuid::new_v4(),
-            expected: Expected::At(Version(self.version())),
+            expected: ExpectedVersion::At(Version(self.version())),
             add,
             block_metadata,
             remove,
@@ -295,7 +301,7 @@ pub async fn write_file(
     id: FileId,
     rows: &[(Row, SeqNo)],
     store: &dyn ObjectStore,
-    keep: Keep,
+    keep: KeptMetadata,
 ) -> (File, Vec<BlockMetadata>) {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(BLOCK_ROWS))
@@ -362,9 +368,9 @@ impl HotSource for Table {
     }
 }
 
-impl Now for Table {
+impl CurrentSource for Table {
     fn now(&self) -> Arc<dyn HotView> {
-        Arc::new(View {
+        Arc::new(FixtureView {
             schema: Arc::clone(&self.schema),
             state: self.state.lock().clone(),
             log: Arc::clone(&self.log),
@@ -372,15 +378,15 @@ impl Now for Table {
     }
 }
 
-struct View {
+struct FixtureView {
     schema: Arc<TableSchema>,
     state: State,
-    log: Arc<Mutex<Vec<Asked>>>,
+    log: Arc<Mutex<Vec<HotRequest>>>,
 }
 
 /// What was asked of the hot side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum HotRequest {
     /// So many keys.
     Keys(usize),
     /// A range, of which so many rows at first.
@@ -389,7 +395,7 @@ pub enum Asked {
     Recent,
 }
 
-impl View {
+impl FixtureView {
     fn decode(
         &self,
         rows: Vec<(&Vec<u8>, &(Row, SeqNo))>,
@@ -420,7 +426,7 @@ impl View {
     }
 }
 
-impl HotView for View {
+impl HotView for FixtureView {
     fn version(&self) -> Version {
         Version(self.state.version)
     }
@@ -434,7 +440,7 @@ impl HotView for View {
     }
 
     fn recent(&self, projection: Option<&[usize]>, with_seqno: bool) -> Result<Vec<RecordBatch>> {
-        self.log.lock().push(Asked::Recent);
+        self.log.lock().push(HotRequest::Recent);
         // Several small batches, as the real thing has them.
         Ok(self.live_recent().chunks(3).map(|rows| self.decode(rows.to_vec(), projection, with_seqno)).collect())
     }
@@ -448,7 +454,7 @@ impl HotView for View {
     }
 
     fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<HotLookup>> {
-        self.log.lock().push(Asked::Keys(keys.len()));
+        self.log.lock().push(HotRequest::Keys(keys.len()));
         Ok(keys.iter().map(|key| self.get(key)).collect())
     }
 
@@ -459,7 +465,7 @@ impl HotView for View {
         let of_range = |key: &&Vec<u8>| range.start <= **key && **key < range.end;
         let mut keys: Vec<&Vec<u8>> = engine.keys().chain(evicted).filter(of_range).collect();
         keys.sort_by(|a, b| scan.direction.of(a.cmp(b)));
-        self.log.lock().push(Asked::Rows(keys.len().min(scan.batch_rows)));
+        self.log.lock().push(HotRequest::Rows(keys.len().min(scan.batch_rows)));
         let batch = |keys: &[&Vec<u8>]| {
             let rows = keys.iter().filter_map(|key| engine.get_key_value(*key)).collect();
             let evicted = keys.iter().enumerate().filter(|(_, key)| !engine.contains_key(**key));
@@ -475,9 +481,9 @@ impl HotView for View {
     }
 }
 
-struct Tables(Vec<Table>);
+struct FixtureTables(Vec<Table>);
 
-impl HotCatalog for Tables {
+impl HotCatalog for FixtureTables {
     fn tables(&self) -> Vec<Arc<TableSchema>> {
         self.0.iter().map(|table| Arc::clone(&table.schema)).collect()
     }
@@ -519,10 +525,10 @@ impl Fixture {
     }
 
     pub async fn with_options(schema: TableSchema, options: Options) -> Fixture {
-        Fixture::keeping(schema, options, Keep::Bounds).await
+        Fixture::keeping(schema, options, KeptMetadata::Bounds).await
     }
 
-    pub async fn keeping(schema: TableSchema, options: Options, keep: Keep) -> Fixture {
+    pub async fn keeping(schema: TableSchema, options: Options, keep: KeptMetadata) -> Fixture {
         let metastore = Memory::new(Arc::new(ManualClock::default()));
         let metastore = Arc::new(RecordingMetastore::new(Arc::new(metastore)));
         let store = Arc::new(RecordingStore::new(Arc::new(InMemory::new())));
@@ -536,11 +542,11 @@ impl Fixture {
             Arc::clone(&metastore) as _,
             ReadStore::plain(Arc::clone(&store) as _, "in memory"),
             Arc::new(FooterCache::new(16 << 20)),
-            Arc::new(Tables(vec![table.clone()])),
+            Arc::new(FixtureTables(vec![table.clone()])),
             Arc::new(OneSystemTable),
         )
         .unwrap();
-        let session = engine.session(Reads::<Table>::all());
+        let session = engine.session(TypedReader::<Table>::all());
         Fixture { table, metastore, store, engine, session }
     }
 

@@ -12,40 +12,40 @@ use tarn_query::datafusion::physical_plan::collect;
 use tarn_types::Value;
 use tokio::runtime::Handle;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, to_text};
-use crate::pruning::{Step, condition, number, row, schema, step};
+use crate::pruning::{PruningOp, condition, number, row, schema, step};
 
 const EPOCH: &str = "TIMESTAMPTZ '2023-11-14 22:13:20Z'";
 
-struct Cached {
+struct CachedFixture {
     fixture: Fixture,
     cache: FragmentCache,
 }
 
-impl Cached {
-    async fn new(keep: Keep) -> Cached {
-        Cached::with(keep, 2).await
+impl CachedFixture {
+    async fn new(keep: KeptMetadata) -> CachedFixture {
+        CachedFixture::with(keep, 2).await
     }
 
-    async fn with(keep: Keep, target_partitions: usize) -> Cached {
-        Cached::with_options(keep, Options { target_partitions, ..Options::default() }).await
+    async fn with(keep: KeptMetadata, target_partitions: usize) -> CachedFixture {
+        CachedFixture::with_options(keep, Options { target_partitions, ..Options::default() }).await
     }
 
-    async fn with_options(keep: Keep, options: Options) -> Cached {
+    async fn with_options(keep: KeptMetadata, options: Options) -> CachedFixture {
         let cache = FragmentCache::open(FragmentOptions::default()).unwrap();
         let options = Options { fragments: Some(cache.clone()), ..options };
         let fixture = Fixture::keeping(schema(), options, keep).await;
         fixture.set("tarn.access_path", "lake").await;
-        Cached { fixture, cache }
+        CachedFixture { fixture, cache }
     }
 
     /// Files of 16 rows each, in blocks of four: a row each hour.
-    async fn files(n_files: i64) -> Cached {
-        Cached::new(Keep::Bounds).await.filled(n_files).await
+    async fn files(n_files: i64) -> CachedFixture {
+        CachedFixture::new(KeptMetadata::Bounds).await.filled(n_files).await
     }
 
-    async fn filled(self, n_files: i64) -> Cached {
+    async fn filled(self, n_files: i64) -> CachedFixture {
         let cached = self;
         for id in 0..16 * n_files {
             let mut row = row(id, id as u64 * 77 + 5);
@@ -92,7 +92,7 @@ async fn a_statement_comes_before_what_may_be_kept_of_it() {
     let sql = "SELECT id, note FROM t WHERE n % 2 = 0";
     for (memory_bytes, is_kept) in [(1 << 20, true), (64, false)] {
         let options = Options { memory_bytes, target_partitions: 2, ..Options::default() };
-        let cached = Cached::with_options(Keep::Bounds, options).await.filled(3).await;
+        let cached = CachedFixture::with_options(KeptMetadata::Bounds, options).await.filled(3).await;
         cached.agrees(sql).await;
         assert_eq!(cached.counts(sql).await, if is_kept { (3, 0, 0) } else { (0, 3, 0) }, "{memory_bytes}");
     }
@@ -137,12 +137,12 @@ pub fn questions() -> impl Strategy<Value = String> {
 
 #[derive(Debug, Clone)]
 enum Turn {
-    Change(Step),
+    Change(PruningOp),
     Ask(usize),
 }
 
-async fn law_4(keep: Keep, partitions: usize, questions: Vec<String>, turns: Vec<Turn>) {
-    let cached = Cached::with(keep, partitions).await;
+async fn law_4(keep: KeptMetadata, partitions: usize, questions: Vec<String>, turns: Vec<Turn>) {
+    let cached = CachedFixture::with(keep, partitions).await;
     for turn in turns {
         match turn {
             Turn::Change(step) => step.run(&cached.fixture).await,
@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_without_fragments(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
+        keep in prop_oneof![Just(KeptMetadata::Bounds), Just(KeptMetadata::Metadata), Just(KeptMetadata::SomeMetadata)],
         partitions in 1..4usize,
         questions in proptest::collection::vec(questions(), 3..6),
         first in proptest::collection::vec(step(), 20..60),
@@ -171,7 +171,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_wider_range_reads_only_what_the_narrow_one_did_not() {
-    let cached = Cached::files(5).await;
+    let cached = CachedFixture::files(5).await;
     let sum = |from: i64, to: i64| format!("SELECT sum(n), count(*) FROM t WHERE id >= {from} AND id < {to}");
     assert_eq!(cached.counts(&sum(16, 64)).await, (0, 3, 3));
     cached.files_read();
@@ -186,7 +186,7 @@ async fn a_wider_range_reads_only_what_the_narrow_one_did_not() {
 
 #[tokio::test]
 async fn a_moving_window_reads_only_the_file_across_its_start() {
-    let cached = Cached::files(5).await;
+    let cached = CachedFixture::files(5).await;
     let since =
         |hour: i64| format!("SELECT trace, sum(n) FROM t WHERE at > {EPOCH} + INTERVAL '{hour} hours' GROUP BY trace");
     assert_eq!(cached.counts(&since(20)).await, (0, 4, 4));
@@ -200,7 +200,7 @@ async fn a_moving_window_reads_only_the_file_across_its_start() {
 
 #[tokio::test]
 async fn a_condition_that_all_rows_meet_does_not_matter() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     assert_eq!(cached.counts("SELECT sum(n) FROM t").await, (0, 3, 3));
     for loose in [
         "at > now() - INTERVAL '36500 days'",
@@ -219,7 +219,7 @@ async fn a_condition_that_all_rows_meet_does_not_matter() {
 
 #[tokio::test]
 async fn names_and_the_order_of_columns_and_conditions_do_not_matter() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     cached.counts("SELECT id, note, n + 2 AS m FROM t WHERE n > 3 AND trace <> 't-3'").await;
     for same in [
         "SELECT 2 + n AS k, x.note AS a, x.id FROM t x WHERE 't-3' <> trace AND 3 < n",
@@ -239,7 +239,7 @@ async fn names_and_the_order_of_columns_and_conditions_do_not_matter() {
 
 #[tokio::test]
 async fn dead_rows_make_another_file_and_hidden_ones_none() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     let question = "SELECT count(*), sum(n) FROM t WHERE trace <> 't-3'";
     assert_eq!(cached.counts(question).await, (0, 3, 3));
     cached.fixture.table.delete(&row(20, 0));
@@ -262,7 +262,7 @@ async fn dead_rows_make_another_file_and_hidden_ones_none() {
 
 #[tokio::test]
 async fn both_sides_of_a_join_are_fragments() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     let join = "SELECT x.id, y.note FROM t x JOIN t y ON x.n = y.n WHERE x.trace = 't-2' AND y.flag AND y.ratio > 1";
     for _ in 0..2 {
         cached.agrees(join).await;
@@ -276,7 +276,7 @@ async fn both_sides_of_a_join_are_fragments() {
 
 #[tokio::test]
 async fn a_filter_of_a_join_leaves_nothing_in_what_is_kept() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     // Of the probe side, the join needs two rows.
     let join = "SELECT x.id, y.note FROM (SELECT * FROM t WHERE id IN (5, 6)) x JOIN (SELECT * FROM t WHERE ratio > -3) y \
                 ON x.id = y.id";
@@ -296,7 +296,7 @@ async fn a_filter_of_a_join_leaves_nothing_in_what_is_kept() {
 
 #[tokio::test]
 async fn what_is_no_fragment_says_why() {
-    let cached = Cached::files(2).await;
+    let cached = CachedFixture::files(2).await;
     for (sql, why) in [
         ("SELECT id FROM t WHERE n > 3 LIMIT 2", "a limit"),
         ("SELECT id FROM t WHERE n > 3 ORDER BY n LIMIT 2", "a limit"),
@@ -330,7 +330,7 @@ async fn what_is_no_fragment_says_why() {
 
 #[tokio::test]
 async fn a_stream_that_is_dropped_keeps_nothing() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     let sql = "SELECT id, note FROM t WHERE n > -100";
     let mut stream = cached.fixture.session.sql(sql).await.unwrap();
     let first = stream.next().await.unwrap().unwrap();
@@ -347,7 +347,7 @@ async fn a_stream_that_is_dropped_keeps_nothing() {
 
 #[tokio::test]
 async fn what_is_too_large_is_not_tried_again() {
-    let cached = Cached::new(Keep::Bounds).await;
+    let cached = CachedFixture::new(KeptMetadata::Bounds).await;
     for id in 0..60 {
         let mut row = row(id, 7);
         row[8] = Value::Text(format!("{id}").repeat(1000));
@@ -365,7 +365,7 @@ async fn what_is_too_large_is_not_tried_again() {
 
 #[tokio::test]
 async fn a_plan_gives_all_rows_each_time_it_runs() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     let session = &cached.fixture.session;
     let plan = session.plan(&session.parse("SELECT id FROM t WHERE n > -100").unwrap()).await.unwrap();
     let (physical, state) = session.physical(&plan).await.unwrap();
@@ -381,7 +381,7 @@ async fn a_plan_gives_all_rows_each_time_it_runs() {
 
 #[tokio::test]
 async fn hits_read_no_file_and_ask_no_metastore() {
-    let cached = Cached::files(4).await;
+    let cached = CachedFixture::files(4).await;
     let sql = "SELECT trace, sum(price), count(*) FROM t WHERE n > 0 GROUP BY trace";
     let expected = cached.fixture.sorted(sql).await;
     cached.fixture.store.take();
@@ -394,7 +394,7 @@ async fn hits_read_no_file_and_ask_no_metastore() {
 
 #[tokio::test]
 async fn filters_that_the_scan_applies_are_conditions() {
-    let cached = Cached::files(3).await;
+    let cached = CachedFixture::files(3).await;
     let sql = |n: i64| format!("SELECT id, note FROM t WHERE n > {n} AND trace <> 't-3'");
     cached.fixture.set("datafusion.execution.parquet.pushdown_filters", "true").await;
     let plan = cached.fixture.explain(&sql(3)).await;
@@ -410,7 +410,7 @@ async fn filters_that_the_scan_applies_are_conditions() {
 /// A filter that a node above pushed down to spare blocks is no condition of what the leaf gives.
 #[tokio::test]
 async fn a_filter_from_above_an_aggregate_does_not_narrow_what_is_kept() {
-    let cached = Cached::files(4).await;
+    let cached = CachedFixture::files(4).await;
     let inner = "SELECT id, flag, count(*) AS c FROM t GROUP BY id, flag";
     let outer =
         format!("SELECT id, flag, sum(c) FROM ({inner}) q GROUP BY GROUPING SETS ((id, flag), (id)) HAVING id > 40");
@@ -425,7 +425,7 @@ async fn a_filter_from_above_an_aggregate_does_not_narrow_what_is_kept() {
 /// Recent rows make a union below the scan's node, into which projections move.
 #[tokio::test]
 async fn a_node_below_the_union_is_part_of_the_leaf_or_there_is_none() {
-    let cached = Cached::files(2).await;
+    let cached = CachedFixture::files(2).await;
     cached.fixture.table.put(row(1_000, 3));
     cached.fixture.set("datafusion.execution.parquet.pushdown_filters", "true").await;
     for sql in [
@@ -439,7 +439,7 @@ async fn a_node_below_the_union_is_part_of_the_leaf_or_there_is_none() {
 
 #[tokio::test]
 async fn where_the_order_of_rows_matters_above_there_is_no_fragment() {
-    let cached = Cached::files(2).await;
+    let cached = CachedFixture::files(2).await;
     for sql in [
         "SELECT sum(ratio) OVER (PARTITION BY trace) FROM t WHERE n > 3",
         "SELECT sum(DISTINCT ratio), sum(DISTINCT n) FROM t WHERE n > 3",
@@ -470,22 +470,22 @@ async fn in_folder(folder: &Path) -> FragmentCache {
     panic!("somebody keeps the folder");
 }
 
-impl Cached {
-    async fn restarted(self, folder: &Path) -> Cached {
-        let Cached { fixture, cache } = self;
+impl CachedFixture {
+    async fn restarted(self, folder: &Path) -> CachedFixture {
+        let CachedFixture { fixture, cache } = self;
         drop(cache);
         let fixture = fixture.restarted(Options::default());
         let cache = in_folder(folder).await;
         let fixture = fixture.restarted(Options { fragments: Some(cache.clone()), ..Options::default() });
         fixture.set("tarn.access_path", "lake").await;
-        Cached { fixture, cache }
+        CachedFixture { fixture, cache }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fragments_outlive_the_process_and_damage_is_a_miss() {
     let folder = tempfile::tempdir().unwrap();
-    let cached = Cached::files(4).await.restarted(folder.path()).await;
+    let cached = CachedFixture::files(4).await.restarted(folder.path()).await;
     let sql = "SELECT trace, sum(price), max(note) FROM t WHERE n > 0 GROUP BY trace";
     let expected = cached.fixture.sorted(sql).await;
     cached.cache.write_waiting();

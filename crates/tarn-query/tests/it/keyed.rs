@@ -1,15 +1,15 @@
 //! Which statements are keyed, what do they become, and which are not?
 
-use tarn_query::keyed::{Bound, KeyedPlan, Slot, table_name};
+use tarn_query::keyed::{BoundKeyedPlan, KeyedPlan, Slot, table_name};
 use tarn_query::parser::statements;
-use tarn_query::{Keyed, OnKey};
+use tarn_query::{KeyedPlanner, OnKey};
 use tarn_types::{DataType, TableSchema, Value};
 
 use crate::fixture::schema;
 
 fn analyse(sql: &str, table: &TableSchema) -> Option<KeyedPlan> {
     let statement = statements(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).remove(0);
-    Keyed::analyse(&statement, table)
+    KeyedPlanner::analyse(&statement, table)
 }
 
 fn lit(v: i64) -> Slot {
@@ -113,7 +113,7 @@ fn inserts_of_values() {
         plan.parameter_columns(&table).into_iter().map(|at| table.columns[at.unwrap()].data_type).collect();
     assert_eq!(types, [DataType::Int64, DataType::Int64, DataType::Date]);
     let bound = plan.bind(&table, &[Value::Int32(4), Value::Int16(3), Value::Null]).unwrap();
-    let Bound::Insert { rows } = bound else { panic!("{bound:?}") };
+    let BoundKeyedPlan::Insert { rows } = bound else { panic!("{bound:?}") };
     assert_eq!(
         rows[0],
         [Value::Int64(1), Value::Int64(2), Value::Int64(42), Value::Null, Value::Null, Value::Date(18_262)]
@@ -148,9 +148,9 @@ fn binding_checks_values() {
     assert!(bind(&[Value::Null, Value::Int64(1), Value::Null]).unwrap_err().contains("key column a"));
     assert!(bind(&[Value::Text("x".into()), Value::Int64(1), Value::Null]).is_err());
     let plan = analyse("SELECT n FROM t WHERE a = $1 AND b = $2", &table).unwrap();
-    assert_eq!(plan.bind(&table, &[Value::Null, Value::Int64(1)]).unwrap(), Bound::Nothing);
+    assert_eq!(plan.bind(&table, &[Value::Null, Value::Int64(1)]).unwrap(), BoundKeyedPlan::Nothing);
     let key = vec![Value::Int64(7), Value::Int64(1)];
-    assert_eq!(plan.bind(&table, &[Value::Text("7".into()), Value::Int64(1)]).unwrap(), Bound::Select { key });
+    assert_eq!(plan.bind(&table, &[Value::Text("7".into()), Value::Int64(1)]).unwrap(), BoundKeyedPlan::Select { key });
 }
 
 #[test]

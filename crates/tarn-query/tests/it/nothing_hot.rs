@@ -70,20 +70,20 @@ impl SystemTables for NoSystemTables {
 }
 
 /// A table of a test, as it is now.
-pub trait Now: HotSource {
+pub trait CurrentSource: HotSource {
     fn now(&self) -> Arc<dyn HotView>;
 }
 
 /// Reads tables of one type.
-pub struct Reads<T>(PhantomData<fn(T)>);
+pub struct TypedReader<T>(PhantomData<fn(T)>);
 
-impl<T: Now> Reads<T> {
+impl<T: CurrentSource> TypedReader<T> {
     pub fn all() -> Arc<dyn HotReader> {
-        Arc::new(Reads(PhantomData::<fn(T)>))
+        Arc::new(TypedReader(PhantomData::<fn(T)>))
     }
 }
 
-impl<T: Now> HotReader for Reads<T> {
+impl<T: CurrentSource> HotReader for TypedReader<T> {
     fn snapshot(&self, sources: &[Arc<dyn HotSource>]) -> Result<Vec<Arc<dyn HotView>>> {
         let source = |source: &Arc<dyn HotSource>| (source.as_ref() as &dyn Any).downcast_ref::<T>().unwrap().now();
         Ok(sources.iter().map(source).collect())

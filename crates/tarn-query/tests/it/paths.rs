@@ -3,7 +3,7 @@
 
 use tarn_types::{DataType, KeyPart};
 
-use crate::fixture::{Asked, Fixture, row, schema};
+use crate::fixture::{Fixture, HotRequest, row, schema};
 
 /// Rows (a, b) for a of 0 to 8 and b of 0 to 10; those of a = 8 are in no file.
 async fn fixture() -> Fixture {
@@ -57,13 +57,13 @@ async fn a_list_of_keys_is_asked_for_at_once() {
     let sql = "SELECT a, b, n FROM t WHERE a IN (3, 5, 8, 77, 3) AND b IN (4, 6)";
     let rows = ["3|4|34", "3|6|36", "5|4|54", "5|6|56", "8|4|84", "8|6|86"];
     assert_eq!(fixture.sorted(sql).await, rows);
-    assert_eq!(fixture.table.asked(), [Asked::Keys(8)]);
+    assert_eq!(fixture.table.asked(), [HotRequest::Keys(8)]);
     // Evicted rows are read from their file, by their addresses. Of more keys, all rows of so small a table cost less.
     fixture.table.evict();
     let few = "SELECT a, b, n FROM t WHERE a IN (3, 5, 8) AND b = 6";
     fixture.store.take();
     assert_eq!(fixture.sorted(few).await, ["3|6|36", "5|6|56", "8|6|86"]);
-    assert_eq!(fixture.table.asked(), [Asked::Keys(3)]);
+    assert_eq!(fixture.table.asked(), [HotRequest::Keys(3)]);
     assert!(!fixture.store.take().is_empty());
     let text = fixture.rows(&format!("EXPLAIN ANALYZE {few}")).await.join("\n");
     assert!(text.contains("KeysExec: keys=3") && text.contains("evicted_rows=2"), "{text}");
@@ -86,7 +86,7 @@ async fn a_range_of_a_partition_is_read_alone_and_in_order() {
         ("a = 3 AND b < 2 AND b > 5", 0),
     ] {
         fixture.rows(&format!("SELECT n FROM t WHERE {condition}")).await;
-        assert_eq!(fixture.table.asked(), [Asked::Rows(n_rows)], "{condition}");
+        assert_eq!(fixture.table.asked(), [HotRequest::Rows(n_rows)], "{condition}");
     }
     let plan = fixture.explain("SELECT b, n FROM t WHERE a = 3 AND b > 2 ORDER BY b LIMIT 2").await;
     assert!(!plan.contains("SortExec") && plan.contains("output_ordering=[b@"), "{plan}");
@@ -116,7 +116,7 @@ async fn the_latest_rows_of_a_descending_key_are_the_first() {
     assert!(!plan.contains("RepartitionExec"), "each partition would wait for its first rows: {plan}");
     fixture.table.asked();
     assert_eq!(fixture.rows(sql).await, ["11|1994-09-03", "11|1994-12-12", "10|1994-09-02"]);
-    assert_eq!(fixture.table.asked(), [Asked::Rows(3)]);
+    assert_eq!(fixture.table.asked(), [HotRequest::Rows(3)]);
 }
 
 /// The latest of a key that ascends: its range is read from its end.
@@ -135,12 +135,12 @@ async fn a_range_is_read_backwards_when_that_is_wanted() {
         fixture.table.asked();
         let rows: Vec<&str> = rows.into_iter().filter(|row| !row.is_empty()).collect();
         assert_eq!(fixture.rows(sql).await, rows, "{sql}");
-        assert_eq!(fixture.table.asked(), [Asked::Rows(asked)], "{sql}");
+        assert_eq!(fixture.table.asked(), [HotRequest::Rows(asked)], "{sql}");
     }
     // Another column by the name of the key's.
     fixture.table.asked();
     fixture.rows("SELECT n AS b FROM t WHERE a = 3 ORDER BY b LIMIT 3").await;
-    assert_eq!(fixture.table.asked(), [Asked::Rows(10)]);
+    assert_eq!(fixture.table.asked(), [HotRequest::Rows(10)]);
     // The rows below are the first ones, which the order above does not change.
     let sql = "SELECT b FROM (SELECT b FROM t WHERE a = 3 ORDER BY b LIMIT 2) ORDER BY b DESC";
     assert_eq!(fixture.rows(sql).await, ["1", "0"]);

@@ -11,7 +11,7 @@ use tarn_types::{
     ColumnId, DataType, Indexing, KeyPart, Kind, TableId, TableOptions, TableSchema, TabletId, TokenColumns, Value,
 };
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, Row, column};
 
 const WORDS: [&str; 8] = ["error", "Refused", "connection", "GET", "x_1", "zürich", "timeout", "42"];
@@ -67,19 +67,19 @@ pub fn row(id: i64, seed: u64) -> Row {
 }
 
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum PruningOp {
     Put(i64, u64),
     Delete(i64),
     Deliver,
     Compact,
 }
 
-pub fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = PruningOp> {
     prop_oneof![
-        14 => (0..60i64, any::<u64>()).prop_map(|(id, seed)| Step::Put(id, seed)),
-        3 => (0..60i64).prop_map(Step::Delete),
-        3 => Just(Step::Deliver),
-        1 => Just(Step::Compact),
+        14 => (0..60i64, any::<u64>()).prop_map(|(id, seed)| PruningOp::Put(id, seed)),
+        3 => (0..60i64).prop_map(PruningOp::Delete),
+        3 => Just(PruningOp::Deliver),
+        1 => Just(PruningOp::Compact),
     ]
 }
 
@@ -119,18 +119,18 @@ pub fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-impl Step {
+impl PruningOp {
     pub async fn run(&self, fixture: &Fixture) {
         match self {
-            Step::Put(id, seed) => fixture.table.put(row(*id, *seed)),
-            Step::Delete(id) => fixture.table.delete(&row(*id, 0)),
-            Step::Deliver => fixture.table.deliver().await,
-            Step::Compact => fixture.table.compact().await,
+            PruningOp::Put(id, seed) => fixture.table.put(row(*id, *seed)),
+            PruningOp::Delete(id) => fixture.table.delete(&row(*id, 0)),
+            PruningOp::Deliver => fixture.table.deliver().await,
+            PruningOp::Compact => fixture.table.compact().await,
         }
     }
 }
 
-async fn built(keep: Keep, page_index_bytes: u64, steps: &[Step]) -> Fixture {
+async fn built(keep: KeptMetadata, page_index_bytes: u64, steps: &[PruningOp]) -> Fixture {
     let options = Options { page_index_bytes, ..Options::default() };
     let fixture = Fixture::keeping(schema(), options, keep).await;
     for step in steps {
@@ -140,7 +140,7 @@ async fn built(keep: Keep, page_index_bytes: u64, steps: &[Step]) -> Fixture {
     fixture
 }
 
-async fn law_4(keep: Keep, page_index_bytes: u64, steps: Vec<Step>, conditions: Vec<String>) {
+async fn law_4(keep: KeptMetadata, page_index_bytes: u64, steps: Vec<PruningOp>, conditions: Vec<String>) {
     let fixture = built(keep, page_index_bytes, &steps).await;
     for condition in conditions {
         for sql in [
@@ -163,7 +163,7 @@ proptest! {
 
     #[test]
     fn answers_are_those_of_a_scan_of_everything(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
+        keep in prop_oneof![Just(KeptMetadata::Bounds), Just(KeptMetadata::Metadata), Just(KeptMetadata::SomeMetadata)],
         page_index_bytes in prop_oneof![Just(0), Just(u64::MAX)],
         steps in proptest::collection::vec(step(), 10..90),
         conditions in proptest::collection::vec(condition(), 4..7),
@@ -176,7 +176,7 @@ proptest! {
 /// 48 rows in three files, four rows a block; every hour a row, and in each file one word that no other row has.
 async fn logs(page_index_bytes: u64) -> Fixture {
     let options = Options { page_index_bytes, ..Options::default() };
-    let fixture = Fixture::keeping(schema(), options, Keep::Metadata).await;
+    let fixture = Fixture::keeping(schema(), options, KeptMetadata::Metadata).await;
     for id in 0..48 {
         let mut row = row(id, id as u64 * 77 + 5);
         row[1] = Value::Text(if id % 16 == 7 { format!("found needle{id} here") } else { "GET / 200".to_owned() });
@@ -266,8 +266,8 @@ async fn ends(fixture: &Fixture) -> BTreeMap<String, (u64, u64)> {
     let mut ends = BTreeMap::new();
     let paths: Vec<String> = {
         let id = fixture.table.schema.id;
-        use tarn_metastore::{At, Metastore};
-        let lake = fixture.metastore.snapshot(id, At::Latest).await.unwrap();
+        use tarn_metastore::{Metastore, VersionSelector};
+        let lake = fixture.metastore.snapshot(id, VersionSelector::Latest).await.unwrap();
         lake.files.iter().map(|file| file.path.clone()).collect()
     };
     for path in paths {

@@ -14,8 +14,8 @@ use object_store::{
 };
 use parking_lot::Mutex;
 use tarn_metastore::{
-    At, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe, Probed,
-    TableVersion, Wanted,
+    BlockMetadataRequest, Commit, CommitInfo, Definition, File, MaintenanceReport, MetadataByColumn, Metastore, Probe,
+    ProbeResult, TableVersion, VersionSelector,
 };
 use tarn_types::{FileId, TableId, TableSchema, Version};
 
@@ -136,17 +136,21 @@ impl Metastore for RecordingMetastore {
         self.inner.commits(table, after).await
     }
 
-    async fn snapshot(&self, table: TableId, at: At) -> tarn_metastore::Result<Arc<TableVersion>> {
+    async fn snapshot(&self, table: TableId, at: VersionSelector) -> tarn_metastore::Result<Arc<TableVersion>> {
         self.inner.snapshot(table, at).await
     }
 
-    async fn probe(&self, table: TableId, probe: Probe) -> tarn_metastore::Result<Probed> {
+    async fn probe(&self, table: TableId, probe: Probe) -> tarn_metastore::Result<ProbeResult> {
         let n_blocks: usize = probe.hours.iter().map(|hour| hour.blocks.len()).sum();
         self.asked.lock().push(format!("probe {n_blocks}"));
         self.inner.probe(table, probe).await
     }
 
-    async fn block_metadata(&self, table: TableId, wanted: Wanted) -> tarn_metastore::Result<MetadataByColumn> {
+    async fn block_metadata(
+        &self,
+        table: TableId,
+        wanted: BlockMetadataRequest,
+    ) -> tarn_metastore::Result<MetadataByColumn> {
         let n_blocks: usize = wanted.hours.iter().map(|hour| hour.blocks.len()).sum();
         let n_columns = wanted.columns.as_ref().map_or(0, Vec::len);
         let what = if wanted.stats { "stats" } else { "chunks" };

@@ -7,10 +7,10 @@ use roaring::RoaringBitmap;
 use tarn_query::{Error, Options, ScanSpec};
 use tarn_types::Kind;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, row, to_text};
 use crate::fragments::questions;
-use crate::pruning::{self, Step, condition, step};
+use crate::pruning::{self, PruningOp, condition, step};
 
 /// What the scans of a statement read.
 async fn specs(fixture: &Fixture, sql: &str) -> Vec<ScanSpec> {
@@ -27,7 +27,7 @@ async fn read(fixture: &Fixture, spec: ScanSpec) -> Result<Vec<String>, Error> {
     Ok(rows)
 }
 
-async fn come_back(steps: Vec<Step>, keep: Keep, evicts: bool, asked: Vec<(String, bool, String)>) {
+async fn come_back(steps: Vec<PruningOp>, keep: KeptMetadata, evicts: bool, asked: Vec<(String, bool, String)>) {
     let mut fixture = Fixture::keeping(pruning::schema(), Options::default(), keep).await;
     for step in &steps {
         step.run(&fixture).await;
@@ -71,7 +71,7 @@ proptest! {
     #[test]
     fn a_spec_that_was_carried_reads_the_same_rows(
         steps in proptest::collection::vec(step(), 10..90),
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
+        keep in prop_oneof![Just(KeptMetadata::Bounds), Just(KeptMetadata::Metadata), Just(KeptMetadata::SomeMetadata)],
         evicts in any::<bool>(),
         asked in proptest::collection::vec(asked(), 3..7),
     ) {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tarn_query::Options;
 use tarn_types::Value;
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, Row, row, schema};
 
 const EVERYTHING: &str = "SELECT a, b, n, price, name, day FROM t";
@@ -55,7 +55,7 @@ fn check(told: &Statistics, truth: &[Row]) {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum StatisticsOp {
     Put(i64, i64, i64),
     Delete(i64, i64),
     Deliver,
@@ -63,28 +63,28 @@ enum Step {
     Look,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StatisticsOp> {
     let key = || (0..6i64, 0..5i64);
     prop_oneof![
-        12 => (key(), 0..60i64).prop_map(|((a, b), n)| Step::Put(a, b, n)),
-        3 => key().prop_map(|(a, b)| Step::Delete(a, b)),
-        3 => Just(Step::Deliver),
-        1 => Just(Step::Compact),
-        3 => Just(Step::Look),
+        12 => (key(), 0..60i64).prop_map(|((a, b), n)| StatisticsOp::Put(a, b, n)),
+        3 => key().prop_map(|(a, b)| StatisticsOp::Delete(a, b)),
+        3 => Just(StatisticsOp::Deliver),
+        1 => Just(StatisticsOp::Compact),
+        3 => Just(StatisticsOp::Look),
     ]
 }
 
-async fn run(keep: Keep, steps: Vec<Step>) {
+async fn run(keep: KeptMetadata, steps: Vec<StatisticsOp>) {
     let fixture = Fixture::keeping(schema(), Options::default(), keep).await;
     fixture.set("tarn.access_path", "lake").await;
     let table = &fixture.table;
-    for step in steps.into_iter().chain([Step::Look, Step::Deliver, Step::Look]) {
+    for step in steps.into_iter().chain([StatisticsOp::Look, StatisticsOp::Deliver, StatisticsOp::Look]) {
         match step {
-            Step::Put(a, b, n) => table.put(row(a, b, n)),
-            Step::Delete(a, b) => table.delete(&row(a, b, 0)),
-            Step::Deliver => table.deliver().await,
-            Step::Compact => table.compact().await,
-            Step::Look => {
+            StatisticsOp::Put(a, b, n) => table.put(row(a, b, n)),
+            StatisticsOp::Delete(a, b) => table.delete(&row(a, b, 0)),
+            StatisticsOp::Deliver => table.deliver().await,
+            StatisticsOp::Compact => table.compact().await,
+            StatisticsOp::Look => {
                 check(statistics(&fixture, EVERYTHING).await.as_ref(), &table.truth());
                 let some: Vec<Row> = table
                     .truth()
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn what_is_said_of_a_scan_is_true_of_its_rows(
-        keep in prop_oneof![Just(Keep::Bounds), Just(Keep::Metadata), Just(Keep::SomeMetadata)],
+        keep in prop_oneof![Just(KeptMetadata::Bounds), Just(KeptMetadata::Metadata), Just(KeptMetadata::SomeMetadata)],
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -114,7 +114,7 @@ proptest! {
 
 /// 12 rows in three blocks, of whose columns only the first has its bounds in memory.
 async fn delivered() -> Fixture {
-    let fixture = Fixture::keeping(schema(), Options::default(), Keep::Metadata).await;
+    let fixture = Fixture::keeping(schema(), Options::default(), KeptMetadata::Metadata).await;
     fixture.set("tarn.access_path", "lake").await;
     (0..12).for_each(|n| fixture.table.put(row(n, 0, n)));
     fixture.table.deliver().await;

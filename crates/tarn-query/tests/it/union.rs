@@ -7,7 +7,7 @@ use tarn_types::Value;
 use crate::fixture::{Fixture, Row, row, row_text};
 
 #[derive(Debug, Clone)]
-enum Step {
+enum UnionOp {
     Put(i64, i64, i64),
     Delete(i64, i64),
     Deliver,
@@ -15,14 +15,14 @@ enum Step {
     Evict,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = UnionOp> {
     let key = || (0..6i64, 0..5i64);
     prop_oneof![
-        12 => (key(), 0..60i64).prop_map(|((a, b), n)| Step::Put(a, b, n)),
-        4 => key().prop_map(|(a, b)| Step::Delete(a, b)),
-        3 => Just(Step::Deliver),
-        1 => Just(Step::Compact),
-        1 => Just(Step::Evict),
+        12 => (key(), 0..60i64).prop_map(|((a, b), n)| UnionOp::Put(a, b, n)),
+        4 => key().prop_map(|(a, b)| UnionOp::Delete(a, b)),
+        3 => Just(UnionOp::Deliver),
+        1 => Just(UnionOp::Compact),
+        1 => Just(UnionOp::Evict),
     ]
 }
 
@@ -116,17 +116,17 @@ async fn check(fixture: &Fixture, path: &str) {
     );
 }
 
-async fn run(steps: Vec<Step>) {
+async fn run(steps: Vec<UnionOp>) {
     let fixture = Fixture::new().await;
     let table = &fixture.table;
     let mut all_hot = true;
     for step in steps {
         match step {
-            Step::Put(a, b, n) => table.put(row(a, b, n)),
-            Step::Delete(a, b) => table.delete(&row(a, b, 0)),
-            Step::Deliver => table.deliver().await,
-            Step::Compact => table.compact().await,
-            Step::Evict => {
+            UnionOp::Put(a, b, n) => table.put(row(a, b, n)),
+            UnionOp::Delete(a, b) => table.delete(&row(a, b, 0)),
+            UnionOp::Deliver => table.deliver().await,
+            UnionOp::Compact => table.compact().await,
+            UnionOp::Evict => {
                 table.evict();
                 all_hot = false;
             }

@@ -24,10 +24,10 @@ fn schema() -> TableSchema {
     }
 }
 
-type Row = [Option<i64>; 3];
+type NullableRow = [Option<i64>; 3];
 
 /// Every pair of NULL, 1, 2, 3.
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<NullableRow> {
     let values = [None, Some(1), Some(2), Some(3)];
     let pairs = values.iter().flat_map(|n| values.iter().map(move |m| (*n, *m)));
     pairs.zip(0..).map(|((n, m), id)| [Some(id), n, m]).collect()
@@ -87,7 +87,7 @@ impl Tree {
     }
 
     /// As SQL has it: `None` is unknown.
-    fn of(&self, row: &Row) -> Option<bool> {
+    fn of(&self, row: &NullableRow) -> Option<bool> {
         match self {
             Tree::In { column, list, negated } => {
                 let equal = list.iter().map(|item| Some(row[*column]? == item.of(row)?));
@@ -117,7 +117,7 @@ impl Operand {
         }
     }
 
-    fn of(&self, row: &Row) -> Option<i64> {
+    fn of(&self, row: &NullableRow) -> Option<i64> {
         match self {
             Operand::Literal(value) => *value,
             Operand::Column(column) => row[*column],

@@ -3,7 +3,7 @@
 use tarn_query::Options;
 use tarn_types::{DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Value};
 
-use crate::block_metadata::Keep;
+use crate::block_metadata::KeptMetadata;
 use crate::fixture::{Fixture, column};
 
 const N_COLUMNS: u32 = 20_000;
@@ -22,7 +22,7 @@ async fn ten_of_20_000_columns_are_ten_records() {
         first_tablet: TabletId(1),
         options: TableOptions::default(),
     };
-    let fixture = Fixture::keeping(schema, Options::default(), Keep::Metadata).await;
+    let fixture = Fixture::keeping(schema, Options::default(), KeptMetadata::Metadata).await;
     for id in 0..2 {
         fixture.table.put((0..N_COLUMNS).map(|column| Value::Int64(i64::from(column) + id)).collect());
     }

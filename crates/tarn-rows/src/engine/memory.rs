@@ -30,12 +30,12 @@ const VALUE_BYTES: usize = 80;
 /// See the module.
 #[derive(Default)]
 pub struct MemoryEngine {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MemoryInner>>,
 }
 
 #[derive(Default)]
-struct Inner {
-    spaces: [BTreeMap<Bytes, Vec<Stamped>>; 3],
+struct MemoryInner {
+    spaces: [BTreeMap<Bytes, Vec<VersionedValue>>; 3],
     /// The last write.
     now: u64,
     /// The last write that a flush covers.
@@ -48,7 +48,7 @@ struct Inner {
     counted: Option<Reservation>,
 }
 
-struct Stamped {
+struct VersionedValue {
     at: u64,
     /// Survives a crash although no flush covers it.
     ingested: bool,
@@ -66,7 +66,7 @@ impl MemoryEngine {
     #[must_use]
     pub fn counted_in(total: &Arc<RecentBytes>) -> Self {
         let counted = Some(Reservation::of(total));
-        Self { inner: Arc::new(Mutex::new(Inner { counted, ..Inner::default() })) }
+        Self { inner: Arc::new(Mutex::new(MemoryInner { counted, ..MemoryInner::default() })) }
     }
 
     /// What would be there after a crash now: a new engine with what was flushed or ingested. This one goes on
@@ -74,12 +74,12 @@ impl MemoryEngine {
     #[must_use]
     pub fn crash(&self) -> Self {
         let inner = self.inner.lock();
-        let mut survivor = Inner::default();
+        let mut survivor = MemoryInner::default();
         for (space, keys) in survivor.spaces.iter_mut().zip(&inner.spaces) {
             for (key, values) in keys {
                 let last = values.iter().rev().find(|v| v.ingested || v.at <= inner.flushed);
                 if let Some(value) = last.and_then(|v| v.value.clone()) {
-                    space.insert(key.clone(), vec![Stamped { at: 0, ingested: false, value: Some(value) }]);
+                    space.insert(key.clone(), vec![VersionedValue { at: 0, ingested: false, value: Some(value) }]);
                 }
             }
         }
@@ -87,7 +87,7 @@ impl MemoryEngine {
     }
 }
 
-impl Inner {
+impl MemoryInner {
     fn get(&self, space: Space, key: &[u8], at: u64) -> Option<Bytes> {
         visible(self.spaces[space as usize].get(key)?, at)
     }
@@ -112,7 +112,7 @@ impl Inner {
         });
         // Nearly every key has one value: room for four would be most of what it takes.
         values.reserve_exact(1);
-        values.push(Stamped { at, ingested, value: value.map(Bytes::copy_from_slice) });
+        values.push(VersionedValue { at, ingested, value: value.map(Bytes::copy_from_slice) });
         self.size_bytes = (self.size_bytes + size_of_entry(key, values)).saturating_sub(before);
     }
 
@@ -124,12 +124,12 @@ impl Inner {
     }
 }
 
-fn size_of_entry(key: &[u8], values: &[Stamped]) -> u64 {
+fn size_of_entry(key: &[u8], values: &[VersionedValue]) -> u64 {
     let values = values.iter().map(|of| of.value.as_ref().map_or(0, Bytes::len) + VALUE_BYTES);
     (key.len() + KEY_BYTES + values.sum::<usize>()) as u64
 }
 
-fn visible(values: &[Stamped], at: u64) -> Option<Bytes> {
+fn visible(values: &[VersionedValue], at: u64) -> Option<Bytes> {
     values.iter().rev().find(|v| v.at <= at)?.value.clone()
 }
 
@@ -235,7 +235,7 @@ impl Engine for MemoryEngine {
 }
 
 struct MemorySnapshot {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MemoryInner>>,
     at: u64,
 }
 
@@ -298,7 +298,8 @@ impl MemoryScan<'_> {
         let inner = self.snapshot.inner.lock();
         let bounds = (self.left.0.as_ref().map(Vec::as_slice), self.left.1.as_ref().map(Vec::as_slice));
         let range = inner.spaces[self.space as usize].range::<[u8], _>(bounds);
-        let of_now = |(key, values): (&Bytes, &Vec<Stamped>)| Some((key.clone(), visible(values, self.snapshot.at)?));
+        let of_now =
+            |(key, values): (&Bytes, &Vec<VersionedValue>)| Some((key.clone(), visible(values, self.snapshot.at)?));
         match self.direction {
             Direction::Ascending => self.ahead.extend(range.filter_map(of_now).take(READ_AHEAD)),
             Direction::Descending => self.ahead.extend(range.rev().filter_map(of_now).take(READ_AHEAD)),

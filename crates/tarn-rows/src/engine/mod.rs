@@ -21,7 +21,7 @@ use crate::error::Result;
 
 pub use memory::MemoryEngine;
 pub use rocks::{RocksEngine, RocksOptions};
-pub use watch::{Fault, Remedy};
+pub use watch::{EngineFault, Remedy};
 
 /// Which keys?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@ use rust_rocksdb::{
 use self_cell::self_cell;
 use tarn_types::Direction;
 
-use super::watch::{Fault, Listener, Remedy, Watch};
+use super::watch::{EngineFault, Listener, Remedy, Watch};
 use super::{Engine, EngineSnapshot, EngineStats, RowIter, Space, StagedFile, WriteBatch};
 use crate::error::{Error, Result};
 
@@ -133,7 +133,7 @@ impl RocksEngine {
     /// Why the engine should not be written to, if a flush or a change of its MANIFEST failed. Reads go on. What was
     /// written stays readable, and is as durable as before.
     #[must_use]
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<EngineFault> {
         self.watch.fault()
     }
 

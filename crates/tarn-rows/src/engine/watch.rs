@@ -24,7 +24,7 @@ use rust_rocksdb::event_listener::{
 
 /// Why the engine cannot be written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct EngineFault {
     /// What RocksDB says.
     pub reason: String,
     /// What may help.
@@ -45,7 +45,7 @@ pub enum Remedy {
 /// Shared by an engine and what RocksDB calls.
 #[derive(Default)]
 pub(super) struct Watch {
-    seen: Mutex<Seen>,
+    seen: Mutex<EngineEvents>,
     changed: Condvar,
     is_faulty: AtomicBool,
     /// Memtables may wait to be flushed. Set by RocksDB, cleared by whoever looked.
@@ -65,7 +65,7 @@ pub(super) struct Watch {
 
 /// What happened so far.
 #[derive(Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct EngineEvents {
     /// Told of by the engine, of whatever kind.
     pub n_events: u64,
     /// Failed flushes and changes of the MANIFEST.
@@ -73,17 +73,17 @@ pub(super) struct Seen {
     /// The newest write that a flush wrote out, all before it as well.
     pub flushed: u64,
     /// Why writes are refused; `None`: they are not.
-    pub fault: Option<Fault>,
+    pub fault: Option<EngineFault>,
 }
 
 impl Watch {
     /// A copy, as of now.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> EngineEvents {
         self.seen.lock().clone()
     }
 
     /// Why writes are refused; asked before every write, and cheap while there is none.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<EngineFault> {
         // Writers ask before every write.
         if self.is_faulty.load(Ordering::Acquire) { self.seen.lock().fault.clone() } else { None }
     }
@@ -118,13 +118,13 @@ impl Watch {
         self.happened(|seen| {
             seen.n_failed += 1;
             if seen.fault.as_ref().is_none_or(|fault| fault.remedy == Remedy::Heal) {
-                seen.fault = Some(Fault { reason, remedy });
+                seen.fault = Some(EngineFault { reason, remedy });
             }
             self.is_faulty.store(true, Ordering::Release);
         });
     }
 
-    fn happened(&self, note: impl FnOnce(&mut Seen)) {
+    fn happened(&self, note: impl FnOnce(&mut EngineEvents)) {
         let mut seen = self.seen.lock();
         note(&mut seen);
         seen.n_events += 1;

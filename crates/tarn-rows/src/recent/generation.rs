@@ -12,7 +12,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::RwLock;
 use tarn_types::{SeqNo, TableSchema, encode_keys};
 
-use super::{KeyLog, Live, RowSet, RowSetView};
+use super::{KeyLog, LiveBitmap, RowSet, RowSetView};
 use crate::error::Result;
 
 /// A row of a generation.
@@ -47,7 +47,7 @@ pub(crate) struct Generation {
 
 /// What a batch changes in the views, collected before anybody sees it.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct ViewChanges {
     /// Rows added to a row set; one whose place is the end of the list is new.
     added: Vec<(u32, Arc<RowSet>, usize)>,
     dead: Vec<Spot>,
@@ -103,7 +103,7 @@ impl Generation {
     }
 
     /// Appends a single row; answers with its place.
-    pub(crate) fn push_row(&mut self, key: &[u8], cells: &[u8], seqno: SeqNo, changes: &mut Changes) -> Spot {
+    pub(crate) fn push_row(&mut self, key: &[u8], cells: &[u8], seqno: SeqNo, changes: &mut ViewChanges) -> Spot {
         if self.open.as_ref().is_none_or(|(_, _, n)| *n >= self.max_open_rows) {
             self.close_open();
             self.open = Some((self.n_sets, Arc::new(RowSet::open()), 0));
@@ -122,7 +122,7 @@ impl Generation {
     }
 
     /// Adds a bulk batch as a row set; answers with the place of its first row.
-    pub(crate) fn push_bulk(&mut self, rows: &RecordBatch, seqno: SeqNo, changes: &mut Changes) -> Spot {
+    pub(crate) fn push_bulk(&mut self, rows: &RecordBatch, seqno: SeqNo, changes: &mut ViewChanges) -> Spot {
         let place = self.n_sets;
         self.n_sets += 1;
         let bytes = rows.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
@@ -137,7 +137,7 @@ impl Generation {
         &mut self,
         latest: impl Iterator<Item = (&'k [u8], Option<Spot>)>,
         frozen: &[&Generation],
-        changes: &mut Changes,
+        changes: &mut ViewChanges,
     ) {
         let mut keys = self.keys.write();
         let older: Vec<_> = frozen.iter().map(|frozen| (*frozen, frozen.keys.read())).collect();
@@ -255,10 +255,10 @@ impl RowsView {
     }
 
     /// Makes recorded changes visible.
-    pub(crate) fn publish(&mut self, generation: &Generation, changes: &Changes, size_bytes: u64) {
+    pub(crate) fn publish(&mut self, generation: &Generation, changes: &ViewChanges, size_bytes: u64) {
         for (place, set, n_added) in &changes.added {
             if *place as usize == self.sets.len() {
-                self.sets.push(RowSetView { set: Arc::clone(set), live: Arc::new(Live::all(*n_added)) });
+                self.sets.push(RowSetView { set: Arc::clone(set), live: Arc::new(LiveBitmap::all(*n_added)) });
                 continue;
             }
             let live = Arc::make_mut(&mut self.sets[*place as usize].live);

@@ -4,13 +4,13 @@ use arrow::array::BooleanArray;
 use arrow::buffer::{BooleanBuffer, Buffer};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveBitmap {
     words: Vec<u64>,
     len: usize,
     n_live: usize,
 }
 
-impl Live {
+impl LiveBitmap {
     /// `len` rows, all alive.
     pub(crate) fn all(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
@@ -63,7 +63,7 @@ mod tests {
     proptest! {
         #[test]
         fn counts_and_masks_like_a_vector(start in 0usize..200, pushes in 0usize..200, dead: Vec<u16>) {
-            let mut live = Live::all(start);
+            let mut live = LiveBitmap::all(start);
             let mut model = vec![true; start];
             (0..pushes).for_each(|_| live.push());
             model.resize(start + pushes, true);

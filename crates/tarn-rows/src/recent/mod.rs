@@ -13,7 +13,7 @@ mod key_log;
 mod live;
 mod row_set;
 
-pub(crate) use generation::{Changes, Generation, RowsView, contains};
+pub(crate) use generation::{Generation, RowsView, ViewChanges, contains};
 pub(crate) use key_log::KeyLog;
-pub(crate) use live::Live;
+pub(crate) use live::LiveBitmap;
 pub(crate) use row_set::{RowSet, RowSetView};

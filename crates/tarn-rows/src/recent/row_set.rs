@@ -13,7 +13,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use parking_lot::Mutex;
 use tarn_types::{RowDecoder, SeqNo, TableSchema};
 
-use super::Live;
+use super::LiveBitmap;
 use crate::error::{Error, Result};
 
 /// More pieces than this are made one.
@@ -26,7 +26,7 @@ pub(crate) struct RowSet {
 
 enum Body {
     /// Single rows. `pieces` hold the first `n_decoded` of them, with their seqnos.
-    Encoded { rows: Encoded, pieces: Vec<RecordBatch>, n_decoded: usize, closed: bool },
+    Encoded { rows: EncodedRows, pieces: Vec<RecordBatch>, n_decoded: usize, closed: bool },
     /// All rows of a closed row set, with their seqnos.
     Decoded(RecordBatch),
     /// A bulk batch: the table's columns, one seqno for all.
@@ -34,20 +34,20 @@ enum Body {
 }
 
 #[derive(Clone, Default)]
-struct Encoded {
+struct EncodedRows {
     arena: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<RowEntry>,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct RowEntry {
     start: usize,
     key_len: u32,
     cells_len: u32,
     seqno: SeqNo,
 }
 
-impl Encoded {
+impl EncodedRows {
     fn get(&self, row: usize) -> (&[u8], &[u8], SeqNo) {
         let entry = self.entries[row];
         let (key, rest) = self.arena[entry.start..].split_at(entry.key_len as usize);
@@ -58,7 +58,7 @@ impl Encoded {
     fn slice(&self, start: usize, end: usize) -> Self {
         let base = self.entries.get(start).map_or(0, |entry| entry.start);
         let stop = self.entries.get(end).map_or(self.arena.len(), |entry| entry.start);
-        let moved = self.entries[start..end].iter().map(|entry| Entry { start: entry.start - base, ..*entry });
+        let moved = self.entries[start..end].iter().map(|entry| RowEntry { start: entry.start - base, ..*entry });
         Self { arena: self.arena[base..stop].to_vec(), entries: moved.collect() }
     }
 
@@ -94,7 +94,7 @@ impl Body {
 impl RowSet {
     /// For single rows.
     pub(crate) fn open() -> Self {
-        let body = Body::Encoded { rows: Encoded::default(), pieces: Vec::new(), n_decoded: 0, closed: false };
+        let body = Body::Encoded { rows: EncodedRows::default(), pieces: Vec::new(), n_decoded: 0, closed: false };
         Self { body: Mutex::new(body) }
     }
 
@@ -109,7 +109,8 @@ impl RowSet {
         let Body::Encoded { rows, closed: false, .. } = &mut *body else {
             unreachable!("rows are appended to open sets only");
         };
-        let entry = Entry { start: rows.arena.len(), key_len: key.len() as u32, cells_len: cells.len() as u32, seqno };
+        let entry =
+            RowEntry { start: rows.arena.len(), key_len: key.len() as u32, cells_len: cells.len() as u32, seqno };
         rows.arena.extend_from_slice(key);
         rows.arena.extend_from_slice(cells);
         rows.entries.push(entry);
@@ -124,7 +125,7 @@ impl RowSet {
 
     /// The bytes that a row takes in an open row set.
     pub(crate) fn row_bytes(key: &[u8], cells: &[u8]) -> usize {
-        key.len() + cells.len() + size_of::<Entry>()
+        key.len() + cells.len() + size_of::<RowEntry>()
     }
 
     /// The first `n_rows` rows in pieces, projected to `projection` of the table's columns, `__seqno` last when asked
@@ -142,7 +143,7 @@ impl RowSet {
         if with_seqno {
             wanted.push(n_columns);
         }
-        let project = |piece: Piece| piece.project(schema, &wanted);
+        let project = |piece: RowBatch| piece.project(schema, &wanted);
         pieces.into_iter().map(project).collect()
     }
 
@@ -151,12 +152,14 @@ impl RowSet {
         self.columns(schema, n_rows, None, false)
     }
 
-    fn pieces(&self, schema: &TableSchema, n_rows: usize) -> Result<Vec<Piece>> {
+    fn pieces(&self, schema: &TableSchema, n_rows: usize) -> Result<Vec<RowBatch>> {
         let mut body = self.body.lock();
         body.join(schema)?;
         let (undecoded, from) = match &*body {
-            Body::Bulk { rows, seqno } => return Ok(vec![Piece { rows: rows.slice(0, n_rows), seqno: Some(*seqno) }]),
-            Body::Decoded(rows) => return Ok(vec![Piece { rows: rows.slice(0, n_rows), seqno: None }]),
+            Body::Bulk { rows, seqno } => {
+                return Ok(vec![RowBatch { rows: rows.slice(0, n_rows), seqno: Some(*seqno) }]);
+            }
+            Body::Decoded(rows) => return Ok(vec![RowBatch { rows: rows.slice(0, n_rows), seqno: None }]),
             Body::Encoded { pieces, n_decoded, .. } if *n_decoded >= n_rows => return Ok(cut(pieces, n_rows)),
             Body::Encoded { rows, n_decoded, .. } => (rows.slice(*n_decoded, n_rows), *n_decoded),
         };
@@ -176,12 +179,12 @@ impl RowSet {
 }
 
 /// Rows with their seqnos: a last column, or one for all.
-struct Piece {
+struct RowBatch {
     rows: RecordBatch,
     seqno: Option<SeqNo>,
 }
 
-impl Piece {
+impl RowBatch {
     fn project(self, schema: &TableSchema, wanted: &[usize]) -> Result<RecordBatch> {
         let context = "project recent rows";
         let seqno_idx = schema.columns.len();
@@ -199,13 +202,13 @@ impl Piece {
 }
 
 /// The first `n_rows` rows of decoded pieces.
-fn cut(pieces: &[RecordBatch], n_rows: usize) -> Vec<Piece> {
+fn cut(pieces: &[RecordBatch], n_rows: usize) -> Vec<RowBatch> {
     let mut left = n_rows;
     let mut found = Vec::new();
     for piece in pieces {
         let n = left.min(piece.num_rows());
         if n > 0 {
-            found.push(Piece { rows: piece.slice(0, n), seqno: None });
+            found.push(RowBatch { rows: piece.slice(0, n), seqno: None });
         }
         left -= n;
     }
@@ -216,7 +219,7 @@ fn cut(pieces: &[RecordBatch], n_rows: usize) -> Vec<Piece> {
 #[derive(Clone)]
 pub(crate) struct RowSetView {
     pub(crate) set: Arc<RowSet>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<LiveBitmap>,
 }
 
 impl RowSetView {

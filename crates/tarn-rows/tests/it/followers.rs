@@ -11,19 +11,21 @@ use proptest::prelude::*;
 use tarn_feed::Stage;
 use tarn_rows::{Engine, Lookup, MemoryEngine, Outcome, Space, Table, UnderWay, first_outcome_within};
 use tarn_types::{
-    BatchBuilder, Cursor, Effect, EffectsBuilder, Entry, FileId, ManualClock, Named, Op, Partitioning, Request,
+    BatchBuilder, Cursor, Effect, EffectsBuilder, Entry, FileId, ManualClock, NamedEffects, Op, Partitioning, Request,
     RequestId, SeqNo, StatementOutcome, TableSchema, TabletId, Value, Version, decode_key, decode_row, encode_cells,
     encode_key, encode_patch,
 };
 
-use crate::world::{LakeVersion, N_IDS, Row, TUNING, Truth, assert_same, died, merge, placed, rows_of, schema, values};
+use crate::world::{
+    LakeVersion, ModelRow, N_IDS, TUNING, Truth, assert_same, died, merge, placed, rows_of, schema, values,
+};
 
 const N_REPLICAS: usize = 2;
 /// Few, so that some are forgotten and made again.
 const N_REQUESTS: u64 = 4;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ReplicaOp {
     /// Whoever leads decides it; the others hear of it later.
     Write {
         leader: usize,
@@ -48,7 +50,7 @@ enum Step {
     Crash(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ReplicaOp> {
     let who = || 0..N_REPLICAS;
     let op = prop_oneof![
         3 => Just(Op::Put),
@@ -60,16 +62,16 @@ fn step() -> impl Strategy<Value = Step> {
     let asks = proptest::collection::vec((op, 0..N_IDS, any::<i8>().prop_map(i64::from)), 1..6);
     prop_oneof![
         10 => (who(), asks, proptest::option::of(0..N_REQUESTS))
-            .prop_map(|(leader, asks, request)| Step::Write { leader, asks, request }),
-        6 => (who(), 1usize..5).prop_map(|(who, n)| Step::Follow(who, n)),
-        3 => who().prop_map(Step::Freeze),
-        3 => who().prop_map(Step::Deliver),
-        2 => Just(Step::Compact),
-        5 => who().prop_map(Step::Install),
-        2 => (who(), 0..N_IDS).prop_map(|(leader, id)| Step::Split { leader, id }),
-        3 => who().prop_map(Step::Evict),
-        2 => who().prop_map(Step::Flush),
-        2 => who().prop_map(Step::Crash),
+            .prop_map(|(leader, asks, request)| ReplicaOp::Write { leader, asks, request }),
+        6 => (who(), 1usize..5).prop_map(|(who, n)| ReplicaOp::Follow(who, n)),
+        3 => who().prop_map(ReplicaOp::Freeze),
+        3 => who().prop_map(ReplicaOp::Deliver),
+        2 => Just(ReplicaOp::Compact),
+        5 => who().prop_map(ReplicaOp::Install),
+        2 => (who(), 0..N_IDS).prop_map(|(leader, id)| ReplicaOp::Split { leader, id }),
+        3 => who().prop_map(ReplicaOp::Evict),
+        2 => who().prop_map(ReplicaOp::Flush),
+        2 => who().prop_map(ReplicaOp::Crash),
     ]
 }
 
@@ -84,7 +86,7 @@ struct Commit {
     added: FileId,
 }
 
-struct Group {
+struct ReplicaGroup {
     schema: Arc<TableSchema>,
     /// By tablet, in the order in which they came to be.
     logs: Vec<(TabletId, Vec<Entry>)>,
@@ -94,7 +96,7 @@ struct Group {
     commits: Vec<Commit>,
 }
 
-impl Group {
+impl ReplicaGroup {
     fn new(schema: Arc<TableSchema>) -> Self {
         let open = |_| {
             let engine = Arc::new(MemoryEngine::new());
@@ -174,7 +176,7 @@ impl Group {
                     let statements =
                         vec![StatementOutcome { digest: named, rows: u64::from(tablet.0) * 1_000 + seqno.0 }];
                     let effects = effects.unwrap_or_else(|| EffectsBuilder::new(&self.schema).finish(None));
-                    Entry::Named(Arc::new(Named::new(Request { id: id_of(named), statements }, effects)))
+                    Entry::Named(Arc::new(NamedEffects::new(Request { id: id_of(named), statements }, effects)))
                 }
                 None => match effects {
                     Some(effects) => Entry::Effects(effects),
@@ -229,12 +231,12 @@ impl Group {
 
     fn compact(&mut self) {
         let last = self.lake.last().unwrap();
-        let rows: Vec<Row> = last.live().map(|(.., row)| row.clone()).collect();
+        let rows: Vec<ModelRow> = last.live().map(|(.., row)| row.clone()).collect();
         let next = LakeVersion { files: Default::default(), dead: Default::default(), ..last.clone() };
         self.commit(next, rows, None);
     }
 
-    fn commit(&mut self, mut next: LakeVersion, rows: Vec<Row>, cursor: Option<Cursor>) {
+    fn commit(&mut self, mut next: LakeVersion, rows: Vec<ModelRow>, cursor: Option<Cursor>) {
         next.version = next.version.next();
         let added = FileId(next.version.0);
         next.files.insert(added, rows);
@@ -294,7 +296,7 @@ impl Group {
                     if let Some(cells) = cells {
                         let all = decode_row(&self.schema, key, cells).unwrap();
                         let v = if let Value::Int64(v) = all[0] { Some(v) } else { None };
-                        truth.insert(id, Row { id, v, s: None, seqno: at as u64 + 1 });
+                        truth.insert(id, ModelRow { id, v, s: None, seqno: at as u64 + 1 });
                     }
                 }
             }
@@ -354,19 +356,19 @@ impl Group {
         }
     }
 
-    fn run(mut self, steps: Vec<Step>) {
+    fn run(mut self, steps: Vec<ReplicaOp>) {
         for step in steps {
             match step {
-                Step::Write { leader, asks, request } => self.write(leader, &asks, request),
-                Step::Follow(who, n) => self.follow(who, n),
-                Step::Freeze(who) => self.freeze(who),
-                Step::Deliver(who) => self.deliver(who),
-                Step::Compact => self.compact(),
-                Step::Install(who) => drop(self.install(who)),
-                Step::Split { leader, id } => self.split(leader, id),
-                Step::Evict(who) => while !self.table(who).evict(i64::MAX, 7).unwrap().done {},
-                Step::Flush(who) => self.table(who).flush().unwrap(),
-                Step::Crash(who) => self.crash(who),
+                ReplicaOp::Write { leader, asks, request } => self.write(leader, &asks, request),
+                ReplicaOp::Follow(who, n) => self.follow(who, n),
+                ReplicaOp::Freeze(who) => self.freeze(who),
+                ReplicaOp::Deliver(who) => self.deliver(who),
+                ReplicaOp::Compact => self.compact(),
+                ReplicaOp::Install(who) => drop(self.install(who)),
+                ReplicaOp::Split { leader, id } => self.split(leader, id),
+                ReplicaOp::Evict(who) => while !self.table(who).evict(i64::MAX, 7).unwrap().done {},
+                ReplicaOp::Flush(who) => self.table(who).flush().unwrap(),
+                ReplicaOp::Crash(who) => self.crash(who),
             }
             (0..N_REPLICAS).for_each(|who| self.check(who));
         }
@@ -408,12 +410,12 @@ proptest! {
 
     #[test]
     fn replicas_of_a_hashed_table_come_to_the_same(steps in proptest::collection::vec(step(), 1..60)) {
-        Group::new(schema(false)).run(steps);
+        ReplicaGroup::new(schema(false)).run(steps);
     }
 
     #[test]
     fn replicas_of_a_table_by_range_come_to_the_same(steps in proptest::collection::vec(step(), 1..60)) {
-        Group::new(by_range()).run(steps);
+        ReplicaGroup::new(by_range()).run(steps);
     }
 }
 
@@ -421,7 +423,7 @@ proptest! {
 /// the same.
 #[test]
 fn a_replica_that_went_astray_is_told() {
-    let mut group = Group::new(by_range());
+    let mut group = ReplicaGroup::new(by_range());
     let tablet = group.schema.first_tablet;
     group.write(0, &[(Op::Put, 1, 1)], None);
     group.freeze(0);
@@ -458,24 +460,24 @@ fn a_replica_that_went_astray_is_told() {
 /// the log of the first.
 #[test]
 fn a_tablet_of_a_tablet_comes_back_from_the_first_ones_log() {
-    let put = |leader, id| Step::Write { leader, asks: vec![(Op::Put, id, 0)], request: None };
-    Group::new(by_range()).run(vec![
+    let put = |leader, id| ReplicaOp::Write { leader, asks: vec![(Op::Put, id, 0)], request: None };
+    ReplicaGroup::new(by_range()).run(vec![
         put(0, 21),
-        Step::Split { leader: 0, id: 0 },
-        Step::Deliver(0),
+        ReplicaOp::Split { leader: 0, id: 0 },
+        ReplicaOp::Deliver(0),
         put(1, 0),
-        Step::Install(1),
-        Step::Split { leader: 1, id: 1 },
+        ReplicaOp::Install(1),
+        ReplicaOp::Split { leader: 1, id: 1 },
         put(0, 0),
-        Step::Flush(0),
-        Step::Crash(0),
+        ReplicaOp::Flush(0),
+        ReplicaOp::Crash(0),
     ]);
 }
 
 /// What was delivered before two splits is delivered of the third tablet, too.
 #[test]
 fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
-    let mut group = Group::new(by_range());
+    let mut group = ReplicaGroup::new(by_range());
     group.write(0, &[(Op::Put, 1, 0), (Op::Put, 11, 0), (Op::Put, 21, 0)], None);
     group.freeze(0);
     group.deliver(0);
@@ -509,9 +511,9 @@ fn a_delivery_from_before_two_splits_is_installed_in_all_three() {
 /// table are gone.
 #[test]
 fn outcomes_that_are_forgotten_are_deleted() {
-    let mut group = Group::new(by_range());
+    let mut group = ReplicaGroup::new(by_range());
     let tablet = group.logs[0].0;
-    let outcomes = |group: &Group| {
+    let outcomes = |group: &ReplicaGroup| {
         let snapshot = group.replicas[0].engine.snapshot();
         let count = |tag: u8| {
             let (mut found, mut n) = (snapshot.scan(Space::Meta, vec![tag]..vec![tag + 1]), 0);
@@ -524,7 +526,7 @@ fn outcomes_that_are_forgotten_are_deleted() {
     };
     let named = |n: u64| {
         let request = Request { id: id_of(n), statements: Vec::new() };
-        Entry::Named(Arc::new(Named::new(request, EffectsBuilder::new(&by_range()).finish(None))))
+        Entry::Named(Arc::new(NamedEffects::new(request, EffectsBuilder::new(&by_range()).finish(None))))
     };
     let kept = TUNING.kept_requests;
     for n in 0..100 {

@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
 use parking_lot::Mutex;
-use tarn_feed::{ChangeLog, Frozen, Stage};
+use tarn_feed::{ChangeLog, FrozenRows, Stage};
 use tarn_rows::{
-    Changes, Does, Engine, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RocksEngine, Table,
-    TabletEntry, UnderWay, apply_together,
+    Engine, EntryEffect, EntrySource, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RocksEngine, Table,
+    TableChanges, TabletEntry, UnderWay, apply_together,
 };
 use tarn_types::{
     BatchBuilder, Cursor, Effects, Entry, Kind, ManualClock, MutationBatch, Op, SeqNo, TableSchema, TabletId, Value,
     Version, batch_from_columns, encode_cells, encode_key,
 };
 
-use crate::world::{Ask, Disk, Guard, Row, World, commit, effects, rows_of, schema, values};
+use crate::world::{
+    Disk, ModelRow, MutationRequest, SeqNoGuard, TableHarness, commit, effects, rows_of, schema, values,
+};
 
 fn columns(schema: &TableSchema, ids: std::ops::Range<i64>, v: i64) -> RecordBatch {
     let n = (ids.end - ids.start) as usize;
@@ -43,15 +45,15 @@ fn serving(engine: Arc<dyn Engine>, schema: &Arc<TableSchema>) -> Table {
 }
 
 /// What a leader does before a delivery, with a log that never fails.
-fn freeze(table: &Table) -> Result<Option<Frozen>, tarn_rows::Error> {
+fn freeze(table: &Table) -> Result<Option<FrozenRows>, tarn_rows::Error> {
     for (tablet, audit) in table.to_freeze() {
         table.apply(tablet, table.applied(tablet).next(), &Entry::Freeze(audit))?;
     }
     table.frozen()
 }
 
-fn ask(op: Op, id: i64, v: i64) -> Ask {
-    Ask { op, id, v: Some(v), s: None, guard: Guard::None }
+fn ask(op: Op, id: i64, v: i64) -> MutationRequest {
+    MutationRequest { op, id, v: Some(v), s: None, guard: SeqNoGuard::None }
 }
 
 /// Every write replaces all rows by rows of one value; a snapshot with two values, or a wrong number of rows, saw half
@@ -101,7 +103,7 @@ fn a_snapshot_never_sees_half_a_batch() {
 /// that the front door wrote instead must win all the same.
 #[test]
 fn what_was_written_for_an_evicted_row_survives_a_crash_that_brings_it_back() {
-    let mut world = World::new(Disk::Memory);
+    let mut world = TableHarness::new(Disk::Memory);
     world.write(&[ask(Op::Put, 1, 1)]);
     world.freeze();
     world.commit();
@@ -122,7 +124,7 @@ fn what_was_written_for_an_evicted_row_survives_a_crash_that_brings_it_back() {
 
 #[test]
 fn a_delivery_that_was_committed_before_a_crash_is_repaired() {
-    let mut world = World::new(Disk::Memory);
+    let mut world = TableHarness::new(Disk::Memory);
     for id in 0..10 {
         world.write(&[ask(Op::Put, id, 1)]);
     }
@@ -131,7 +133,7 @@ fn a_delivery_that_was_committed_before_a_crash_is_repaired() {
     world.install();
     world.write(&[ask(Op::Delete, 1, 0)]);
     world.write(&[ask(Op::Put, 2, 2)]);
-    world.write(&[Ask { guard: Guard::Wrong, ..ask(Op::Put, 3, 3) }]);
+    world.write(&[MutationRequest { guard: SeqNoGuard::Wrong, ..ask(Op::Put, 3, 3) }]);
     world.write(&[ask(Op::Insert, 4, 4)]);
     world.freeze();
     world.commit();
@@ -149,12 +151,12 @@ fn a_delivery_that_was_committed_before_a_crash_is_repaired() {
 
 #[test]
 fn rows_leave_by_age_and_tombstones_by_delivery() {
-    let mut world = World::new(Disk::Memory);
+    let mut world = TableHarness::new(Disk::Memory);
     world.clock.set_ms(1_000);
     for id in 0..6 {
         world.write(&[ask(Op::Put, id, 1)]);
     }
-    let deliver = |world: &mut World| {
+    let deliver = |world: &mut TableHarness| {
         world.freeze();
         world.commit();
         world.install();
@@ -163,7 +165,7 @@ fn rows_leave_by_age_and_tombstones_by_delivery() {
     world.clock.set_ms(2_000);
     world.write(&[ask(Op::Put, 1, 2)]);
     world.write(&[ask(Op::Delete, 2, 0)]);
-    let evict = |world: &World, before_ms| world.table().evict(before_ms, 1_000).unwrap();
+    let evict = |world: &TableHarness, before_ms| world.table().evict(before_ms, 1_000).unwrap();
     assert_eq!(evict(&world, 999), tarn_rows::EvictReport { examined: 6, rows: 0, tombstones: 0, done: true });
     let report = evict(&world, 1_500);
     assert_eq!((report.rows, report.tombstones), (4, 0), "what is not delivered stays");
@@ -179,8 +181,8 @@ fn rows_leave_by_age_and_tombstones_by_delivery() {
 
 #[test]
 fn a_version_is_in_use_while_a_snapshot_stands_at_it() {
-    let mut world = World::new(Disk::Memory);
-    let deliver = |world: &mut World, id| {
+    let mut world = TableHarness::new(Disk::Memory);
+    let deliver = |world: &mut TableHarness, id| {
         world.write(&[ask(Op::Put, id, 1)]);
         world.freeze();
         world.commit();
@@ -201,7 +203,7 @@ fn a_version_is_in_use_while_a_snapshot_stands_at_it() {
 
 #[test]
 fn tombstones_of_before_a_restart_are_searched_for_once() {
-    let mut world = World::new(Disk::Memory);
+    let mut world = TableHarness::new(Disk::Memory);
     for id in 0..6 {
         world.write(&[ask(Op::Put, id, 1)]);
     }
@@ -265,7 +267,7 @@ fn a_table_that_only_appends_is_a_bag_that_comes_back_from_the_log() {
     assert_eq!(table.applied(TabletId(5)), SeqNo(5));
     let snapshot = table.snapshot().unwrap();
     let rows = rows_of(&snapshot.recent(None, true).unwrap());
-    assert_eq!(rows, (0..5).map(|id| Row { id, v: Some(3), s: None, seqno: 5 }).collect::<Vec<_>>());
+    assert_eq!(rows, (0..5).map(|id| ModelRow { id, v: Some(3), s: None, seqno: 5 }).collect::<Vec<_>>());
     assert_eq!(snapshot.version(), Version(1));
 }
 
@@ -384,7 +386,7 @@ fn the_change_log_reads_every_entry_once_in_order_per_tablet() {
         source.0.lock().push((tablet, seqno, effects(&builder.finish())));
         n_entries += 1;
     }
-    let log: Arc<dyn ChangeLog> = Arc::new(Changes::new(table, source));
+    let log: Arc<dyn ChangeLog> = Arc::new(TableChanges::new(table, source));
     let dir = tempfile::tempdir().unwrap();
     let checkpoints = Arc::new(tarn_feed::Checkpoints::open(dir.path()).unwrap());
     let mut seen = Cursor::new();
@@ -440,13 +442,13 @@ fn an_appended_delivery_that_was_committed_before_a_crash_is_repaired() {
 
 #[test]
 fn entries_without_effect_are_not_recent_after_a_crash() {
-    let mut world = World::new(Disk::Memory);
+    let mut world = TableHarness::new(Disk::Memory);
     world.write(&[ask(Op::Put, 1, 1)]);
     world.freeze();
     world.commit();
     world.install();
     world.write(&[ask(Op::Insert, 1, 2)]);
-    world.write(&[Ask { guard: Guard::Wrong, ..ask(Op::Put, 1, 3) }]);
+    world.write(&[MutationRequest { guard: SeqNoGuard::Wrong, ..ask(Op::Put, 1, 3) }]);
     assert_eq!(world.table().pending().rows, 0);
     world.crash();
     assert_eq!(world.table().pending().rows, 0);
@@ -457,9 +459,9 @@ fn entries_without_effect_are_not_recent_after_a_crash() {
 /// and not when it is gone.
 #[test]
 fn a_key_is_created_once_wherever_its_row_lies() {
-    let mut world = World::new(Disk::Memory);
-    let exists = |world: &World, id| Outcome::Exists { key: world.key(id) };
-    let create = |world: &mut World, ids: &[i64]| {
+    let mut world = TableHarness::new(Disk::Memory);
+    let exists = |world: &TableHarness, id| Outcome::Exists { key: world.key(id) };
+    let create = |world: &mut TableHarness, ids: &[i64]| {
         let mut batch = BatchBuilder::new(&world.schema);
         for id in ids {
             batch.create(&world.key(*id), &encode_cells(&world.schema, &values(*id, Some(7), None)).unwrap());
@@ -498,7 +500,7 @@ fn an_eviction_never_takes_a_row_that_was_written_meanwhile() {
     let batch = bulk(&schema, 0..N_ROWS, 1, Op::Put);
     commit(&table, SeqNo(1), &batch).unwrap();
     let frozen = freeze(&table).unwrap().unwrap();
-    let placed = tarn_feed::Placed { file: tarn_types::FileId(1), keys: frozen.rows[0].clone(), first_row: 0 };
+    let placed = tarn_feed::PlacedRows { file: tarn_types::FileId(1), keys: frozen.rows[0].clone(), first_row: 0 };
     let staged = table.stage(&Stage::delivery(Version(1), frozen.cursor, vec![placed])).unwrap();
     table.install(staged).unwrap();
     let check = || {
@@ -547,8 +549,12 @@ fn an_entry_with_a_key_of_another_tablet_is_corrupt_and_changes_nothing() {
         let error = table.apply(TabletId(5), SeqNo(1), &Entry::Effects(theirs.clone())).unwrap_err();
         assert!(error.kind() == Kind::Corrupt && error.to_string().contains("tablet 5"), "{error}");
         // Together with one that is in its place: neither.
-        let entry =
-            |tablet, effects| TabletEntry { table: &table, tablet, seqno: SeqNo(1), does: Does::Effects(effects) };
+        let entry = |tablet, effects| TabletEntry {
+            table: &table,
+            tablet,
+            seqno: SeqNo(1),
+            does: EntryEffect::Effects(effects),
+        };
         let error = apply_together(&[entry(TabletId(5), &ours), entry(TabletId(6), &ours)]).unwrap_err();
         assert!(error.kind() == Kind::Corrupt && error.to_string().contains("tablet 6"), "{error}");
         assert!(table.snapshot().unwrap().recent(None, false).unwrap().is_empty());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema};
 use roaring::RoaringBitmap;
-use tarn_feed::{Frozen, Placed, Stage};
+use tarn_feed::{FrozenRows, PlacedRows, Stage};
 use tarn_rows::{
     Engine, HotSnapshot, KeyRange, Lookup, MemoryEngine, Outcome, RangeOfRows, RecentBytes, ScannedRows, Table, Tuning,
     UnderWay,
@@ -52,7 +52,7 @@ pub fn schema(append_only: bool) -> Arc<TableSchema> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
+pub struct ModelRow {
     pub id: i64,
     pub v: Option<i64>,
     pub s: Option<String>,
@@ -65,33 +65,33 @@ pub fn values(id: i64, v: Option<i64>, s: Option<&str>) -> Vec<Value> {
 
 /// Does a mutation carry the seqno of the row, or a wrong one?
 #[derive(Clone, Copy, Debug)]
-pub enum Guard {
+pub enum SeqNoGuard {
     None,
     Right,
     Wrong,
 }
 
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct MutationRequest {
     pub op: Op,
     pub id: i64,
     pub v: Option<i64>,
     pub s: Option<String>,
-    pub guard: Guard,
+    pub guard: SeqNoGuard,
 }
 
-pub type Truth = BTreeMap<i64, Row>;
+pub type Truth = BTreeMap<i64, ModelRow>;
 
 #[derive(Clone, Default)]
 pub struct LakeVersion {
     pub version: Version,
     pub cursor: Cursor,
-    pub files: BTreeMap<FileId, Vec<Row>>,
+    pub files: BTreeMap<FileId, Vec<ModelRow>>,
     pub dead: BTreeMap<FileId, RoaringBitmap>,
 }
 
 impl LakeVersion {
-    pub fn live(&self) -> impl Iterator<Item = (FileId, u32, &Row)> {
+    pub fn live(&self) -> impl Iterator<Item = (FileId, u32, &ModelRow)> {
         self.files
             .iter()
             .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(i, row)| (*file, i as u32, row)))
@@ -107,7 +107,7 @@ struct Commit {
     added: FileId,
 }
 
-pub struct Saved {
+pub struct SavedSnapshot {
     snapshot: Arc<HotSnapshot>,
     truth: Truth,
 }
@@ -117,7 +117,7 @@ pub enum Disk {
     Rocks(PathBuf),
 }
 
-pub struct World {
+pub struct TableHarness {
     pub schema: Arc<TableSchema>,
     pub clock: Arc<ManualClock>,
     disk: Disk,
@@ -132,16 +132,16 @@ pub struct World {
     /// Committed, not installed.
     pending: Vec<Commit>,
     /// Frozen, not committed; with the truth at its cursor.
-    frozen: Option<(Frozen, Truth)>,
+    frozen: Option<(FrozenRows, Truth)>,
     truth_at_freeze: Option<(Cursor, Truth)>,
-    pub saved: Vec<Saved>,
+    pub saved: Vec<SavedSnapshot>,
     next_file: u64,
     recent_bytes: Arc<RecentBytes>,
 }
 
 pub const TUNING: Tuning = Tuning { min_bulk_rows: 4, max_open_rows: 5, kept_requests: 6 };
 
-impl World {
+impl TableHarness {
     pub fn new(disk: Disk) -> Self {
         let mut world = Self {
             schema: schema(false),
@@ -233,9 +233,9 @@ impl World {
     }
 
     /// Writes a batch; all asks of other tablets than the first one's are left out.
-    pub fn write(&mut self, asks: &[Ask]) {
+    pub fn write(&mut self, asks: &[MutationRequest]) {
         let tablet = self.tablet(asks[0].id);
-        let asks: Vec<&Ask> = asks.iter().filter(|ask| self.tablet(ask.id) == tablet).collect();
+        let asks: Vec<&MutationRequest> = asks.iter().filter(|ask| self.tablet(ask.id) == tablet).collect();
         let batch = match self.columns_of(&asks) {
             Some(batch) => batch,
             None => self.batch_of(&asks),
@@ -247,9 +247,9 @@ impl World {
     }
 
     /// Columnar if all asks are plain and the same.
-    fn columns_of(&self, asks: &[&Ask]) -> Option<MutationBatch> {
+    fn columns_of(&self, asks: &[&MutationRequest]) -> Option<MutationBatch> {
         let op = asks[0].op;
-        let plain = asks.iter().all(|ask| ask.op == op && matches!(ask.guard, Guard::None));
+        let plain = asks.iter().all(|ask| ask.op == op && matches!(ask.guard, SeqNoGuard::None));
         if asks.len() < TUNING.min_bulk_rows || !plain || !matches!(op, Op::Put | Op::Insert | Op::Create) {
             return None;
         }
@@ -262,15 +262,15 @@ impl World {
         Some(batch)
     }
 
-    fn batch_of(&self, asks: &[&Ask]) -> MutationBatch {
+    fn batch_of(&self, asks: &[&MutationRequest]) -> MutationBatch {
         let mut builder = BatchBuilder::new(&self.schema);
         for ask in asks {
             let key = self.key(ask.id);
             let now = self.truth.get(&ask.id).map(|row| SeqNo(row.seqno));
             let guard = match ask.guard {
-                Guard::None => None,
-                Guard::Right => now,
-                Guard::Wrong => Some(now.unwrap_or(SeqNo(1)).next()),
+                SeqNoGuard::None => None,
+                SeqNoGuard::Right => now,
+                SeqNoGuard::Wrong => Some(now.unwrap_or(SeqNo(1)).next()),
             };
             let all = values(ask.id, ask.v, ask.s.as_deref());
             match ask.op {
@@ -320,12 +320,12 @@ impl World {
                 let all = decode_row(&self.schema, mutation.key, cells).unwrap();
                 let v = if let Value::Int64(v) = all[0] { Some(v) } else { None };
                 let s = if let Value::Text(s) = &all[2] { Some(s.clone()) } else { None };
-                Row { id, v, s, seqno: seqno.0 }
+                ModelRow { id, v, s, seqno: seqno.0 }
             };
             affected += 1;
             match (mutation.op, row) {
                 (Op::Put, _) | (Op::Insert | Op::Create, None) => drop(truth.insert(id, decoded(mutation.cells))),
-                (Op::Patch, Some(row)) => drop(truth.insert(id, Row { s: row.s, ..decoded(mutation.cells) })),
+                (Op::Patch, Some(row)) => drop(truth.insert(id, ModelRow { s: row.s, ..decoded(mutation.cells) })),
                 (Op::Delete, Some(_)) => drop(truth.remove(&id)),
                 _ => affected -= 1,
             }
@@ -440,13 +440,13 @@ impl World {
         if !self.pending.is_empty() {
             return;
         }
-        let mut rows: Vec<Row> = self.last().live().map(|(_, _, row)| row.clone()).collect();
+        let mut rows: Vec<ModelRow> = self.last().live().map(|(_, _, row)| row.clone()).collect();
         rows.sort_by_key(|row| (row.v, row.id));
         let next = LakeVersion { files: BTreeMap::new(), dead: BTreeMap::new(), ..self.last().clone() };
         self.add_version(next, rows, None);
     }
 
-    fn add_version(&mut self, mut next: LakeVersion, rows: Vec<Row>, cursor: Option<Cursor>) {
+    fn add_version(&mut self, mut next: LakeVersion, rows: Vec<ModelRow>, cursor: Option<Cursor>) {
         next.version = next.version.next();
         let added = FileId(self.next_file);
         self.next_file += 1;
@@ -503,7 +503,7 @@ impl World {
     pub fn save(&mut self) {
         self.apply_to(0);
         let snapshot = self.table().snapshot().unwrap();
-        self.saved.push(Saved { snapshot, truth: self.truth.clone() });
+        self.saved.push(SavedSnapshot { snapshot, truth: self.truth.clone() });
         if self.saved.len() > 4 {
             let oldest = self.saved.remove(0);
             self.check(&oldest);
@@ -515,12 +515,12 @@ impl World {
     }
 
     pub fn check_now(&self) {
-        self.check(&Saved { snapshot: self.table().snapshot().unwrap(), truth: self.truth.clone() });
+        self.check(&SavedSnapshot { snapshot: self.table().snapshot().unwrap(), truth: self.truth.clone() });
         assert_eq!(self.recent_bytes.get(), self.table().recent_bytes(), "there is one table, its tablets are all");
     }
 
-    fn check(&self, saved: &Saved) {
-        let Saved { snapshot, truth } = saved;
+    fn check(&self, saved: &SavedSnapshot) {
+        let SavedSnapshot { snapshot, truth } = saved;
         let lake = self.version(snapshot.version());
         let recent = rows_of(&snapshot.recent(None, true).unwrap());
         assert_eq!(recent.len() as u64, snapshot.recent_rows());
@@ -554,8 +554,13 @@ impl World {
     }
 
     /// Rows of the engine and those that were evicted, each in its place.
-    fn check_scan(&self, Saved { snapshot, truth }: &Saved, range: Range<Vec<u8>>, direction: Direction) {
-        let mut wanted: Vec<&Row> = truth.values().filter(|row| range.contains(&self.key(row.id))).collect();
+    fn check_scan(
+        &self,
+        SavedSnapshot { snapshot, truth }: &SavedSnapshot,
+        range: Range<Vec<u8>>,
+        direction: Direction,
+    ) {
+        let mut wanted: Vec<&ModelRow> = truth.values().filter(|row| range.contains(&self.key(row.id))).collect();
         wanted.sort_by(|a, b| direction.of(self.key(a.id).cmp(&self.key(b.id))));
         let range = KeyRange::Range(range);
         let asked = RangeOfRows { range, direction, projection: None, with_seqno: true, batch_rows: 7 };
@@ -586,12 +591,12 @@ pub fn died(schema: &TableSchema, lake: &[LakeVersion], version: Version) -> Vec
     dead.map(|(.., row)| encode_key(schema, &[Value::Int64(row.id)]).unwrap()).collect()
 }
 
-pub fn merge(lake: &LakeVersion, without: &BTreeMap<FileId, RoaringBitmap>, with: Vec<Row>) -> Vec<Row> {
+pub fn merge(lake: &LakeVersion, without: &BTreeMap<FileId, RoaringBitmap>, with: Vec<ModelRow>) -> Vec<ModelRow> {
     let kept = lake.live().filter(|(file, i, _)| without.get(file).is_none_or(|rows| !rows.contains(*i)));
     kept.map(|(_, _, row)| row.clone()).chain(with).collect()
 }
 
-pub fn assert_same(found: &[Row], truth: &Truth, what: &str) {
+pub fn assert_same(found: &[ModelRow], truth: &Truth, what: &str) {
     let ids: BTreeSet<i64> = found.iter().map(|row| row.id).collect();
     assert_eq!(ids.len(), found.len(), "{what}: a key comes twice: {found:?}");
     let mut found = found.to_vec();
@@ -614,7 +619,7 @@ pub fn commit(table: &Table, seqno: SeqNo, batch: &MutationBatch) -> Result<Outc
     Ok(outcome)
 }
 
-pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
+pub fn rows_of(batches: &[RecordBatch]) -> Vec<ModelRow> {
     let mut rows = Vec::new();
     for batch in batches {
         assert!(batch.num_rows() > 0);
@@ -622,7 +627,7 @@ pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
         let (v, id, seqno) = (number("v"), number("id"), number("__seqno"));
         let s = batch.column_by_name("s").unwrap().as_string::<i32>();
         for i in 0..batch.num_rows() {
-            rows.push(Row {
+            rows.push(ModelRow {
                 id: id.value(i),
                 v: v.is_valid(i).then(|| v.value(i)),
                 s: s.is_valid(i).then(|| s.value(i).to_owned()),
@@ -633,10 +638,10 @@ pub fn rows_of(batches: &[RecordBatch]) -> Vec<Row> {
     rows
 }
 
-pub fn placed(file: FileId, rows: &[Row]) -> Placed {
+pub fn placed(file: FileId, rows: &[ModelRow]) -> PlacedRows {
     let fields = vec![Field::new("id", ArrowType::Int64, false), Field::new("__seqno", ArrowType::Int64, false)];
     let id: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.id)).collect::<Int64Array>());
     let seqno: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.seqno as i64)).collect::<Int64Array>());
     let keys = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![id, seqno]).unwrap();
-    Placed { file, keys, first_row: 0 }
+    PlacedRows { file, keys, first_row: 0 }
 }

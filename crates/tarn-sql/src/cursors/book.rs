@@ -48,11 +48,11 @@ pub struct Facts {
 #[derive(Clone, Default)]
 pub struct Book {
     /// Held for moments only.
-    open: Arc<Mutex<HashMap<String, Entry>>>,
+    open: Arc<Mutex<HashMap<String, CursorEntry>>>,
     next_id: Arc<AtomicU64>,
 }
 
-struct Entry {
+struct CursorEntry {
     /// Another may be called the same later.
     id: u64,
     facts: Facts,
@@ -64,8 +64,8 @@ struct Entry {
     current: Option<RecordBatch>,
 }
 
-/// A cursor that is taken out of the book. It is gone from there if this is dropped without [`Taken::put_back`].
-pub struct Taken {
+/// A cursor that is taken out of the book. It is gone from there if this is dropped without [`TakenCursor::put_back`].
+pub struct TakenCursor {
     book: Book,
     id: u64,
     name: String,
@@ -91,19 +91,19 @@ impl Book {
     /// `depth`: how many savepoints its transaction has; `None` where it is held already.
     pub fn open(&self, facts: Facts, cursor: Cursor, depth: Option<usize>) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { id, depth, cursor: Some(cursor), facts, current: None };
+        let entry = CursorEntry { id, depth, cursor: Some(cursor), facts, current: None };
         self.open.lock().insert(entry.facts.name.clone(), entry);
     }
 
     /// Errors: `34000` for none of that name; `55006` while its rows are given out.
-    pub fn take(&self, name: &str) -> Result<Taken> {
+    pub fn take(&self, name: &str) -> Result<TakenCursor> {
         let mut open = self.open.lock();
         let entry = open.get_mut(name).ok_or_else(|| unknown(name))?;
         let cursor = entry.cursor.take().ok_or_else(|| {
             SqlError::new(state::OBJECT_IN_USE, format!("cursor \"{name}\" is giving out rows"))
                 .with_hint("read or close the portal of the FETCH that came before")
         })?;
-        Ok(Taken { book: self.clone(), id: entry.id, name: name.to_owned(), cursor: Some(cursor) })
+        Ok(TakenCursor { book: self.clone(), id: entry.id, name: name.to_owned(), cursor: Some(cursor) })
     }
 
     /// Errors: `34000`.
@@ -153,7 +153,7 @@ impl Book {
     }
 
     /// Its transaction may end.
-    pub fn hold(&self, taken: Taken) {
+    pub fn hold(&self, taken: TakenCursor) {
         if let Some(entry) = self.open.lock().get_mut(&taken.name).filter(|entry| entry.id == taken.id) {
             entry.depth = None;
         }
@@ -183,7 +183,7 @@ impl Book {
     }
 }
 
-impl Taken {
+impl TakenCursor {
     /// To move it; an error when it was given back already.
     pub fn cursor(&mut self) -> Result<&mut Cursor> {
         self.cursor.as_mut().ok_or_else(|| SqlError::new(state::INTERNAL, "a cursor was given back already"))
@@ -207,7 +207,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenCursor {
     fn drop(&mut self) {
         if self.cursor.is_none() {
             return;

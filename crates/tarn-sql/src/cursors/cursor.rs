@@ -9,8 +9,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::kept::{Kept, Room};
-use crate::cursor_sql::Step;
+use super::kept::{CursorRows, Room};
+use crate::cursor_sql::FetchStep;
 use crate::error::{Result, SqlError, state};
 
 /// A cursor of which nothing is said keeps so much, and goes forward only when there is more.
@@ -33,7 +33,7 @@ pub struct Cursor {
     /// `None`: all of it was read.
     source: Option<BoxStream<'static, Result<RecordBatch>>>,
     /// Rows that were read. `None`: those that were fetched are gone.
-    kept: Option<Kept>,
+    kept: Option<CursorRows>,
     /// Without `kept`: read, and not fetched yet.
     rest: Option<RecordBatch>,
     /// The number of the row that it stands on; behind the last one, one more than there are.
@@ -69,7 +69,7 @@ impl Run {
 impl Cursor {
     /// Stands before the first row; nothing is read yet.
     pub fn new(source: BoxStream<'static, Result<RecordBatch>>, scroll: Scroll, room: Room) -> Cursor {
-        let kept = (scroll != Scroll::No).then(|| Kept::new(room.clone(), 0));
+        let kept = (scroll != Scroll::No).then(|| CursorRows::new(room.clone(), 0));
         Cursor { scroll, source: Some(source), kept, rest: None, place: 0, room }
     }
 
@@ -81,10 +81,10 @@ impl Cursor {
     /// Reads what is left, so that nothing is read of the tables any more. Rows that a cursor which goes forward only
     /// has passed are not kept.
     ///
-    /// Errors: the query's; of [`Kept::push`].
+    /// Errors: the query's; of [`CursorRows::push`].
     pub async fn keep_all(&mut self) -> Result<()> {
         if self.kept.is_none() {
-            self.kept = Some(Kept::new(self.room.clone(), self.place));
+            self.kept = Some(CursorRows::new(self.room.clone(), self.place));
             if let (Some(kept), Some(rest)) = (&mut self.kept, self.rest.take()) {
                 kept.push(rest).await?;
             }
@@ -102,36 +102,36 @@ impl Cursor {
     /// Goes to where a FETCH begins; what it gives out from there.
     ///
     /// Errors: `55000` where it would have to go back and cannot.
-    pub async fn begin(&mut self, step: Step) -> Result<Run> {
+    pub async fn begin(&mut self, step: FetchStep) -> Result<Run> {
         Ok(match step {
-            Step::By(0) | Step::Relative(0) if self.place == 0 => Run::Done,
-            Step::By(0) | Step::Relative(0) => {
+            FetchStep::By(0) | FetchStep::Relative(0) if self.place == 0 => Run::Done,
+            FetchStep::By(0) | FetchStep::Relative(0) => {
                 self.check_back()?;
                 Run::Again
             }
-            Step::By(n) if n < 0 => Run::Backward(n.unsigned_abs()),
-            Step::By(n) => Run::Forward(n.unsigned_abs()),
-            Step::AllForward => Run::Forward(u64::MAX),
-            Step::AllBackward => Run::Backward(u64::MAX),
-            Step::Absolute(0) => {
+            FetchStep::By(n) if n < 0 => Run::Backward(n.unsigned_abs()),
+            FetchStep::By(n) => Run::Forward(n.unsigned_abs()),
+            FetchStep::AllForward => Run::Forward(u64::MAX),
+            FetchStep::AllBackward => Run::Backward(u64::MAX),
+            FetchStep::Absolute(0) => {
                 self.go_to(0).await?;
                 Run::Done
             }
-            Step::Absolute(n) if n > 0 => {
+            FetchStep::Absolute(n) if n > 0 => {
                 self.go_to(n.unsigned_abs() - 1).await?;
                 Run::Forward(1)
             }
-            Step::Absolute(n) => {
+            FetchStep::Absolute(n) => {
                 self.check_back()?;
                 self.skip(u64::MAX).await?;
                 self.go_back(n.unsigned_abs() - 1)?;
                 Run::Backward(1)
             }
-            Step::Relative(n) if n > 0 => {
+            FetchStep::Relative(n) if n > 0 => {
                 self.skip(n.unsigned_abs() - 1).await?;
                 Run::Forward(1)
             }
-            Step::Relative(n) => {
+            FetchStep::Relative(n) => {
                 self.go_back(n.unsigned_abs() - 1)?;
                 Run::Backward(1)
             }
@@ -293,7 +293,7 @@ impl Cursor {
             }
         };
         let n_bytes = batch.get_array_memory_size();
-        let is_small = |kept: &Kept| kept.memory_bytes() + n_bytes <= SMALL_BYTES;
+        let is_small = |kept: &CursorRows| kept.memory_bytes() + n_bytes <= SMALL_BYTES;
         match &mut self.kept {
             Some(kept) if self.scroll == Scroll::Yes || is_small(kept) => kept.push(batch).await?,
             _ => {
@@ -329,7 +329,7 @@ mod tests {
         Cursor::new(stream::iter(batches.into_iter().map(Ok)).boxed(), scroll, room)
     }
 
-    async fn fetch(cursor: &mut Cursor, step: Step) -> Vec<i64> {
+    async fn fetch(cursor: &mut Cursor, step: FetchStep) -> Vec<i64> {
         let (mut run, mut all) = (cursor.begin(step).await.unwrap(), vec![]);
         while let Some((batch, left)) = cursor.next(run).await.unwrap() {
             all.extend(batch.column(0).as_primitive::<Int64Type>().values().iter());
@@ -345,32 +345,32 @@ mod tests {
             if held {
                 cursor.keep_all().await.unwrap();
             }
-            let steps: [(Step, &[i64]); 25] = [
-                (Step::By(-1), &[]),
-                (Step::By(0), &[]),
-                (Step::By(2), &[1, 2]),
-                (Step::By(0), &[2]),
-                (Step::By(-1), &[1]),
-                (Step::By(-1), &[]),
-                (Step::By(1), &[1]),
-                (Step::Absolute(-1), &[10]),
-                (Step::By(1), &[]),
-                (Step::Relative(0), &[]),
-                (Step::By(-3), &[10, 9, 8]),
-                (Step::Absolute(4), &[4]),
-                (Step::Relative(3), &[7]),
-                (Step::Relative(-5), &[2]),
-                (Step::AllForward, &[3, 4, 5, 6, 7, 8, 9, 10]),
-                (Step::AllBackward, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]),
-                (Step::Absolute(-20), &[]),
-                (Step::By(1), &[1]),
-                (Step::Absolute(20), &[]),
-                (Step::By(-1), &[10]),
-                (Step::Absolute(0), &[]),
-                (Step::Relative(2), &[2]),
-                (Step::Absolute(10), &[10]),
-                (Step::By(1), &[]),
-                (Step::Absolute(-10), &[1]),
+            let steps: [(FetchStep, &[i64]); 25] = [
+                (FetchStep::By(-1), &[]),
+                (FetchStep::By(0), &[]),
+                (FetchStep::By(2), &[1, 2]),
+                (FetchStep::By(0), &[2]),
+                (FetchStep::By(-1), &[1]),
+                (FetchStep::By(-1), &[]),
+                (FetchStep::By(1), &[1]),
+                (FetchStep::Absolute(-1), &[10]),
+                (FetchStep::By(1), &[]),
+                (FetchStep::Relative(0), &[]),
+                (FetchStep::By(-3), &[10, 9, 8]),
+                (FetchStep::Absolute(4), &[4]),
+                (FetchStep::Relative(3), &[7]),
+                (FetchStep::Relative(-5), &[2]),
+                (FetchStep::AllForward, &[3, 4, 5, 6, 7, 8, 9, 10]),
+                (FetchStep::AllBackward, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]),
+                (FetchStep::Absolute(-20), &[]),
+                (FetchStep::By(1), &[1]),
+                (FetchStep::Absolute(20), &[]),
+                (FetchStep::By(-1), &[10]),
+                (FetchStep::Absolute(0), &[]),
+                (FetchStep::Relative(2), &[2]),
+                (FetchStep::Absolute(10), &[10]),
+                (FetchStep::By(1), &[]),
+                (FetchStep::Absolute(-10), &[1]),
             ];
             for (at, (step, want)) in steps.into_iter().enumerate() {
                 assert_eq!(fetch(&mut cursor, step).await, want, "{at}: {step:?}");
@@ -381,8 +381,14 @@ mod tests {
     #[tokio::test]
     async fn it_says_that_it_goes_forward_only() {
         let mut cursor = cursor(10, Scroll::No);
-        assert_eq!(fetch(&mut cursor, Step::By(2)).await, [1, 2]);
-        for step in [Step::By(-1), Step::By(0), Step::Absolute(2), Step::Absolute(-1), Step::AllBackward] {
+        assert_eq!(fetch(&mut cursor, FetchStep::By(2)).await, [1, 2]);
+        for step in [
+            FetchStep::By(-1),
+            FetchStep::By(0),
+            FetchStep::Absolute(2),
+            FetchStep::Absolute(-1),
+            FetchStep::AllBackward,
+        ] {
             let run = cursor.begin(step).await;
             let done = match run {
                 Ok(run) => cursor.next(run).await.map(drop),
@@ -390,27 +396,27 @@ mod tests {
             };
             assert_eq!(done.unwrap_err().state(), "55000", "{step:?}");
         }
-        assert_eq!(fetch(&mut cursor, Step::Absolute(5)).await, [5]);
+        assert_eq!(fetch(&mut cursor, FetchStep::Absolute(5)).await, [5]);
         cursor.keep_all().await.unwrap();
-        assert_eq!(fetch(&mut cursor, Step::Relative(2)).await, [7]);
-        assert_eq!(fetch(&mut cursor, Step::AllForward).await, [8, 9, 10]);
-        assert_eq!(cursor.begin(Step::Relative(-2)).await.unwrap_err().state(), "55000");
+        assert_eq!(fetch(&mut cursor, FetchStep::Relative(2)).await, [7]);
+        assert_eq!(fetch(&mut cursor, FetchStep::AllForward).await, [8, 9, 10]);
+        assert_eq!(cursor.begin(FetchStep::Relative(-2)).await.unwrap_err().state(), "55000");
     }
 
     #[tokio::test]
     async fn move_counts_what_fetch_gives() {
         let mut cursor = cursor(10, Scroll::WhileSmall);
         for (step, want) in [
-            (Step::By(4), 4),
-            (Step::AllBackward, 3),
-            (Step::AllForward, 10),
-            (Step::AllBackward, 10),
-            (Step::Absolute(3), 1),
-            (Step::By(0), 1),
+            (FetchStep::By(4), 4),
+            (FetchStep::AllBackward, 3),
+            (FetchStep::AllForward, 10),
+            (FetchStep::AllBackward, 10),
+            (FetchStep::Absolute(3), 1),
+            (FetchStep::By(0), 1),
         ] {
             let run = cursor.begin(step).await.unwrap();
             assert_eq!(cursor.pass(run).await.unwrap(), want, "{step:?}");
         }
-        assert_eq!(fetch(&mut cursor, Step::By(1)).await, [4]);
+        assert_eq!(fetch(&mut cursor, FetchStep::By(1)).await, [4]);
     }
 }

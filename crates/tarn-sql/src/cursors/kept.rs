@@ -40,32 +40,32 @@ pub struct Room {
 }
 
 /// Rows in a row.
-pub struct Kept {
+pub struct CursorRows {
     room: Room,
     /// How many there were before the first one that is kept.
     n_before: u64,
     n_rows: u64,
     /// In order.
-    parts: Vec<Part>,
+    parts: Vec<StoredBatch>,
     memory_bytes: usize,
     reservation: Reservation,
-    file: Option<Spilled>,
+    file: Option<SpilledRows>,
     /// The part of the file that was read last, by its place among the parts.
     last_read: Option<(usize, RecordBatch)>,
 }
 
-struct Part {
+struct StoredBatch {
     /// The number of its first row.
     first: u64,
-    place: Place,
+    place: BatchLocation,
 }
 
-enum Place {
+enum BatchLocation {
     Memory(RecordBatch),
     File { offset: u64, n_bytes: usize },
 }
 
-struct Spilled {
+struct SpilledRows {
     /// Removed when this is dropped.
     file: Arc<dyn SpillFile>,
     writer: Box<dyn SpillWriter>,
@@ -73,12 +73,12 @@ struct Spilled {
     _one: Reservation,
 }
 
-impl Kept {
+impl CursorRows {
     /// Nothing yet; the first row that comes has the number behind `n_before`.
-    pub fn new(room: Room, n_before: u64) -> Kept {
+    pub fn new(room: Room, n_before: u64) -> CursorRows {
         let reservation = room.memory.reservation();
         let (parts, file) = (vec![], None);
-        Kept { room, n_before, n_rows: 0, parts, memory_bytes: 0, reservation, file, last_read: None }
+        CursorRows { room, n_before, n_rows: 0, parts, memory_bytes: 0, reservation, file, last_read: None }
     }
 
     /// The number of the last row.
@@ -106,11 +106,11 @@ impl Kept {
         let place = match stays {
             true => {
                 self.memory_bytes = memory_bytes;
-                Place::Memory(batch)
+                BatchLocation::Memory(batch)
             }
             false => self.spill(batch).await?,
         };
-        self.parts.push(Part { first, place });
+        self.parts.push(StoredBatch { first, place });
         self.n_rows += n_rows;
         Ok(())
     }
@@ -121,11 +121,11 @@ impl Kept {
             return Ok(None);
         }
         let idx = self.parts.partition_point(|part| part.first <= row) - 1;
-        let Part { first, place } = &self.parts[idx];
+        let StoredBatch { first, place } = &self.parts[idx];
         let first = *first;
         let (offset, n_bytes) = match place {
-            Place::Memory(batch) => return Ok(Some((batch.clone(), first))),
-            Place::File { offset, n_bytes } => (*offset, *n_bytes),
+            BatchLocation::Memory(batch) => return Ok(Some((batch.clone(), first))),
+            BatchLocation::File { offset, n_bytes } => (*offset, *n_bytes),
         };
         if let Some((_, batch)) = self.last_read.as_ref().filter(|(read, _)| *read == idx) {
             return Ok(Some((batch.clone(), first)));
@@ -137,7 +137,7 @@ impl Kept {
         Ok(Some((batch, first)))
     }
 
-    async fn spill(&mut self, batch: RecordBatch) -> Result<Place> {
+    async fn spill(&mut self, batch: RecordBatch) -> Result<BatchLocation> {
         let mut spilled = match self.file.take() {
             Some(spilled) => spilled,
             None => {
@@ -149,7 +149,7 @@ impl Kept {
                 }
                 let file = self.room.disk.create_tmp_file("rows of a cursor")?;
                 let writer = file.open_writer()?;
-                Spilled { file, writer, n_bytes: 0, _one: one }
+                SpilledRows { file, writer, n_bytes: 0, _one: one }
             }
         };
         let (spilled, n_bytes) = blocking(move || {
@@ -161,8 +161,8 @@ impl Kept {
         })
         .await?;
         let offset = spilled.n_bytes;
-        self.file = Some(Spilled { n_bytes: offset + n_bytes as u64, ..spilled });
-        Ok(Place::File { offset, n_bytes })
+        self.file = Some(SpilledRows { n_bytes: offset + n_bytes as u64, ..spilled });
+        Ok(BatchLocation::File { offset, n_bytes })
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
         RecordBatch::try_from_iter([("n", numbers)]).unwrap()
     }
 
-    async fn number(kept: &mut Kept, row: u64) -> Option<i64> {
+    async fn number(kept: &mut CursorRows, row: u64) -> Option<i64> {
         let (batch, first) = kept.around(row).await.unwrap()?;
         Some(batch.column(0).as_primitive::<Int64Type>().value((row - first) as usize))
     }
@@ -210,7 +210,7 @@ mod tests {
         for limit in [u64::MAX, 20_000, 0] {
             let files = Budget::new(1);
             let room = Room { memory: Budget::new(limit), disk: Arc::clone(&disk), files };
-            let mut kept = Kept::new(room, 10);
+            let mut kept = CursorRows::new(room, 10);
             for at in 0..4 {
                 kept.push(batch(at * 1_000..(at + 1) * 1_000)).await.unwrap();
             }
@@ -219,7 +219,7 @@ mod tests {
                 assert_eq!(number(&mut kept, row).await, want, "row {row} with {limit} bytes");
             }
             if limit == 0 {
-                let refused = Kept::new(kept.room.clone(), 0).push(batch(0..10)).await.unwrap_err();
+                let refused = CursorRows::new(kept.room.clone(), 0).push(batch(0..10)).await.unwrap_err();
                 assert_eq!(refused.state(), state::CONFIGURATION_LIMIT);
             }
             drop(kept);

@@ -7,7 +7,7 @@ use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float64Type};
 use datafusion::error::Result;
 use tarn_query::datafusion;
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// The types of a value and a list that can be held against each other. `None`: these cannot.
@@ -32,7 +32,7 @@ pub(super) fn coerced(types: &[DataType]) -> Option<Vec<DataType>> {
 /// The buckets of rows of two columns of such types.
 ///
 /// Errors: `22004` for a bound that is NULL.
-pub(super) fn buckets(rows: &Rows) -> Result<Int32Array> {
+pub(super) fn buckets(rows: &ArgumentRows) -> Result<Int32Array> {
     let lists = rows.columns[1].as_list::<i32>();
     let (values, bounds) = (without_signs(&rows.columns[0])?, without_signs(lists.values())?);
     let compare = make_comparator(&values, &bounds, SortOptions::default())?;

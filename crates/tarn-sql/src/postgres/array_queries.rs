@@ -29,7 +29,7 @@ use super::calls::{call, is_named};
 use super::in_from::query_of;
 use super::inner_order::{PLACE, by, written_out};
 use super::refused::gives_rows;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::single::aggregates;
 use crate::error::{Result, SqlError, state};
 
@@ -187,15 +187,15 @@ fn array_of(item: Expr, keys: Vec<OrderByExpr>) -> Expr {
 
 /// The function.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![Arc::new(OfRows { signature: Signature::any(1, Volatility::Immutable) }.into())]
+    vec![Arc::new(ArrayOfRows { signature: Signature::any(1, Volatility::Immutable) }.into())]
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfRows {
+struct ArrayOfRows {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for OfRows {
+impl ScalarUDFImpl for ArrayOfRows {
     fn name(&self) -> &str {
         ROWS
     }
@@ -219,7 +219,7 @@ impl ScalarUDFImpl for OfRows {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let arrays = rows.columns[0].as_list::<i32>();
         let DataType::List(item) = arrays.data_type() else { return plan_err!("{ROWS} is of an array") };
         // A NULL may have items behind it that are none.

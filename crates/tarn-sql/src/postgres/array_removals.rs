@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use tarn_query::datafusion;
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -60,7 +60,7 @@ impl ScalarUDFImpl for Removal {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let DataType::List(item) = args.return_field.data_type() else { return self.inner.invoke_with_args(args) };
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let Some(lists) = rows.columns[0].as_list_opt::<i32>() else { return self.inner.invoke_with_args(args) };
         let of = lists.values().data_type();
         let others = rows.columns[1..].iter().map(|column| Ok(cast(column, of)?)).collect::<Result<Vec<_>>>()?;

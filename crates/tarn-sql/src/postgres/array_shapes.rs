@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// Items that `array_fill` makes at most.
@@ -23,9 +23,13 @@ const MAX_ITEMS: i64 = 1 << 20;
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let all: [(What, Option<&str>); 4] =
-        [(What::Dims, Some("list_dims")), (What::Fill, None), (What::NDims, Some("list_ndims")), (What::Trim, None)];
-    let of = |(what, alias): (What, Option<&str>)| {
+    let all: [(ShapeFunction, Option<&str>); 4] = [
+        (ShapeFunction::Dims, Some("list_dims")),
+        (ShapeFunction::Fill, None),
+        (ShapeFunction::NDims, Some("list_ndims")),
+        (ShapeFunction::Trim, None),
+    ];
+    let of = |(what, alias): (ShapeFunction, Option<&str>)| {
         let aliases = alias.map(str::to_owned).into_iter().collect();
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(ScalarUDF::from(OfShapes { what, aliases, signature }))
@@ -34,7 +38,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum ShapeFunction {
     Dims,
     Fill,
     NDims,
@@ -43,7 +47,7 @@ enum What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfShapes {
-    what: What,
+    what: ShapeFunction,
     /// DataFusion's other names.
     aliases: Vec<String>,
     signature: Signature,
@@ -52,10 +56,10 @@ struct OfShapes {
 impl ScalarUDFImpl for OfShapes {
     fn name(&self) -> &str {
         match self.what {
-            What::Dims => "array_dims",
-            What::Fill => "array_fill",
-            What::NDims => "array_ndims",
-            What::Trim => "trim_array",
+            ShapeFunction::Dims => "array_dims",
+            ShapeFunction::Fill => "array_fill",
+            ShapeFunction::NDims => "array_ndims",
+            ShapeFunction::Trim => "trim_array",
         }
     }
 
@@ -70,9 +74,13 @@ impl ScalarUDFImpl for OfShapes {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let lengths = || DataType::new_list(DataType::Int64, true);
         let coerced = match (self.what, types) {
-            (What::Dims | What::NDims, [DataType::List(_)]) => Some(types.to_vec()),
-            (What::Trim, [of @ DataType::List(_), n]) if n.is_integer() => Some(vec![of.clone(), DataType::Int64]),
-            (What::Fill, [of, DataType::List(n)]) if n.data_type().is_integer() => Some(vec![of.clone(), lengths()]),
+            (ShapeFunction::Dims | ShapeFunction::NDims, [DataType::List(_)]) => Some(types.to_vec()),
+            (ShapeFunction::Trim, [of @ DataType::List(_), n]) if n.is_integer() => {
+                Some(vec![of.clone(), DataType::Int64])
+            }
+            (ShapeFunction::Fill, [of, DataType::List(n)]) if n.data_type().is_integer() => {
+                Some(vec![of.clone(), lengths()])
+            }
             _ => None,
         };
         coerced.ok_or_else(|| undefined(self.name(), types).into())
@@ -80,17 +88,17 @@ impl ScalarUDFImpl for OfShapes {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match self.what {
-            What::Dims => DataType::Utf8,
-            What::NDims => DataType::Int32,
-            What::Fill => DataType::new_list(types[0].clone(), true),
-            What::Trim => types[0].clone(),
+            ShapeFunction::Dims => DataType::Utf8,
+            ShapeFunction::NDims => DataType::Int32,
+            ShapeFunction::Fill => DataType::new_list(types[0].clone(), true),
+            ShapeFunction::Trim => types[0].clone(),
         })
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let of = &args.arg_fields[0];
         let data_type = match self.what {
-            What::Fill => {
+            ShapeFunction::Fill => {
                 let item = of.as_ref().clone().with_name(Field::LIST_FIELD_DEFAULT_NAME).with_nullable(true);
                 DataType::List(Arc::new(item))
             }
@@ -100,19 +108,19 @@ impl ScalarUDFImpl for OfShapes {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let answer: ArrayRef = match self.what {
-            What::Dims => {
+            ShapeFunction::Dims => {
                 let lists = &rows.columns[0];
                 Arc::new((0..rows.n_rows).map(|row| dims(lists, row)).collect::<StringArray>())
             }
-            What::NDims => {
+            ShapeFunction::NDims => {
                 let lists = &rows.columns[0];
                 let n_dims = |row: usize| dims(lists, row).map(|dims| dims.matches('[').count() as i32);
                 Arc::new((0..rows.n_rows).map(n_dims).collect::<Int32Array>())
             }
-            What::Trim => trimmed(&rows, args.return_field.data_type())?,
-            What::Fill => filled(&rows, args.return_field.data_type())?,
+            ShapeFunction::Trim => trimmed(&rows, args.return_field.data_type())?,
+            ShapeFunction::Fill => filled(&rows, args.return_field.data_type())?,
         };
         rows.answer(answer)
     }
@@ -133,7 +141,7 @@ fn list(of: &DataType, items: &ArrayRef, places: Vec<u32>, ends: Vec<i32>, is_th
     Ok(Arc::new(ListArray::try_new(Arc::clone(item), OffsetBuffer::new(ends.into()), items, nulls)?))
 }
 
-fn trimmed(rows: &Rows, of: &DataType) -> Result<ArrayRef> {
+fn trimmed(rows: &ArgumentRows, of: &DataType) -> Result<ArrayRef> {
     let (lists, counts) = (rows.columns[0].as_list::<i32>(), rows.columns[1].as_primitive::<Int64Type>());
     let (mut places, mut ends, mut is_there) = (vec![], vec![0], vec![]);
     for row in rows.there() {
@@ -153,7 +161,7 @@ fn trimmed(rows: &Rows, of: &DataType) -> Result<ArrayRef> {
     list(of, lists.values(), places, ends, is_there)
 }
 
-fn filled(rows: &Rows, of: &DataType) -> Result<ArrayRef> {
+fn filled(rows: &ArgumentRows, of: &DataType) -> Result<ArrayRef> {
     let lengths = rows.columns[1].as_list::<i32>();
     let (mut places, mut ends, mut is_there) = (vec![], vec![0], vec![]);
     for row in 0..rows.n_rows {

@@ -41,23 +41,23 @@ const PUT_ANYHOW: &str = "tarn_put_anyhow";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [true, false].map(|is_typed| Arc::new(Put::function(is_typed))).to_vec()
+    [true, false].map(|is_typed| Arc::new(AssignmentCast::function(is_typed))).to_vec()
 }
 
 /// How values are marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marks {
+pub(crate) enum AssignmentMark {
     /// A mark has the type of its value.
     Typed,
     /// A mark has no type: for a statement whose values the planner could not cast, to tell why.
     Untyped,
 }
 
-impl Marks {
+impl AssignmentMark {
     fn name(self) -> &'static str {
         match self {
-            Marks::Typed => PUT,
-            Marks::Untyped => PUT_ANYHOW,
+            AssignmentMark::Typed => PUT,
+            AssignmentMark::Untyped => PUT_ANYHOW,
         }
     }
 }
@@ -96,14 +96,15 @@ pub(crate) fn is_assigned(of: &Field, to: DataType) -> bool {
 
 /// The statement with its values marked, which [`checked`] takes out of its plan. `None`: it writes none out that could
 /// be of a wrong type.
-pub(crate) fn marked(statement: &Statement, table: &TableSchema, marks: Marks) -> Option<Statement> {
+pub(crate) fn marked(statement: &Statement, table: &TableSchema, marks: AssignmentMark) -> Option<Statement> {
     let change = match statement {
         Statement::Insert(insert) => changes_on_conflict(insert),
         _ => None,
     };
     let in_values = matches!(statement, Statement::Insert(insert) if has_odd_values(insert, table));
-    let in_change = change.is_some_and(|change| has_odd(change, table, Keys::Left));
-    let in_set = matches!(statement, Statement::Update(update) if has_odd(&update.assignments, table, Keys::Marked));
+    let in_change = change.is_some_and(|change| has_odd(change, table, KeyAssignment::Left));
+    let in_set =
+        matches!(statement, Statement::Update(update) if has_odd(&update.assignments, table, KeyAssignment::Marked));
     if !in_values && !in_change && !in_set {
         return None;
     }
@@ -114,10 +115,10 @@ pub(crate) fn marked(statement: &Statement, table: &TableSchema, marks: Marks) -
             if let Some(OnInsert::OnConflict(OnConflict { action: OnConflictAction::DoUpdate(change), .. })) =
                 &mut insert.on
             {
-                mark_all(&mut change.assignments, table, Keys::Left, marks);
+                mark_all(&mut change.assignments, table, KeyAssignment::Left, marks);
             }
         }
-        Statement::Update(Update { assignments, .. }) => mark_all(assignments, table, Keys::Marked, marks),
+        Statement::Update(Update { assignments, .. }) => mark_all(assignments, table, KeyAssignment::Marked, marks),
         _ => {}
     }
     Some(statement)
@@ -125,12 +126,12 @@ pub(crate) fn marked(statement: &Statement, table: &TableSchema, marks: Marks) -
 
 /// As [`marked`], of the assignments of a clause of MERGE.
 pub(crate) fn marked_assignments(assignments: &mut [Assignment], table: &TableSchema) {
-    mark_all(assignments, table, Keys::Marked, Marks::Typed);
+    mark_all(assignments, table, KeyAssignment::Marked, AssignmentMark::Typed);
 }
 
 /// What becomes of values of key columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum KeyAssignment {
     Marked,
     /// `SET id = excluded.id` is read as it is written.
     Left,
@@ -247,7 +248,7 @@ fn has_odd_values(insert: &Insert, table: &TableSchema) -> bool {
     cells.any(|(value, column)| column.is_some_and(|(_, of)| is_odd(value, of)))
 }
 
-fn mark_values(insert: &mut Insert, table: &TableSchema, marks: Marks) {
+fn mark_values(insert: &mut Insert, table: &TableSchema, marks: AssignmentMark) {
     let columns = columns_given(insert, table);
     let Some(SetExpr::Values(values)) = insert.source.as_mut().map(|source| source.body.as_mut()) else { return };
     for (value, column) in values.rows.iter_mut().flat_map(|row| row.content.iter_mut().zip(&columns)) {
@@ -257,7 +258,7 @@ fn mark_values(insert: &mut Insert, table: &TableSchema, marks: Marks) {
     }
 }
 
-fn mark(value: &mut ast::Expr, at: usize, of: DataType, marks: Marks) {
+fn mark(value: &mut ast::Expr, at: usize, of: DataType, marks: AssignmentMark) {
     if is_odd(value, of) {
         *value = call(marks.name(), vec![take(value), number(at as u64)]);
     }
@@ -272,18 +273,18 @@ fn pairs(assignment: &Assignment) -> Vec<(&ObjectName, &ast::Expr)> {
     }
 }
 
-fn is_marked(column: (usize, DataType), table: &TableSchema, keys: Keys) -> bool {
-    keys == Keys::Marked || !table.is_key(column.0)
+fn is_marked(column: (usize, DataType), table: &TableSchema, keys: KeyAssignment) -> bool {
+    keys == KeyAssignment::Marked || !table.is_key(column.0)
 }
 
-fn has_odd(assignments: &[Assignment], table: &TableSchema, keys: Keys) -> bool {
+fn has_odd(assignments: &[Assignment], table: &TableSchema, keys: KeyAssignment) -> bool {
     assignments
         .iter()
         .flat_map(pairs)
         .any(|(name, value)| column_of(name, table).is_some_and(|of| is_marked(of, table, keys) && is_odd(value, of.1)))
 }
 
-fn mark_all(assignments: &mut [Assignment], table: &TableSchema, keys: Keys, marks: Marks) {
+fn mark_all(assignments: &mut [Assignment], table: &TableSchema, keys: KeyAssignment, marks: AssignmentMark) {
     let mark = |name: &ObjectName, value: &mut ast::Expr| {
         if let Some(of) = column_of(name, table).filter(|of| is_marked(*of, table, keys)) {
             mark(value, of.0, of.1, marks);
@@ -308,7 +309,7 @@ fn mark_all(assignments: &mut [Assignment], table: &TableSchema, keys: Keys, mar
 ///
 /// Errors: `42804` for a value that its column does not take.
 pub(crate) fn checked(plan: LogicalPlan, table: &TableSchema) -> Result<LogicalPlan> {
-    let told = Told::of(&plan)?;
+    let told = TypeKnowledge::of(&plan)?;
     let plan = each_expression(plan, |expr, schema| match expr {
         Expr::ScalarFunction(mut call) if matches!(call.func.name(), PUT | PUT_ANYHOW) => {
             let at = place(call.args.get(1), table)?;
@@ -348,7 +349,7 @@ fn place(expr: Option<&Expr>, table: &TableSchema) -> PlanResult<usize> {
 /// Errors: `42804` for a column that does not.
 pub(crate) fn check_rows(rows: &LogicalPlan, table: &TableSchema) -> Result<()> {
     let LogicalPlan::Projection(list) = rows else { return Ok(()) };
-    let told = Told::of(rows)?;
+    let told = TypeKnowledge::of(rows)?;
     for (at, expr) in list.expr.iter().enumerate().take(table.shown().len()) {
         // A column that is given is one of the query, whatever it is cast to.
         let Some(given) = expr.column_refs().into_iter().next() else { continue };
@@ -362,7 +363,7 @@ pub(crate) fn check_rows(rows: &LogicalPlan, table: &TableSchema) -> Result<()> 
 
 /// As [`check_rows`], of a query that is planned by itself, and the places that its columns are for.
 pub(crate) fn check_query(query: &LogicalPlan, insert: &Insert, table: &TableSchema) -> Result<()> {
-    let (columns, told) = (columns_given(insert, table), Told::of(query)?);
+    let (columns, told) = (columns_given(insert, table), TypeKnowledge::of(query)?);
     for (from, (field, column)) in query.schema().fields().iter().zip(columns).enumerate() {
         if let Some((at, _)) = column.filter(|_| !is_constant(query, from)) {
             check(field, table, at, told)?;
@@ -373,7 +374,7 @@ pub(crate) fn check_query(query: &LogicalPlan, insert: &Insert, table: &TableSch
 
 /// What the fields of a plan tell of PostgreSQL's types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum TypeKnowledge {
     All,
     /// The planner's types alone: items of an array that become rows are texts there, and not told to be `uuid`s.
     OfPlanner,
@@ -381,15 +382,15 @@ enum Told {
     Nothing,
 }
 
-impl Told {
-    fn of(plan: &LogicalPlan) -> PlanResult<Told> {
+impl TypeKnowledge {
+    fn of(plan: &LogicalPlan) -> PlanResult<TypeKnowledge> {
         if Strictness::of(plan)? == Strictness::Lenient {
-            return Ok(Told::Nothing);
+            return Ok(TypeKnowledge::Nothing);
         }
-        let mut told = Told::All;
+        let mut told = TypeKnowledge::All;
         plan.apply_with_subqueries(|node| match node {
             LogicalPlan::Unnest(_) => {
-                told = Told::OfPlanner;
+                told = TypeKnowledge::OfPlanner;
                 Ok(TreeNodeRecursion::Stop)
             }
             _ => Ok(TreeNodeRecursion::Continue),
@@ -421,8 +422,8 @@ fn is_constant(plan: &LogicalPlan, at: usize) -> bool {
 }
 
 /// Errors: `42804`, in PostgreSQL's words.
-fn check(of: &Field, table: &TableSchema, at: usize, told: Told) -> Result<()> {
-    if told == Told::Nothing || is_taken(of, table, at, told) {
+fn check(of: &Field, table: &TableSchema, at: usize, told: TypeKnowledge) -> Result<()> {
+    if told == TypeKnowledge::Nothing || is_taken(of, table, at, told) {
         return Ok(());
     }
     let called = |field: &Field| pg_type(field).map_or_else(|_| field.data_type().to_string(), |of| long_name(&of));
@@ -431,12 +432,12 @@ fn check(of: &Field, table: &TableSchema, at: usize, told: Told) -> Result<()> {
     Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("You will need to rewrite or cast the expression."))
 }
 
-fn is_taken(of: &Field, table: &TableSchema, at: usize, told: Told) -> bool {
+fn is_taken(of: &Field, table: &TableSchema, at: usize, told: TypeKnowledge) -> bool {
     let to = table.columns[at].data_type;
     let is_kept_as_text = |of| matches!(of, DataType::Uuid | DataType::Json | DataType::Jsonb);
     let is_marked = is_kept_as_text(to) || table.enumerated(at).is_some();
     match of.data_type() {
-        found if told == Told::OfPlanner && is_marked && found.is_string() => return true,
+        found if told == TypeKnowledge::OfPlanner && is_marked && found.is_string() => return true,
         // `ids || ids` of `uuid`s is an array of texts.
         ArrowType::List(item) if to.item().is_some_and(is_kept_as_text) && item.data_type().is_string() => return true,
         _ => {}
@@ -460,18 +461,18 @@ fn is_taken(of: &Field, table: &TableSchema, at: usize, told: Told) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Put {
+struct AssignmentCast {
     is_typed: bool,
     signature: Signature,
 }
 
-impl Put {
+impl AssignmentCast {
     fn function(is_typed: bool) -> ScalarUDF {
-        Put { is_typed, signature: Signature::any(2, Volatility::Immutable) }.into()
+        AssignmentCast { is_typed, signature: Signature::any(2, Volatility::Immutable) }.into()
     }
 }
 
-impl ScalarUDFImpl for Put {
+impl ScalarUDFImpl for AssignmentCast {
     fn name(&self) -> &str {
         if self.is_typed { PUT } else { PUT_ANYHOW }
     }

@@ -21,7 +21,7 @@ use tarn_query::datafusion;
 use super::division::{quotient, scale_of};
 use super::frames::{OfFrame, mean_of};
 use super::interval_aggregates::INTERVAL;
-use super::moments::{Finish, OfDistinct, OfGroups, OfRows, Sum, state_fields};
+use super::moments::{MomentsAccumulator, MomentsResult, OfDistinct, OfGroups, Sum, state_fields};
 use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
 
@@ -74,7 +74,7 @@ fn average_type(of: &DataType) -> Option<DataType> {
 
 impl Average {
     /// Of exact numbers, what a group comes to.
-    fn finish(args: &AccumulatorArgs<'_>) -> Option<(Finish<Sum>, DataType)> {
+    fn finish(args: &AccumulatorArgs<'_>) -> Option<(MomentsResult<Sum>, DataType)> {
         let (_, of) = digits_of(args.expr_fields.first()?.data_type())?;
         let DataType::Decimal128(_, scale) = *args.return_field.data_type() else { return None };
         let finish = move |kept: &Sum| match kept.n {
@@ -134,7 +134,7 @@ impl AggregateUDFImpl for Average {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match Average::finish(&args) {
             Some((finish, to)) if args.is_distinct => Ok(Box::new(OfDistinct::new(finish, to))),
-            Some((finish, to)) => Ok(Box::new(OfRows::new(finish, to))),
+            Some((finish, to)) => Ok(Box::new(MomentsAccumulator::new(finish, to))),
             None => self.inner.accumulator(args),
         }
     }

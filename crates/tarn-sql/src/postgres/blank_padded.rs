@@ -19,7 +19,7 @@ use tarn_query::datafusion;
 use tarn_query::sqlparser::ast;
 
 use super::calls::{call, take};
-use super::common_types::Kind;
+use super::common_types::TypeClass;
 use super::filled::is_filled;
 use crate::error::SqlError;
 use crate::names::fold;
@@ -100,7 +100,7 @@ impl ScalarUDFImpl for BlankPadded {
         if is_filled(of) {
             return Ok(Arc::clone(of));
         }
-        if !of.data_type().is_null() && Kind::of(of) != Some(Kind::Text) {
+        if !of.data_type().is_null() && TypeClass::of(of) != Some(TypeClass::Text) {
             let what = format!("a cast of type {} to bpchar", long_name(&pg_type(of)?));
             return Err(SqlError::unsupported(what, "cast it to text first").into());
         }

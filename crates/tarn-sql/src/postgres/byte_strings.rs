@@ -26,25 +26,25 @@ use super::averages::undefined;
 use super::format::similar_to_escape;
 use super::like_patterns::like;
 use super::regular_expressions::by_pattern;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let all = [
-        (unicode::substr(), What::Part),
-        (string::btrim(), What::Trimmed(true, true)),
-        (string::ltrim(), What::Trimmed(true, false)),
-        (string::rtrim(), What::Trimmed(false, true)),
-        (string::octet_length(), What::Length(1)),
-        (string::bit_length(), What::Length(8)),
-        (unicode::strpos(), What::Place),
-        (core::overlay(), What::Overlay),
+        (unicode::substr(), ByteStringFunction::Part),
+        (string::btrim(), ByteStringFunction::Trimmed(true, true)),
+        (string::ltrim(), ByteStringFunction::Trimmed(true, false)),
+        (string::rtrim(), ByteStringFunction::Trimmed(false, true)),
+        (string::octet_length(), ByteStringFunction::Length(1)),
+        (string::bit_length(), ByteStringFunction::Length(8)),
+        (unicode::strpos(), ByteStringFunction::Place),
+        (core::overlay(), ByteStringFunction::Overlay),
     ];
     all.into_iter().map(|(inner, what)| Arc::new(of_strings(inner, what))).collect()
 }
 
-fn of_strings(inner: Arc<ScalarUDF>, what: What) -> ScalarUDF {
+fn of_strings(inner: Arc<ScalarUDF>, what: ByteStringFunction) -> ScalarUDF {
     let signature = Signature::user_defined(Volatility::Immutable);
     ScalarUDF::from(OfStrings { inner: Some(inner), what, signature })
 }
@@ -55,15 +55,15 @@ pub(super) struct ByteStrings;
 
 impl ExprPlanner for ByteStrings {
     fn plan_substring(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(of_strings(unicode::substr(), What::Substring).call(args)))
+        Ok(PlannerResult::Planned(of_strings(unicode::substr(), ByteStringFunction::Substring).call(args)))
     }
 
     fn plan_position(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(of_strings(unicode::strpos(), What::Place).call(args)))
+        Ok(PlannerResult::Planned(of_strings(unicode::strpos(), ByteStringFunction::Place).call(args)))
     }
 
     fn plan_overlay(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(of_strings(core::overlay(), What::Overlay).call(args)))
+        Ok(PlannerResult::Planned(of_strings(core::overlay(), ByteStringFunction::Overlay).call(args)))
     }
 
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
@@ -92,14 +92,14 @@ impl ExprPlanner for ByteStrings {
             return Ok(PlannerResult::Original(expr));
         }
         let signature = Signature::user_defined(Volatility::Immutable);
-        let function = Arc::new(ScalarUDF::from(OfStrings { inner: None, what: What::Like, signature }));
+        let function = Arc::new(ScalarUDF::from(OfStrings { inner: None, what: ByteStringFunction::Like, signature }));
         let like = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![expr.left, expr.right]));
         Ok(PlannerResult::Planned(if negated { Expr::Not(Box::new(like)) } else { like }))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum ByteStringFunction {
     Part,
     /// Of texts, by places or by a pattern.
     Substring,
@@ -112,12 +112,15 @@ enum What {
     Like,
 }
 
-impl What {
+impl ByteStringFunction {
     /// Whether there is such a function of so many arguments, the first of which are bytes; the others are numbers.
     fn n_bytes(self, n_args: usize) -> Option<usize> {
         match (self, n_args) {
-            (What::Part | What::Substring, 2 | 3) | (What::Length(_), 1) => Some(1),
-            (What::Trimmed(..) | What::Place | What::Like, 2) | (What::Overlay, 3 | 4) => Some(2),
+            (ByteStringFunction::Part | ByteStringFunction::Substring, 2 | 3) | (ByteStringFunction::Length(_), 1) => {
+                Some(1)
+            }
+            (ByteStringFunction::Trimmed(..) | ByteStringFunction::Place | ByteStringFunction::Like, 2)
+            | (ByteStringFunction::Overlay, 3 | 4) => Some(2),
             _ => None,
         }
     }
@@ -127,7 +130,7 @@ impl What {
 struct OfStrings {
     /// That of texts.
     inner: Option<Arc<ScalarUDF>>,
-    what: What,
+    what: ByteStringFunction,
     signature: Signature,
 }
 
@@ -176,9 +179,15 @@ impl ScalarUDFImpl for OfStrings {
         match (&self.inner, self.what) {
             _ if self.is_by_pattern(types) => Ok(DataType::Utf8),
             (Some(inner), _) if !types[0].is_binary() => inner.return_type(types),
-            (_, What::Part | What::Substring | What::Trimmed(..) | What::Overlay) => Ok(DataType::Binary),
-            (_, What::Length(_) | What::Place) => Ok(DataType::Int32),
-            (_, What::Like) => Ok(DataType::Boolean),
+            (
+                _,
+                ByteStringFunction::Part
+                | ByteStringFunction::Substring
+                | ByteStringFunction::Trimmed(..)
+                | ByteStringFunction::Overlay,
+            ) => Ok(DataType::Binary),
+            (_, ByteStringFunction::Length(_) | ByteStringFunction::Place) => Ok(DataType::Int32),
+            (_, ByteStringFunction::Like) => Ok(DataType::Boolean),
         }
     }
 
@@ -206,34 +215,34 @@ impl ScalarUDFImpl for OfStrings {
         if let Some(inner) = self.inner.as_ref().filter(|_| !types[0].is_binary()) {
             return inner.invoke_with_args(args);
         }
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let bytes = |idx: usize, row: usize| rows.columns[idx].as_binary::<i32>().value(row);
         let number = |idx: usize, row: usize| rows.columns[idx].as_primitive::<Int64Type>().value(row);
         let count = |idx: usize, row: usize| rows.columns.get(idx).map(|_| number(idx, row));
         let answer: ArrayRef = match self.what {
-            What::Part | What::Substring => {
+            ByteStringFunction::Part | ByteStringFunction::Substring => {
                 let of = |row: usize| part(bytes(0, row), number(1, row), count(2, row));
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
             }
-            What::Trimmed(at_start, at_end) => {
+            ByteStringFunction::Trimmed(at_start, at_end) => {
                 let of = |row: usize| trimmed(bytes(0, row), bytes(1, row), at_start, at_end);
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<BinaryArray>())
             }
-            What::Length(unit) => {
+            ByteStringFunction::Length(unit) => {
                 let of = |row: usize| bytes(0, row).len() as i32 * unit;
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
             }
-            What::Place => {
+            ByteStringFunction::Place => {
                 let of = |row: usize| place(bytes(0, row), bytes(1, row)).map_or(0, |at| at as i32 + 1);
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
             }
-            What::Overlay => {
+            ByteStringFunction::Overlay => {
                 let of = |row: usize| overlaid(bytes(0, row), bytes(1, row), number(2, row), count(3, row));
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<BinaryArray, SqlError>>()?)
             }
-            What::Like => {
+            ByteStringFunction::Like => {
                 let of = |row: usize| like(bytes(0, row), bytes(1, row), |_| 1);
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<BooleanArray, SqlError>>()?)
@@ -247,14 +256,16 @@ impl OfStrings {
     /// Of a text, what stands behind it is a text as well.
     fn is_by_pattern(&self, types: &[DataType]) -> bool {
         let is_text = |at: usize| types.get(at).is_some_and(DataType::is_string);
-        self.what == What::Substring && !types.first().is_some_and(DataType::is_binary) && (is_text(1) || is_text(2))
+        self.what == ByteStringFunction::Substring
+            && !types.first().is_some_and(DataType::is_binary)
+            && (is_text(1) || is_text(2))
     }
 }
 
 /// What a regular expression matches; of three arguments it is one of SQL, with its escape.
 fn matched(mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
     if args.args.len() == 3 {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let text = |idx: usize, row: usize| rows.columns[idx].as_string::<i32>().value(row);
         let of = |row: usize| similar_to_escape(&[Some(text(1, row)), Some(text(2, row))]);
         let patterns = rows.there().map(|row| row.map_or(Ok(None), of));

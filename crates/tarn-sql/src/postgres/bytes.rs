@@ -11,12 +11,12 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use What::{BitCount, ConvertFrom, ConvertTo, Decode, Encode, GetBit, GetByte, SetBit, SetByte};
+    use BytesFunction::{BitCount, ConvertFrom, ConvertTo, Decode, Encode, GetBit, GetByte, SetBit, SetByte};
     let all = [BitCount, ConvertFrom, ConvertTo, Decode, Encode, GetBit, GetByte, SetBit, SetByte];
     let of =
         |what| Arc::new(ScalarUDF::from(OfBytes { what, signature: Signature::user_defined(Volatility::Immutable) }));
@@ -24,7 +24,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum BytesFunction {
     BitCount,
     ConvertFrom,
     ConvertTo,
@@ -38,22 +38,22 @@ enum What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfBytes {
-    what: What,
+    what: BytesFunction,
     signature: Signature,
 }
 
-impl What {
+impl BytesFunction {
     /// The types of its arguments, and of what it gives.
     fn types(self) -> (&'static [DataType], DataType) {
         const BYTES: DataType = DataType::Binary;
         const TEXT: DataType = DataType::Utf8;
         const NUMBER: DataType = DataType::Int64;
         match self {
-            What::BitCount => (&[BYTES], NUMBER),
-            What::ConvertFrom | What::Encode => (&[BYTES, TEXT], TEXT),
-            What::ConvertTo | What::Decode => (&[TEXT, TEXT], BYTES),
-            What::GetBit | What::GetByte => (&[BYTES, NUMBER], DataType::Int32),
-            What::SetBit | What::SetByte => (&[BYTES, NUMBER, NUMBER], BYTES),
+            BytesFunction::BitCount => (&[BYTES], NUMBER),
+            BytesFunction::ConvertFrom | BytesFunction::Encode => (&[BYTES, TEXT], TEXT),
+            BytesFunction::ConvertTo | BytesFunction::Decode => (&[TEXT, TEXT], BYTES),
+            BytesFunction::GetBit | BytesFunction::GetByte => (&[BYTES, NUMBER], DataType::Int32),
+            BytesFunction::SetBit | BytesFunction::SetByte => (&[BYTES, NUMBER, NUMBER], BYTES),
         }
     }
 }
@@ -61,15 +61,15 @@ impl What {
 impl ScalarUDFImpl for OfBytes {
     fn name(&self) -> &str {
         match self.what {
-            What::BitCount => "bit_count",
-            What::ConvertFrom => "convert_from",
-            What::ConvertTo => "convert_to",
-            What::Decode => "decode",
-            What::Encode => "encode",
-            What::GetBit => "get_bit",
-            What::GetByte => "get_byte",
-            What::SetBit => "set_bit",
-            What::SetByte => "set_byte",
+            BytesFunction::BitCount => "bit_count",
+            BytesFunction::ConvertFrom => "convert_from",
+            BytesFunction::ConvertTo => "convert_to",
+            BytesFunction::Decode => "decode",
+            BytesFunction::Encode => "encode",
+            BytesFunction::GetBit => "get_bit",
+            BytesFunction::GetByte => "get_byte",
+            BytesFunction::SetBit => "set_bit",
+            BytesFunction::SetByte => "set_byte",
         }
     }
 
@@ -98,36 +98,36 @@ impl ScalarUDFImpl for OfBytes {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let columns = &rows.columns;
         let bytes = |row: usize| columns[0].as_binary::<i32>().value(row);
         let text = |idx: usize, row: usize| columns[idx].as_string::<i32>().value(row);
         let number = |idx: usize, row: usize| columns[idx].as_primitive::<Int64Type>().value(row);
         let there = || rows.there();
         let answer: ArrayRef = match self.what {
-            What::BitCount => {
+            BytesFunction::BitCount => {
                 let count = |row: usize| bytes(row).iter().map(|byte| i64::from(byte.count_ones())).sum();
                 Arc::new(there().map(|row| row.map(count)).collect::<Int64Array>())
             }
-            What::ConvertFrom => {
+            BytesFunction::ConvertFrom => {
                 let of = |row: usize| text_of(bytes(row), text(1, row)).map(str::to_owned);
                 Arc::new(there().map(|row| row.map(of).transpose()).collect::<Result<StringArray, SqlError>>()?)
             }
-            What::Encode => {
+            BytesFunction::Encode => {
                 let of = |row: usize| encoded(bytes(row), text(1, row));
                 Arc::new(there().map(|row| row.map(of).transpose()).collect::<Result<StringArray, SqlError>>()?)
             }
-            What::ConvertTo => {
+            BytesFunction::ConvertTo => {
                 let of = |row: usize| is_utf8(text(1, row)).map(|()| text(0, row).as_bytes().to_vec());
                 Arc::new(there().map(|row| row.map(of).transpose()).collect::<Result<BinaryArray, SqlError>>()?)
             }
-            What::Decode => {
+            BytesFunction::Decode => {
                 let of = |row: usize| decoded(text(0, row), text(1, row));
                 Arc::new(there().map(|row| row.map(of).transpose()).collect::<Result<BinaryArray, SqlError>>()?)
             }
-            What::GetBit | What::GetByte => {
+            BytesFunction::GetBit | BytesFunction::GetByte => {
                 let of = |row: usize| match self.what {
-                    What::GetBit => {
+                    BytesFunction::GetBit => {
                         let (at, bit) = place_of_bit(bytes(row), number(1, row))?;
                         Ok(i32::from(bytes(row)[at] >> bit & 1))
                     }
@@ -135,10 +135,10 @@ impl ScalarUDFImpl for OfBytes {
                 };
                 Arc::new(there().map(|row| row.map(of).transpose()).collect::<Result<Int32Array, SqlError>>()?)
             }
-            What::SetBit | What::SetByte => {
+            BytesFunction::SetBit | BytesFunction::SetByte => {
                 let of = |row: usize| {
                     let (mut changed, value) = (bytes(row).to_vec(), number(2, row));
-                    if self.what == What::SetByte {
+                    if self.what == BytesFunction::SetByte {
                         let at = place(number(1, row), changed.len())?;
                         // Its lowest eight bits, as PostgreSQL does.
                         changed[at] = value as u8;

@@ -21,7 +21,7 @@ pub(super) const DAYS: Range<i64> = -JULIAN_DAYS..2_145_042_906;
 
 /// A field of a time or an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Unit {
+pub(super) enum CalendarField {
     Microseconds,
     Milliseconds,
     Second,
@@ -46,32 +46,36 @@ pub(super) enum Unit {
     ZoneMinute,
 }
 
-impl Unit {
+impl CalendarField {
     /// By any of its names, in any case.
-    pub(super) fn of(name: &str) -> Option<Unit> {
+    pub(super) fn of(name: &str) -> Option<CalendarField> {
         Some(match name.trim().to_ascii_lowercase().as_str() {
-            "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecond" | "microseconds" => Unit::Microseconds,
-            "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecond" | "milliseconds" => Unit::Milliseconds,
-            "s" | "sec" | "secs" | "second" | "seconds" => Unit::Second,
-            "m" | "min" | "mins" | "minute" | "minutes" => Unit::Minute,
-            "h" | "hr" | "hrs" | "hour" | "hours" => Unit::Hour,
-            "d" | "day" | "days" => Unit::Day,
-            "w" | "week" | "weeks" => Unit::Week,
-            "mon" | "mons" | "month" | "months" => Unit::Month,
-            "qtr" | "quarter" => Unit::Quarter,
-            "y" | "yr" | "yrs" | "year" | "years" => Unit::Year,
-            "dec" | "decs" | "decade" | "decades" => Unit::Decade,
-            "c" | "cent" | "century" | "centuries" => Unit::Century,
-            "mil" | "mils" | "millennia" | "millennium" => Unit::Millennium,
-            "isoyear" => Unit::IsoYear,
-            "dow" => Unit::DayOfWeek,
-            "isodow" => Unit::IsoDayOfWeek,
-            "doy" => Unit::DayOfYear,
-            "j" | "jd" | "julian" => Unit::Julian,
-            "epoch" => Unit::Epoch,
-            "timezone" => Unit::Zone,
-            "timezone_h" | "timezone_hour" => Unit::ZoneHour,
-            "timezone_m" | "timezone_minute" => Unit::ZoneMinute,
+            "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecond" | "microseconds" => {
+                CalendarField::Microseconds
+            }
+            "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecond" | "milliseconds" => {
+                CalendarField::Milliseconds
+            }
+            "s" | "sec" | "secs" | "second" | "seconds" => CalendarField::Second,
+            "m" | "min" | "mins" | "minute" | "minutes" => CalendarField::Minute,
+            "h" | "hr" | "hrs" | "hour" | "hours" => CalendarField::Hour,
+            "d" | "day" | "days" => CalendarField::Day,
+            "w" | "week" | "weeks" => CalendarField::Week,
+            "mon" | "mons" | "month" | "months" => CalendarField::Month,
+            "qtr" | "quarter" => CalendarField::Quarter,
+            "y" | "yr" | "yrs" | "year" | "years" => CalendarField::Year,
+            "dec" | "decs" | "decade" | "decades" => CalendarField::Decade,
+            "c" | "cent" | "century" | "centuries" => CalendarField::Century,
+            "mil" | "mils" | "millennia" | "millennium" => CalendarField::Millennium,
+            "isoyear" => CalendarField::IsoYear,
+            "dow" => CalendarField::DayOfWeek,
+            "isodow" => CalendarField::IsoDayOfWeek,
+            "doy" => CalendarField::DayOfYear,
+            "j" | "jd" | "julian" => CalendarField::Julian,
+            "epoch" => CalendarField::Epoch,
+            "timezone" => CalendarField::Zone,
+            "timezone_h" | "timezone_hour" => CalendarField::ZoneHour,
+            "timezone_m" | "timezone_minute" => CalendarField::ZoneMinute,
             _ => return None,
         })
     }
@@ -79,65 +83,65 @@ impl Unit {
     /// Whether it grows with time for ever, and does not begin anew: of an infinite time it is infinite, and not
     /// unknown.
     pub(super) fn grows(self) -> bool {
-        use Unit::{Century, Decade, Epoch, IsoYear, Julian, Millennium, Year};
+        use CalendarField::{Century, Decade, Epoch, IsoYear, Julian, Millennium, Year};
         matches!(self, Year | Decade | Century | Millennium | IsoYear | Julian | Epoch)
     }
 
     /// Digits behind the point of its values. Those of a Julian day are a part of the day.
     pub(super) fn digits(self) -> i8 {
         match self {
-            Unit::Second | Unit::Epoch => 6,
-            Unit::Milliseconds => 3,
+            CalendarField::Second | CalendarField::Epoch => 6,
+            CalendarField::Milliseconds => 3,
             _ => 0,
         }
     }
 }
 
-/// The field of a time, times ten for each of its [`Unit::digits`]. `None`: times have no such field, or it is not of
-/// the calendar.
-pub(super) fn field_of_time(unit: Unit, local_us: i64) -> Option<i64> {
+/// The field of a time, times ten for each of its [`CalendarField::digits`]. `None`: times have no such field, or it is
+/// not of the calendar.
+pub(super) fn field_of_time(unit: CalendarField, local_us: i64) -> Option<i64> {
     let (days, us) = (local_us.div_euclid(DAY_US), local_us.rem_euclid(DAY_US));
     let date = date(days)?;
     let year = i64::from(date.year());
     Some(match unit {
-        Unit::Microseconds | Unit::Milliseconds | Unit::Second => us % MINUTE_US,
-        Unit::Minute => us / MINUTE_US % 60,
-        Unit::Hour => us / HOUR_US,
-        Unit::Day => date.day().into(),
-        Unit::Week => date.iso_week().week().into(),
-        Unit::Month => date.month().into(),
-        Unit::Quarter => i64::from(date.month0()) / 3 + 1,
-        Unit::Year => shown(year),
-        Unit::Decade => year.div_euclid(10),
-        Unit::Century => ordinal(year, 100),
-        Unit::Millennium => ordinal(year, 1_000),
-        Unit::IsoYear => shown(date.iso_week().year().into()),
-        Unit::DayOfWeek => date.weekday().num_days_from_sunday().into(),
-        Unit::IsoDayOfWeek => date.weekday().number_from_monday().into(),
-        Unit::DayOfYear => date.ordinal().into(),
-        Unit::Julian => days + JULIAN_DAYS,
-        Unit::Epoch => local_us,
-        Unit::Zone | Unit::ZoneHour | Unit::ZoneMinute => return None,
+        CalendarField::Microseconds | CalendarField::Milliseconds | CalendarField::Second => us % MINUTE_US,
+        CalendarField::Minute => us / MINUTE_US % 60,
+        CalendarField::Hour => us / HOUR_US,
+        CalendarField::Day => date.day().into(),
+        CalendarField::Week => date.iso_week().week().into(),
+        CalendarField::Month => date.month().into(),
+        CalendarField::Quarter => i64::from(date.month0()) / 3 + 1,
+        CalendarField::Year => shown(year),
+        CalendarField::Decade => year.div_euclid(10),
+        CalendarField::Century => ordinal(year, 100),
+        CalendarField::Millennium => ordinal(year, 1_000),
+        CalendarField::IsoYear => shown(date.iso_week().year().into()),
+        CalendarField::DayOfWeek => date.weekday().num_days_from_sunday().into(),
+        CalendarField::IsoDayOfWeek => date.weekday().number_from_monday().into(),
+        CalendarField::DayOfYear => date.ordinal().into(),
+        CalendarField::Julian => days + JULIAN_DAYS,
+        CalendarField::Epoch => local_us,
+        CalendarField::Zone | CalendarField::ZoneHour | CalendarField::ZoneMinute => return None,
     })
 }
 
 /// As [`field_of_time`], of an interval, in which a year has 365.25 days, a month 30, and a day 24 hours.
-pub(super) fn field_of_interval(unit: Unit, months: i32, days: i32, us: i64) -> Option<i128> {
+pub(super) fn field_of_interval(unit: CalendarField, months: i32, days: i32, us: i64) -> Option<i128> {
     let (months, days) = (i64::from(months), i64::from(days));
     let years = months / 12;
     Some(
         match unit {
-            Unit::Microseconds | Unit::Milliseconds | Unit::Second => us % MINUTE_US,
-            Unit::Minute => us / MINUTE_US % 60,
-            Unit::Hour => us / HOUR_US,
-            Unit::Day => days,
-            Unit::Month => months % 12,
-            Unit::Quarter => months % 12 / 3 + 1,
-            Unit::Year => years,
-            Unit::Decade => years / 10,
-            Unit::Century => years / 100,
-            Unit::Millennium => years / 1_000,
-            Unit::Epoch => {
+            CalendarField::Microseconds | CalendarField::Milliseconds | CalendarField::Second => us % MINUTE_US,
+            CalendarField::Minute => us / MINUTE_US % 60,
+            CalendarField::Hour => us / HOUR_US,
+            CalendarField::Day => days,
+            CalendarField::Month => months % 12,
+            CalendarField::Quarter => months % 12 / 3 + 1,
+            CalendarField::Year => years,
+            CalendarField::Decade => years / 10,
+            CalendarField::Century => years / 100,
+            CalendarField::Millennium => years / 1_000,
+            CalendarField::Epoch => {
                 let quarters_of_days = years * 1_461 + months % 12 * 120 + days * 4;
                 return Some(i128::from(quarters_of_days) * i128::from(DAY_US / 4) + i128::from(us));
             }
@@ -148,7 +152,7 @@ pub(super) fn field_of_interval(unit: Unit, months: i32, days: i32, us: i64) -> 
 }
 
 /// When the field that a time is in began. `None`: it is no field that begins, or lies before the calendar.
-pub(super) fn truncated(unit: Unit, local_us: i64) -> Option<i64> {
+pub(super) fn truncated(unit: CalendarField, local_us: i64) -> Option<i64> {
     let fine = |unit_us: i64| local_us.div_euclid(unit_us).checked_mul(unit_us);
     let date = date(local_us.div_euclid(DAY_US))?;
     let year = i64::from(date.year());
@@ -157,40 +161,40 @@ pub(super) fn truncated(unit: Unit, local_us: i64) -> Option<i64> {
         days_of(first).checked_mul(DAY_US)
     };
     match unit {
-        Unit::Microseconds => Some(local_us),
-        Unit::Milliseconds => fine(1_000),
-        Unit::Second => fine(SECOND_US),
-        Unit::Minute => fine(MINUTE_US),
-        Unit::Hour => fine(HOUR_US),
-        Unit::Day => fine(DAY_US),
-        Unit::Week => days_of(date.week(Weekday::Mon).checked_first_day()?).checked_mul(DAY_US),
-        Unit::Month => from(year, date.month()),
-        Unit::Quarter => from(year, date.month0() / 3 * 3 + 1),
-        Unit::Year => from(year, 1),
-        Unit::Decade => from(year.div_euclid(10) * 10, 1),
-        Unit::Century => from((year - 1).div_euclid(100) * 100 + 1, 1),
-        Unit::Millennium => from((year - 1).div_euclid(1_000) * 1_000 + 1, 1),
+        CalendarField::Microseconds => Some(local_us),
+        CalendarField::Milliseconds => fine(1_000),
+        CalendarField::Second => fine(SECOND_US),
+        CalendarField::Minute => fine(MINUTE_US),
+        CalendarField::Hour => fine(HOUR_US),
+        CalendarField::Day => fine(DAY_US),
+        CalendarField::Week => days_of(date.week(Weekday::Mon).checked_first_day()?).checked_mul(DAY_US),
+        CalendarField::Month => from(year, date.month()),
+        CalendarField::Quarter => from(year, date.month0() / 3 * 3 + 1),
+        CalendarField::Year => from(year, 1),
+        CalendarField::Decade => from(year.div_euclid(10) * 10, 1),
+        CalendarField::Century => from((year - 1).div_euclid(100) * 100 + 1, 1),
+        CalendarField::Millennium => from((year - 1).div_euclid(1_000) * 1_000 + 1, 1),
         _ => None,
     }
 }
 
 /// An interval without what is smaller than the unit. `None`: there is no such unit of intervals.
-pub(super) fn truncated_interval(unit: Unit, months: i32, days: i32, us: i64) -> Option<(i32, i32, i64)> {
+pub(super) fn truncated_interval(unit: CalendarField, months: i32, days: i32, us: i64) -> Option<(i32, i32, i64)> {
     let of_months = |unit: i32| Some((months / unit * unit, 0, 0));
     let of_time = |unit: i64| Some((months, days, us / unit * unit));
     match unit {
-        Unit::Microseconds => of_time(1),
-        Unit::Milliseconds => of_time(1_000),
-        Unit::Second => of_time(SECOND_US),
-        Unit::Minute => of_time(MINUTE_US),
-        Unit::Hour => of_time(HOUR_US),
-        Unit::Day => Some((months, days, 0)),
-        Unit::Month => of_months(1),
-        Unit::Quarter => of_months(3),
-        Unit::Year => of_months(12),
-        Unit::Decade => of_months(120),
-        Unit::Century => of_months(1_200),
-        Unit::Millennium => of_months(12_000),
+        CalendarField::Microseconds => of_time(1),
+        CalendarField::Milliseconds => of_time(1_000),
+        CalendarField::Second => of_time(SECOND_US),
+        CalendarField::Minute => of_time(MINUTE_US),
+        CalendarField::Hour => of_time(HOUR_US),
+        CalendarField::Day => Some((months, days, 0)),
+        CalendarField::Month => of_months(1),
+        CalendarField::Quarter => of_months(3),
+        CalendarField::Year => of_months(12),
+        CalendarField::Decade => of_months(120),
+        CalendarField::Century => of_months(1_200),
+        CalendarField::Millennium => of_months(12_000),
         _ => None,
     }
 }
@@ -249,33 +253,40 @@ mod tests {
     #[test]
     fn fields_of_days() {
         let all = |of: i64| {
-            [Unit::Year, Unit::Decade, Unit::Century, Unit::Millennium, Unit::IsoYear, Unit::Week]
-                .map(|unit| field_of_time(unit, of).unwrap())
+            [
+                CalendarField::Year,
+                CalendarField::Decade,
+                CalendarField::Century,
+                CalendarField::Millennium,
+                CalendarField::IsoYear,
+                CalendarField::Week,
+            ]
+            .map(|unit| field_of_time(unit, of).unwrap())
         };
         assert_eq!(all(us(2001, 12, 31)), [2001, 200, 21, 3, 2002, 1]);
         assert_eq!(all(us(2000, 12, 31)), [2000, 200, 20, 2, 2000, 52]);
         assert_eq!(all(us(-1, 12, 31)), [-1, 0, -1, -1, -1, 52]);
         assert_eq!(all(us(-101, 1, 1))[..4], [-101, -10, -2, -1]);
         assert_eq!(all(us(-12, 1, 1))[1], -2);
-        assert_eq!(field_of_time(Unit::Julian, us(2001, 12, 27)), Some(2_452_271));
+        assert_eq!(field_of_time(CalendarField::Julian, us(2001, 12, 27)), Some(2_452_271));
     }
 
     #[test]
     fn fields_begin() {
         let of = us(-44, 3, 15);
-        assert_eq!(truncated(Unit::Century, of), Some(us(-100, 1, 1)));
-        assert_eq!(truncated(Unit::Decade, of), Some(us(-51, 1, 1)));
-        assert_eq!(truncated(Unit::Millennium, us(2001, 3, 15)), Some(us(2001, 1, 1)));
-        assert_eq!(truncated(Unit::Century, us(2000, 3, 15)), Some(us(1901, 1, 1)));
-        assert_eq!(truncated(Unit::Week, us(2001, 12, 30)), Some(us(2001, 12, 24)));
-        assert_eq!(truncated(Unit::DayOfWeek, of), None);
-        assert_eq!(truncated_interval(Unit::Quarter, 14, 3, 5), Some((12, 0, 0)));
+        assert_eq!(truncated(CalendarField::Century, of), Some(us(-100, 1, 1)));
+        assert_eq!(truncated(CalendarField::Decade, of), Some(us(-51, 1, 1)));
+        assert_eq!(truncated(CalendarField::Millennium, us(2001, 3, 15)), Some(us(2001, 1, 1)));
+        assert_eq!(truncated(CalendarField::Century, us(2000, 3, 15)), Some(us(1901, 1, 1)));
+        assert_eq!(truncated(CalendarField::Week, us(2001, 12, 30)), Some(us(2001, 12, 24)));
+        assert_eq!(truncated(CalendarField::DayOfWeek, of), None);
+        assert_eq!(truncated_interval(CalendarField::Quarter, 14, 3, 5), Some((12, 0, 0)));
     }
 
     #[test]
     fn fields_of_intervals() {
-        assert_eq!(field_of_interval(Unit::Epoch, 14, 3, 4_500_000), Some(37_000_804_500_000));
-        assert_eq!(field_of_interval(Unit::Quarter, -5, 0, 0), Some(0));
-        assert_eq!(field_of_interval(Unit::Week, 1, 0, 0), None);
+        assert_eq!(field_of_interval(CalendarField::Epoch, 14, 3, 4_500_000), Some(37_000_804_500_000));
+        assert_eq!(field_of_interval(CalendarField::Quarter, -5, 0, 0), Some(0));
+        assert_eq!(field_of_interval(CalendarField::Week, 1, 0, 0), None);
     }
 }

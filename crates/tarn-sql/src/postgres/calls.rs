@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 pub(crate) use tarn_query::parser::call;
 use tarn_query::sqlparser::ast::{BinaryOperator, Expr, ObjectName, Query, Value, Visitor, VisitorMut};
-use tarn_query::{Walked, walk, walk_mut};
+use tarn_query::{Walkable, walk, walk_mut};
 
 use crate::names::fold;
 
@@ -22,9 +22,9 @@ pub(super) fn is_named(name: &ObjectName, as_: &str) -> bool {
 const VOLATILE: [&str; 6] = ["random", "gen_random_uuid", "uuid", "clock_timestamp", "nextval", "setval"];
 
 /// Whether the rows of a query, or a value, may be others each time that they are computed.
-pub(super) fn is_volatile(query: &impl Walked) -> bool {
-    struct Calls;
-    impl Visitor for Calls {
+pub(super) fn is_volatile(query: &impl Walkable) -> bool {
+    struct VolatileCallFinder;
+    impl Visitor for VolatileCallFinder {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match VOLATILE.iter().any(|name| is_call(expr, name)) {
@@ -33,7 +33,7 @@ pub(super) fn is_volatile(query: &impl Walked) -> bool {
             }
         }
     }
-    walk(query, &mut Calls).is_break()
+    walk(query, &mut VolatileCallFinder).is_break()
 }
 
 /// Takes an expression out of its place, where NULL is then.
@@ -58,12 +58,12 @@ pub(crate) fn all_of(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr>
 
 /// Changes the expressions of a statement's part, the inner ones first, but not those of queries in it, which have
 /// names and lists of their own.
-pub(super) fn each_outside_queries(part: &mut impl Walked, change: impl FnMut(&mut Expr)) {
-    struct Outside<F> {
+pub(super) fn each_outside_queries(part: &mut impl Walkable, change: impl FnMut(&mut Expr)) {
+    struct OuterExprVisitor<F> {
         n_queries: usize,
         change: F,
     }
-    impl<F: FnMut(&mut Expr)> VisitorMut for Outside<F> {
+    impl<F: FnMut(&mut Expr)> VisitorMut for OuterExprVisitor<F> {
         type Break = ();
 
         fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
@@ -83,5 +83,5 @@ pub(super) fn each_outside_queries(part: &mut impl Walked, change: impl FnMut(&m
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(part, &mut Outside { n_queries: 0, change });
+    let _ = walk_mut(part, &mut OuterExprVisitor { n_queries: 0, change });
 }

@@ -67,9 +67,9 @@ impl AnalyzerRule for Casts {
 /// The text of a `uuid` is none any more. Bytes have a length of their own, and in `concat` a truth is a letter. The
 /// rule runs before types are made one, which makes texts of both.
 #[derive(Debug)]
-pub(super) struct Texts;
+pub(super) struct TextCastRule;
 
-impl AnalyzerRule for Texts {
+impl AnalyzerRule for TextCastRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, as_texts)
     }
@@ -86,7 +86,7 @@ fn as_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         && (of.to_field(schema).is_ok_and(|(_, of)| is_kept_as_text(&of) || is_filled(&of))
             || kept_type(of, schema).is_some())
     {
-        return Ok(Transformed::yes(Converted::call(field.data_type(), of.as_ref().clone())));
+        return Ok(Transformed::yes(CastFunction::call(field.data_type(), of.as_ref().clone())));
     }
     if let Expr::Cast(Cast { expr: of, field }) = &expr
         && matches!(field.data_type(), DataType::Date32 | DataType::Timestamp(..))
@@ -150,8 +150,8 @@ fn rewritten(expr: Expr, schema: &DFSchema, is_utc: bool) -> Result<Transformed<
     let is_of_times = from.is_temporal() && to.is_temporal();
     // Between times, only a zone with clocks of its own is the session's to say.
     Ok(Transformed::yes(match is_of_times && (is_utc || !(is_session(&from) || is_session(to))) {
-        true => Converted::between_times(to, *of),
-        false => Converted::call(to, *of),
+        true => CastFunction::between_times(to, *of),
+        false => CastFunction::call(to, *of),
     }))
 }
 
@@ -221,7 +221,7 @@ fn float(of: &Expr, to: &DataType) -> Option<Expr> {
             let narrow: f32 = digits.parse().ok()?;
             // That it is out of range is told when it is computed.
             if is_lost_as_real(wide, narrow) {
-                return Some(Converted::call(to, Expr::Literal(ScalarValue::Float64(Some(wide)), None)));
+                return Some(CastFunction::call(to, Expr::Literal(ScalarValue::Float64(Some(wide)), None)));
             }
             ScalarValue::Float32(Some(narrow))
         }
@@ -249,35 +249,35 @@ fn digits_of(number: &Expr) -> Option<String> {
 
 /// A value as a text, without what stands beside its type.
 pub(super) fn as_text(of: Expr, to: &DataType) -> Expr {
-    Converted::call(to, of)
+    CastFunction::call(to, of)
 }
 
 /// A cast, as a function of one value. What instants are as text is the session's to say, what numbers are is not: so a
 /// list of columns with such a cast (`nextval('s')` of an integer) is compiled once.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Converted {
+struct CastFunction {
     to: DataType,
     signature: Signature,
 }
 
-impl Converted {
+impl CastFunction {
     fn call(to: &DataType, of: Expr) -> Expr {
         let volatility = if to.is_numeric() { Volatility::Immutable } else { Volatility::Stable };
-        Converted::volatile(to, of, volatility)
+        CastFunction::volatile(to, of, volatility)
     }
 
     /// From one type of times to another, whatever the session says.
     fn between_times(to: &DataType, of: Expr) -> Expr {
-        Converted::volatile(to, of, Volatility::Immutable)
+        CastFunction::volatile(to, of, Volatility::Immutable)
     }
 
     fn volatile(to: &DataType, of: Expr, volatility: Volatility) -> Expr {
-        let converted = Converted { to: to.clone(), signature: Signature::any(1, volatility) };
+        let converted = CastFunction { to: to.clone(), signature: Signature::any(1, volatility) };
         Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(converted)), vec![of]))
     }
 }
 
-impl ScalarUDFImpl for Converted {
+impl ScalarUDFImpl for CastFunction {
     fn name(&self) -> &str {
         match self.to {
             DataType::Int16 => "int2",

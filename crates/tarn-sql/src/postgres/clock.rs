@@ -22,7 +22,7 @@ use tarn_query::{datafusion, now_of, statement_of, zone_of};
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let clock = Clock { signature: Signature::nullary(Volatility::Volatile) };
     let time = TimeOfDay { inner: current_time() };
-    let of = |start| Arc::new(Now::new(start, &ConfigOptions::default()).into());
+    let of = |start| Arc::new(NowFunction::new(start, &ConfigOptions::default()).into());
     vec![Arc::new(clock.into()), of(Start::Transaction), of(Start::Statement), Arc::new(time.into())]
 }
 
@@ -69,7 +69,7 @@ enum Start {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Now {
+struct NowFunction {
     start: Start,
     signature: Signature,
     aliases: Vec<String>,
@@ -77,13 +77,13 @@ struct Now {
     zone: Arc<str>,
 }
 
-impl Now {
-    fn new(start: Start, config: &ConfigOptions) -> Now {
+impl NowFunction {
+    fn new(start: Start, config: &ConfigOptions) -> NowFunction {
         let aliases: &[&str] = match start {
             Start::Transaction => &["current_timestamp", "transaction_timestamp"],
             Start::Statement => &[],
         };
-        Now {
+        NowFunction {
             start,
             signature: Signature::nullary(Volatility::Stable),
             aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
@@ -96,7 +96,7 @@ impl Now {
     }
 }
 
-impl ScalarUDFImpl for Now {
+impl ScalarUDFImpl for NowFunction {
     fn name(&self) -> &str {
         match self.start {
             Start::Transaction => "now",
@@ -113,7 +113,7 @@ impl ScalarUDFImpl for Now {
     }
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
-        Some(Now::new(self.start, config).into())
+        Some(NowFunction::new(self.start, config).into())
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {

@@ -22,7 +22,7 @@ use tarn_query::{datafusion, each_expression, zone_of};
 use tarn_types::{DataType as Stored, Enumerated, Length, TypeId, data_type_of};
 
 use super::filled::{self, is_filled};
-use super::fitted::{Longer, fitted_to, is_twice};
+use super::fitted::{OverlongText, fitted_to, is_twice};
 use super::interval_aggregates::INTERVAL;
 use super::kept_as_text::cast_function;
 use super::numeric::numeric;
@@ -103,7 +103,7 @@ fn rewritten(expr: Expr, schema: &DFSchema, common: &Common) -> Result<Transform
         _ => return Ok(made_one),
     };
     Ok(match length_together(&results, schema) {
-        Some(length) => Transformed::yes(fitted_to(made_one.data, length, Longer::Refused)),
+        Some(length) => Transformed::yes(fitted_to(made_one.data, length, OverlongText::Refused)),
         None => made_one,
     })
 }
@@ -172,12 +172,12 @@ fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, common: &Com
     let known: Vec<&Field> = fields.iter().flatten().map(AsRef::as_ref).collect();
     let Some(to) = together(what, &known, common)? else { return Ok(false) };
     // JSON has rules of its own.
-    if matches!(Kind::of(to), Some(Kind::KeptAsText(_))) {
+    if matches!(TypeClass::of(to), Some(TypeClass::KeptAsText(_))) {
         return Ok(false);
     }
     let mut is_changed = false;
     for (expr, own) in all.iter_mut().zip(&fields) {
-        if let Some(change) = Change::of(own.as_deref(), expr, to, common)? {
+        if let Some(change) = TypeCoercion::of(own.as_deref(), expr, to, common)? {
             let of = std::mem::replace(*expr, Expr::Literal(ScalarValue::Null, None));
             **expr = change.applied(of);
             is_changed = true;
@@ -207,7 +207,7 @@ fn as_arrays(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
     let mut is_changed = false;
     for item in list.iter_mut().filter(|item| array.is_list() && text_of(item).is_some()) {
         let text = std::mem::replace(item, Expr::Literal(ScalarValue::Null, None));
-        *item = Change::To(array.clone()).applied(text);
+        *item = TypeCoercion::To(array.clone()).applied(text);
         is_changed = true;
     }
     is_changed
@@ -215,56 +215,56 @@ fn as_arrays(of: &Expr, list: &mut [Expr], schema: &DFSchema) -> bool {
 
 /// What becomes of a value.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum TypeCoercion {
     To(DataType),
     /// A number, of as many digits as the text has.
     ToNumeric,
     ToKeptAsText(Stored),
 }
 
-impl Change {
+impl TypeCoercion {
     /// Of a value, which is of no type yet if it has no field.
     ///
     /// Errors: `22P02`, it is written out, and is no number.
-    pub(super) fn of(own: Option<&Field>, expr: &Expr, to: &Field, common: &Common) -> Result<Option<Change>> {
+    pub(super) fn of(own: Option<&Field>, expr: &Expr, to: &Field, common: &Common) -> Result<Option<TypeCoercion>> {
         let Some(own) = own else {
             let Some(text) = text_of(expr) else { return Ok(None) };
-            return Ok(match Kind::of(to) {
-                None if to.data_type().is_list() => Some(Change::To(to.data_type().clone())),
+            return Ok(match TypeClass::of(to) {
+                None if to.data_type().is_list() => Some(TypeCoercion::To(to.data_type().clone())),
                 // What is no label was refused before (`enums`).
-                None | Some(Kind::Text | Kind::Bytes | Kind::Enumerated(_)) => None,
-                Some(Kind::KeptAsText(of)) => Some(Change::ToKeptAsText(of)),
-                Some(Kind::Number) => {
+                None | Some(TypeClass::Text | TypeClass::Bytes | TypeClass::Enumerated(_)) => None,
+                Some(TypeClass::KeptAsText(of)) => Some(TypeCoercion::ToKeptAsText(of)),
+                Some(TypeClass::Number) => {
                     check_number(text, to)?;
                     let is_exact = to.data_type().is_decimal();
-                    Some(if is_exact { Change::ToNumeric } else { Change::To(to.data_type().clone()) })
+                    Some(if is_exact { TypeCoercion::ToNumeric } else { TypeCoercion::To(to.data_type().clone()) })
                 }
-                Some(Kind::Interval) => Some(Change::To(INTERVAL)),
-                Some(_) => Some(Change::To(to.data_type().clone())),
+                Some(TypeClass::Interval) => Some(TypeCoercion::To(INTERVAL)),
+                Some(_) => Some(TypeCoercion::To(to.data_type().clone())),
             });
         };
-        Ok(match Kind::of(to) {
-            Some(Kind::Number) if to.data_type().is_floating() && own.data_type() != to.data_type() => {
-                Some(Change::To(to.data_type().clone()))
+        Ok(match TypeClass::of(to) {
+            Some(TypeClass::Number) if to.data_type().is_floating() && own.data_type() != to.data_type() => {
+                Some(TypeCoercion::To(to.data_type().clone()))
             }
             // DataFusion says that a CASE is of the type of its first result, and a UNION of its first query's.
-            Some(Kind::Number) if is_integer(own.data_type()) && rank(own.data_type()) < rank(to.data_type()) => {
+            Some(TypeClass::Number) if is_integer(own.data_type()) && rank(own.data_type()) < rank(to.data_type()) => {
                 match to.data_type() {
-                    to if is_integer(to) => Some(Change::To(to.clone())),
-                    to if to.is_decimal() => Some(Change::To(whole(own.data_type()))),
+                    to if is_integer(to) => Some(TypeCoercion::To(to.clone())),
+                    to if to.is_decimal() => Some(TypeCoercion::To(whole(own.data_type()))),
                     _ => None,
                 }
             }
             // It would count nanoseconds, which end in 2262, and forget the zone.
-            Some(Kind::Moment) if rank(own.data_type()) < rank(to.data_type()) => {
+            Some(TypeClass::Moment) if rank(own.data_type()) < rank(to.data_type()) => {
                 let zone = is_instant(to.data_type()).then(|| Arc::clone(&common.here));
-                Some(Change::To(DataType::Timestamp(TimeUnit::Microsecond, zone)))
+                Some(TypeCoercion::To(DataType::Timestamp(TimeUnit::Microsecond, zone)))
             }
             // What lies between two times is one, too.
-            Some(Kind::Interval) if own.data_type() != &INTERVAL => Some(Change::To(INTERVAL)),
+            Some(TypeClass::Interval) if own.data_type() != &INTERVAL => Some(TypeCoercion::To(INTERVAL)),
             // Functions give one kind of them, columns another.
-            Some(Kind::Bytes) if own.data_type().is_binary() && own.data_type() != to.data_type() => {
-                Some(Change::To(to.data_type().clone()))
+            Some(TypeClass::Bytes) if own.data_type().is_binary() && own.data_type() != to.data_type() => {
+                Some(TypeCoercion::To(to.data_type().clone()))
             }
             _ => None,
         })
@@ -272,9 +272,9 @@ impl Change {
 
     pub(super) fn applied(self, of: Expr) -> Expr {
         match self {
-            Change::To(to) => Expr::Cast(Cast::new(Box::new(of), to)),
-            Change::ToNumeric => numeric().call(vec![of]),
-            Change::ToKeptAsText(to) => cast_function(to).call(vec![of]),
+            TypeCoercion::To(to) => Expr::Cast(Cast::new(Box::new(of), to)),
+            TypeCoercion::ToNumeric => numeric().call(vec![of]),
+            TypeCoercion::ToKeptAsText(to) => cast_function(to).call(vec![of]),
         }
     }
 }
@@ -295,7 +295,7 @@ fn check_number(text: &str, to: &Field) -> Result<(), SqlError> {
 
 /// Types that become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TypeClass {
     Number,
     Text,
     Truth,
@@ -310,21 +310,21 @@ pub(super) enum Kind {
     Enumerated(TypeId),
 }
 
-impl Kind {
-    pub(super) fn of(field: &Field) -> Option<Kind> {
+impl TypeClass {
+    pub(super) fn of(field: &Field) -> Option<TypeClass> {
         Some(match field.data_type() {
-            of if of.is_numeric() => Kind::Number,
-            of if of.is_string() && Enumerated::of(field).is_some() => Kind::Enumerated(Enumerated::of(field)?.0),
+            of if of.is_numeric() => TypeClass::Number,
+            of if of.is_string() && Enumerated::of(field).is_some() => TypeClass::Enumerated(Enumerated::of(field)?.0),
             of if of.is_string() => match data_type_of(field).ok()? {
-                of @ (Stored::Uuid | Stored::Json | Stored::Jsonb) => Kind::KeptAsText(of),
-                _ => Kind::Text,
+                of @ (Stored::Uuid | Stored::Json | Stored::Jsonb) => TypeClass::KeptAsText(of),
+                _ => TypeClass::Text,
             },
-            DataType::Boolean => Kind::Truth,
-            DataType::Date32 | DataType::Timestamp(..) => Kind::Moment,
-            DataType::Time32(_) | DataType::Time64(_) => Kind::TimeOfDay,
-            DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
-            DataType::LargeBinary => Kind::Inet,
-            of if of.is_binary() => Kind::Bytes,
+            DataType::Boolean => TypeClass::Truth,
+            DataType::Date32 | DataType::Timestamp(..) => TypeClass::Moment,
+            DataType::Time32(_) | DataType::Time64(_) => TypeClass::TimeOfDay,
+            DataType::Interval(_) | DataType::Duration(_) => TypeClass::Interval,
+            DataType::LargeBinary => TypeClass::Inet,
+            of if of.is_binary() => TypeClass::Bytes,
             _ => return None,
         })
     }
@@ -340,7 +340,7 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], common: &Common) -> 
         if to.data_type().is_list() && to.data_type() == other.data_type() {
             continue;
         }
-        let (left, right) = (Kind::of(to), Kind::of(other));
+        let (left, right) = (TypeClass::of(to), TypeClass::of(other));
         // An array has no type together with what is none.
         let is_one_array =
             (left.is_some() && other.data_type().is_list()) || (right.is_some() && to.data_type().is_list());
@@ -351,7 +351,8 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], common: &Common) -> 
             // The functions of JSON give what their rules say.
             let is_marked = matches!(
                 (left, right),
-                (Some(Kind::KeptAsText(_)), Some(Kind::Text)) | (Some(Kind::Text), Some(Kind::KeptAsText(_)))
+                (Some(TypeClass::KeptAsText(_)), Some(TypeClass::Text))
+                    | (Some(TypeClass::Text), Some(TypeClass::KeptAsText(_)))
             );
             if common.strictness == Strictness::Lenient || is_marked {
                 return Ok(None);
@@ -360,7 +361,8 @@ pub(super) fn together<'a>(what: &str, known: &[&'a Field], common: &Common) -> 
             let message = format!("{what} types {} and {} cannot be matched", name(to)?, name(other)?);
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message).with_hint("cast one of them").into());
         }
-        if matches!(left, Some(Kind::Number | Kind::Moment)) && rank(other.data_type()) > rank(to.data_type()) {
+        if matches!(left, Some(TypeClass::Number | TypeClass::Moment)) && rank(other.data_type()) > rank(to.data_type())
+        {
             to = other;
         }
     }

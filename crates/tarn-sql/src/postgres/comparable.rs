@@ -18,7 +18,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use super::common_types::{Kind, Strictness, is_written, time_together, without_blanks_in};
+use super::common_types::{Strictness, TypeClass, is_written, time_together, without_blanks_in};
 use super::times::compares;
 use crate::error::{SqlError, state};
 use crate::rows::{long_name, pg_type};
@@ -108,14 +108,15 @@ fn check(strictness: Strictness, of: &Expr, op: &str, others: &[&Expr], schema: 
     }
     let kind = |expr: &Expr| match is_written(expr) {
         true => None,
-        false => expr.to_field(schema).ok().and_then(|(_, field)| Some((Kind::of(&field)?, field))),
+        false => expr.to_field(schema).ok().and_then(|(_, field)| Some((TypeClass::of(&field)?, field))),
     };
     let Some((left, of)) = kind(of) else { return Ok(()) };
     for (right, other) in others.iter().copied().filter_map(kind) {
         let is_known = match (left, right) {
             // JSON, UUIDs and labels have rules of their own, and a time of day is an interval beside one.
-            (Kind::KeptAsText(_) | Kind::Enumerated(_), _) | (_, Kind::KeptAsText(_) | Kind::Enumerated(_)) => true,
-            (Kind::TimeOfDay, Kind::Interval) | (Kind::Interval, Kind::TimeOfDay) => true,
+            (TypeClass::KeptAsText(_) | TypeClass::Enumerated(_), _)
+            | (_, TypeClass::KeptAsText(_) | TypeClass::Enumerated(_)) => true,
+            (TypeClass::TimeOfDay, TypeClass::Interval) | (TypeClass::Interval, TypeClass::TimeOfDay) => true,
             (left, right) => left == right,
         };
         if !is_known {

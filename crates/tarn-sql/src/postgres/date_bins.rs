@@ -16,7 +16,7 @@ use tarn_types::is_infinite_us;
 use super::averages::undefined;
 use super::calendar::DAY_US;
 use super::extract::intervals;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::times_of_text::out_of_range;
 use crate::error::{SqlError, state};
 
@@ -73,7 +73,7 @@ impl ScalarUDFImpl for DateBin {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let strides = intervals(&rows.columns[0])?;
         let micros = |idx: usize| -> Result<Option<TimestampMicrosecondArray>> {
             let Some(times) = rows.columns.get(idx) else { return Ok(None) };

@@ -17,8 +17,8 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use tarn_query::{datafusion, zone_of};
 use tarn_types::{Zone, is_infinite_us};
 
-use super::date_template::{DAYS, DateTemplate, Field, MONTHS, Part, ROMAN};
-use super::rowwise::Rows;
+use super::date_template::{DAYS, DateTemplate, DateTemplatePart, Field, MONTHS, ROMAN};
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 const DAY_US: i64 = 86_400_000_000;
@@ -64,20 +64,20 @@ impl ScalarUDFImpl for OfText {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let texts = arrow::compute::cast(&rows.columns[0], &DataType::Utf8View)?;
         let templates = arrow::compute::cast(&rows.columns[1], &DataType::Utf8View)?;
         let (texts, templates, zone) =
             (texts.as_string_view(), templates.as_string_view(), zone_of(&args.config_options));
         // That of the next row is usually the same.
         let mut last: Option<(&str, DateTemplate)> = None;
-        let mut said = |row: usize| -> Result<Said, SqlError> {
+        let mut said = |row: usize| -> Result<ParsedFields, SqlError> {
             let template = templates.value(row);
             if last.as_ref().is_none_or(|(text, _)| *text != template) {
                 last = Some((template, DateTemplate::parse(template)?));
             }
             match &last {
-                Some((_, parsed)) => Said::read(parsed, texts.value(row)),
+                Some((_, parsed)) => ParsedFields::read(parsed, texts.value(row)),
                 None => Err(SqlError::new(state::INTERNAL, "no template was read")),
             }
         };
@@ -102,7 +102,7 @@ impl ScalarUDFImpl for OfText {
 
 /// What a text says, by a template.
 #[derive(Debug, Default)]
-struct Said {
+struct ParsedFields {
     year: Option<i64>,
     /// Of the pattern.
     year_digits: u32,
@@ -148,13 +148,13 @@ fn is_separator(letter: char) -> bool {
     letter.is_ascii_punctuation()
 }
 
-impl Said {
-    fn read(template: &DateTemplate, text: &str) -> Result<Said, SqlError> {
+impl ParsedFields {
+    fn read(template: &DateTemplate, text: &str) -> Result<ParsedFields, SqlError> {
         if template.is_exact {
             let message = "FX in a template of to_date and to_timestamp is not supported";
             return Err(SqlError::unsupported(message, "leave it out"));
         }
-        let mut said = Said::default();
+        let mut said = ParsedFields::default();
         // Blanks and separators that were passed, and may be those of the template.
         let (mut rest, mut passed) = (text, 0_usize);
         let skip = |rest: &mut &str| {
@@ -173,10 +173,11 @@ impl Said {
                 is_first = false;
             }
             match part {
-                Part::Text(letters) | Part::Quoted(letters) => {
+                DateTemplatePart::Text(letters) | DateTemplatePart::Quoted(letters) => {
                     for letter in letters.chars() {
                         let Some(next) = rest.chars().next() else { break };
-                        let parts = matches!(part, Part::Text(_)) && (letter.is_whitespace() || is_separator(letter));
+                        let parts = matches!(part, DateTemplatePart::Text(_))
+                            && (letter.is_whitespace() || is_separator(letter));
                         if parts {
                             // One of the text, if there is one.
                             match next.is_whitespace() || is_separator(next) {
@@ -190,7 +191,7 @@ impl Said {
                         }
                     }
                 }
-                Part::Field { field, is_filled, ordinal, .. } => {
+                DateTemplatePart::Field { field, is_filled, ordinal, .. } => {
                     skip(&mut rest);
                     // Where more was passed than the template says, that may have been its sign.
                     let before = &text[..text.len() - rest.len()];
@@ -492,11 +493,13 @@ fn name<'a>(text: &'a str, names: &[&str], is_short: bool) -> Option<(usize, &'a
 }
 
 /// Is what comes next no digit?
-fn is_no_digit(next: Option<&Part>) -> bool {
+fn is_no_digit(next: Option<&DateTemplatePart>) -> bool {
     match next {
         None => true,
-        Some(Part::Text(letters) | Part::Quoted(letters)) => !letters.starts_with(|c: char| c.is_ascii_digit()),
-        Some(Part::Field { field, .. }) => matches!(
+        Some(DateTemplatePart::Text(letters) | DateTemplatePart::Quoted(letters)) => {
+            !letters.starts_with(|c: char| c.is_ascii_digit())
+        }
+        Some(DateTemplatePart::Field { field, .. }) => matches!(
             field,
             Field::HalfDay(_)
                 | Field::Era(_)
@@ -521,7 +524,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, template: &str) -> String {
-        let said = Said::read(&DateTemplate::parse(template).unwrap(), text);
+        let said = ParsedFields::read(&DateTemplate::parse(template).unwrap(), text);
         match said.and_then(|said| said.instant(text, &Zone::utc())) {
             Ok(us) => tarn_types::Value::Timestamp(us).to_display(&tarn_types::DataType::Timestamp),
             Err(error) => error.state().to_owned(),

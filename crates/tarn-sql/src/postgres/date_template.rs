@@ -165,7 +165,7 @@ const WORDS: &[(&str, Case, Field)] = &[
 
 /// A part of a template.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum DateTemplatePart {
     Text(String),
     /// Between quotes: nothing in it separates.
     Quoted(String),
@@ -180,7 +180,7 @@ pub(super) enum Part {
 /// A template that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DateTemplate {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<DateTemplatePart>,
     /// `FX`: what is read has exactly this form.
     pub(super) is_exact: bool,
 }
@@ -223,7 +223,7 @@ impl DateTemplate {
             if rest.starts_with("SP") || rest.starts_with("sp") {
                 return Err(SqlError::unsupported("SP in a template of to_char is not supported", "leave it out"));
             }
-            parts.push(Part::Field { field, case, is_filled, ordinal: ordinal.map(|(_, case)| case) });
+            parts.push(DateTemplatePart::Field { field, case, is_filled, ordinal: ordinal.map(|(_, case)| case) });
         }
         Ok(DateTemplate { parts, is_exact })
     }
@@ -231,11 +231,11 @@ impl DateTemplate {
     /// Appends the text of a moment.
     ///
     /// Errors: `0A000` for the letters of a zone; `22023` for what an interval does not have.
-    pub(super) fn write(&self, moment: &Moment, out: &mut String) -> Result<(), SqlError> {
+    pub(super) fn write(&self, moment: &TimeFields, out: &mut String) -> Result<(), SqlError> {
         for part in &self.parts {
             match part {
-                Part::Text(text) | Part::Quoted(text) => out.push_str(text),
-                Part::Field { field, case, is_filled, ordinal } => {
+                DateTemplatePart::Text(text) | DateTemplatePart::Quoted(text) => out.push_str(text),
+                DateTemplatePart::Field { field, case, is_filled, ordinal } => {
                     let start = out.len();
                     let is_number = moment.write(*field, *case, *is_filled, out)?;
                     if let Some(case) = ordinal.filter(|_| is_number) {
@@ -250,7 +250,7 @@ impl DateTemplate {
 }
 
 /// What is behind the closing quote. A backslash takes the next letter as it is.
-fn quoted_text<'a>(inside: &'a str, parts: &mut Vec<Part>) -> &'a str {
+fn quoted_text<'a>(inside: &'a str, parts: &mut Vec<DateTemplatePart>) -> &'a str {
     let (mut letters, mut quoted) = (inside.chars(), String::new());
     while let Some(letter) = letters.next() {
         match letter {
@@ -259,14 +259,14 @@ fn quoted_text<'a>(inside: &'a str, parts: &mut Vec<Part>) -> &'a str {
             letter => quoted.push(letter),
         }
     }
-    parts.push(Part::Quoted(quoted));
+    parts.push(DateTemplatePart::Quoted(quoted));
     letters.as_str()
 }
 
-fn text(parts: &mut Vec<Part>, letter: char) {
+fn text(parts: &mut Vec<DateTemplatePart>, letter: char) {
     match parts.last_mut() {
-        Some(Part::Text(text)) => text.push(letter),
-        _ => parts.push(Part::Text(letter.to_string())),
+        Some(DateTemplatePart::Text(text)) => text.push(letter),
+        _ => parts.push(DateTemplatePart::Text(letter.to_string())),
     }
 }
 
@@ -301,7 +301,7 @@ fn ordinal_suffix(number: &str) -> &'static str {
 
 /// A time or an interval, taken apart.
 #[derive(Debug, Default)]
-pub(super) struct Moment {
+pub(super) struct TimeFields {
     /// As it is written: 1 is the year before and after Christ.
     year: i64,
     is_before_christ: bool,
@@ -316,15 +316,15 @@ pub(super) struct Moment {
     offset: Option<(i32, bool)>,
 }
 
-impl Moment {
+impl TimeFields {
     /// Microseconds since 1970; with a zone as its clocks show them.
-    pub(super) fn of_time(us: i64, zone: Option<&Zone>) -> Moment {
+    pub(super) fn of_time(us: i64, zone: Option<&Zone>) -> TimeFields {
         let offset = zone.map(|zone| (zone.offset_at(us), *zone == Zone::utc()));
         let local = us.saturating_add(offset.map_or(0, |(seconds, _)| i64::from(seconds) * 1_000_000));
         let (days, us_of_day) = (local.div_euclid(DAY_US), local.rem_euclid(DAY_US));
         let date = NaiveDate::from_num_days_from_ce_opt((days + 719_163) as i32).unwrap_or_default();
         let year = i64::from(date.year());
-        Moment {
+        TimeFields {
             year: if year <= 0 { 1 - year } else { year },
             is_before_christ: year <= 0,
             month: date.month().into(),
@@ -337,14 +337,14 @@ impl Moment {
         }
     }
 
-    pub(super) fn of_interval(months: i32, days: i32, us: i64) -> Moment {
-        Moment {
+    pub(super) fn of_interval(months: i32, days: i32, us: i64) -> TimeFields {
+        TimeFields {
             year: (months / 12).into(),
             month: (months % 12).into(),
             day: days.into(),
             hour: us / 3_600_000_000,
             us_of_hour: us % 3_600_000_000,
-            ..Moment::default()
+            ..TimeFields::default()
         }
     }
 
@@ -550,7 +550,7 @@ fn iso_year(year: i64, month: i64, day: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn shown(template: &str, moment: &Moment) -> String {
+    fn shown(template: &str, moment: &TimeFields) -> String {
         let mut out = String::new();
         DateTemplate::parse(template).unwrap().write(moment, &mut out).unwrap();
         out
@@ -559,7 +559,7 @@ mod tests {
     /// 2024-02-29 15:04:05.678901, as PostgreSQL 15 writes it.
     #[test]
     fn times_as_postgres_writes_them() {
-        let moment = Moment::of_time(1_709_219_045_678_901, None);
+        let moment = TimeFields::of_time(1_709_219_045_678_901, None);
         for (template, want) in [
             ("YYYY-MM-DD HH24:MI:SS", "2024-02-29 15:04:05"),
             ("yyyy/mm/dd hh:mi:ss.ms am", "2024/02/29 03:04:05.678 pm"),
@@ -584,23 +584,23 @@ mod tests {
     #[test]
     fn zones_and_years_before_christ() {
         let berlin = Zone::parse("Europe/Berlin").unwrap();
-        let moment = Moment::of_time(1_709_219_045_000_000, Some(&berlin));
+        let moment = TimeFields::of_time(1_709_219_045_000_000, Some(&berlin));
         assert_eq!(shown("HH24:MI OF TZH:TZM", &moment), "16:04 +01 +01:00");
         let mut out = String::new();
         let refused = DateTemplate::parse("TZ").unwrap().write(&moment, &mut out).unwrap_err();
         assert_eq!(refused.state(), state::FEATURE_NOT_SUPPORTED);
-        assert_eq!(shown("HH24 TZ tz", &Moment::of_time(0, Some(&Zone::utc()))), "00 UTC utc");
+        assert_eq!(shown("HH24 TZ tz", &TimeFields::of_time(0, Some(&Zone::utc()))), "00 UTC utc");
         // 0044-03-15 BC
-        let ides = Moment::of_time(-63_517_132_800_000_000, None);
+        let ides = TimeFields::of_time(-63_517_132_800_000_000, None);
         assert_eq!(shown("YYYY BC CC", &ides), "0044 BC -01");
     }
 
     #[test]
     fn intervals_have_no_weekday() {
-        let moment = Moment::of_interval(14, 3, 4 * 3_600_000_000 + 5_000_000);
+        let moment = TimeFields::of_interval(14, 3, 4 * 3_600_000_000 + 5_000_000);
         assert_eq!(shown("YYYY-MM-DD HH24:MI:SS", &moment), "0001-02-03 04:00:05");
-        assert_eq!(shown("HH24", &Moment::of_interval(0, 0, 30 * 3_600_000_000)), "30");
-        assert_eq!(shown("HH12", &Moment::of_interval(0, 0, 30 * 3_600_000_000)), "06");
+        assert_eq!(shown("HH24", &TimeFields::of_interval(0, 0, 30 * 3_600_000_000)), "30");
+        assert_eq!(shown("HH12", &TimeFields::of_interval(0, 0, 30 * 3_600_000_000)), "06");
         let mut out = String::new();
         assert!(DateTemplate::parse("Day").unwrap().write(&moment, &mut out).is_err());
     }

@@ -18,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 use tarn_types::Zone;
 
-use super::calendar::{Unit, truncated, truncated_interval};
+use super::calendar::{CalendarField, truncated, truncated_interval};
 use super::extract::intervals;
 use super::infinite_times::{infinite, of_finite};
 use super::times_of_text::out_of_range;
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for DateTrunc {
             DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
             _ => "timestamp without time zone",
         };
-        let Some(unit) = Unit::of(name) else {
+        let Some(unit) = CalendarField::of(name) else {
             let message = format!("unit \"{name}\" not recognized for type {type_name}");
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).into());
         };
@@ -137,7 +137,7 @@ impl ScalarUDFImpl for DateTrunc {
                 false => ColumnarValue::Array(began),
             });
         }
-        let is_long = matches!(unit, Unit::Decade | Unit::Century | Unit::Millennium);
+        let is_long = matches!(unit, CalendarField::Decade | CalendarField::Century | CalendarField::Millennium);
         if !is_long && zone_name.is_none() && !matches!(of_type, DataType::Interval(_)) && !is_far(&values)? {
             let mut args = args;
             // DataFusion's knows one name of each.
@@ -226,17 +226,17 @@ impl DateTrunc {
     }
 }
 
-fn plain_name(unit: Unit) -> &'static str {
+fn plain_name(unit: CalendarField) -> &'static str {
     match unit {
-        Unit::Microseconds => "microsecond",
-        Unit::Milliseconds => "millisecond",
-        Unit::Second => "second",
-        Unit::Minute => "minute",
-        Unit::Hour => "hour",
-        Unit::Day => "day",
-        Unit::Week => "week",
-        Unit::Month => "month",
-        Unit::Quarter => "quarter",
+        CalendarField::Microseconds => "microsecond",
+        CalendarField::Milliseconds => "millisecond",
+        CalendarField::Second => "second",
+        CalendarField::Minute => "minute",
+        CalendarField::Hour => "hour",
+        CalendarField::Day => "day",
+        CalendarField::Week => "week",
+        CalendarField::Month => "month",
+        CalendarField::Quarter => "quarter",
         _ => "year",
     }
 }

@@ -13,7 +13,7 @@ const RADIANS: f64 = 0.017_453_292_519_943_295;
 
 /// A function of an angle, or one that has an angle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Angle {
+pub(super) enum AngleFunction {
     Sin,
     Cos,
     Tan,
@@ -25,21 +25,29 @@ pub(super) enum Angle {
     ArcTan2,
 }
 
-impl Angle {
+impl AngleFunction {
     /// The functions.
-    pub(super) const ALL: [Angle; 8] =
-        [Angle::Sin, Angle::Cos, Angle::Tan, Angle::Cot, Angle::ArcSin, Angle::ArcCos, Angle::ArcTan, Angle::ArcTan2];
+    pub(super) const ALL: [AngleFunction; 8] = [
+        AngleFunction::Sin,
+        AngleFunction::Cos,
+        AngleFunction::Tan,
+        AngleFunction::Cot,
+        AngleFunction::ArcSin,
+        AngleFunction::ArcCos,
+        AngleFunction::ArcTan,
+        AngleFunction::ArcTan2,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Angle::Sin => "sind",
-            Angle::Cos => "cosd",
-            Angle::Tan => "tand",
-            Angle::Cot => "cotd",
-            Angle::ArcSin => "asind",
-            Angle::ArcCos => "acosd",
-            Angle::ArcTan => "atand",
-            Angle::ArcTan2 => "atan2d",
+            AngleFunction::Sin => "sind",
+            AngleFunction::Cos => "cosd",
+            AngleFunction::Tan => "tand",
+            AngleFunction::Cot => "cotd",
+            AngleFunction::ArcSin => "asind",
+            AngleFunction::ArcCos => "acosd",
+            AngleFunction::ArcTan => "atand",
+            AngleFunction::ArcTan2 => "atan2d",
         }
     }
 
@@ -48,9 +56,9 @@ impl Angle {
     /// Errors: `22003` for an infinite angle, and for what is no sine.
     pub(super) fn of(self, value: f64) -> Result<f64, SqlError> {
         let out = match self {
-            Angle::Sin | Angle::Cos | Angle::Tan | Angle::Cot => value.is_infinite(),
-            Angle::ArcSin | Angle::ArcCos => value.abs() > 1.0,
-            Angle::ArcTan | Angle::ArcTan2 => false,
+            AngleFunction::Sin | AngleFunction::Cos | AngleFunction::Tan | AngleFunction::Cot => value.is_infinite(),
+            AngleFunction::ArcSin | AngleFunction::ArcCos => value.abs() > 1.0,
+            AngleFunction::ArcTan | AngleFunction::ArcTan2 => false,
         };
         if out {
             return Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "input is out of range"));
@@ -59,25 +67,26 @@ impl Angle {
             return Ok(value);
         }
         Ok(match self {
-            Angle::Sin => {
+            AngleFunction::Sin => {
                 let (angle, sign) = first_half(value);
                 sign * sin(if angle > 90.0 { 180.0 - angle } else { angle })
             }
-            Angle::Cos => {
+            AngleFunction::Cos => {
                 let (angle, _) = first_half(value);
                 if angle > 90.0 { -cos(180.0 - angle) } else { cos(angle) }
             }
-            Angle::Tan | Angle::Cot => {
+            AngleFunction::Tan | AngleFunction::Cot => {
                 let (angle, sign) = first_half(value);
                 let (angle, sign) = if angle > 90.0 { (180.0 - angle, -sign) } else { (angle, sign) };
-                let ratio = |angle| if self == Angle::Tan { sin(angle) / cos(angle) } else { cos(angle) / sin(angle) };
+                let ratio =
+                    |angle| if self == AngleFunction::Tan { sin(angle) / cos(angle) } else { cos(angle) / sin(angle) };
                 // There is one zero.
                 sign * (ratio(angle) / ratio(45.0)) + 0.0
             }
-            Angle::ArcSin => arc_sin(value.abs()) * 1.0_f64.copysign(value),
-            Angle::ArcCos if value >= 0.0 => arc_cos(value),
-            Angle::ArcCos => 90.0 + arc_sin(-value),
-            Angle::ArcTan | Angle::ArcTan2 => of_radians(value.atan()),
+            AngleFunction::ArcSin => arc_sin(value.abs()) * 1.0_f64.copysign(value),
+            AngleFunction::ArcCos if value >= 0.0 => arc_cos(value),
+            AngleFunction::ArcCos => 90.0 + arc_sin(-value),
+            AngleFunction::ArcTan | AngleFunction::ArcTan2 => of_radians(value.atan()),
         })
     }
 
@@ -136,25 +145,50 @@ mod tests {
 
     #[test]
     fn they_are_exact_where_they_can_be() {
-        let of = |angle: Angle, value| angle.of(value).unwrap();
+        let of = |angle: AngleFunction, value| angle.of(value).unwrap();
         assert_eq!(
-            [of(Angle::Sin, 30.0), of(Angle::Sin, 180.0), of(Angle::Cos, 60.0), of(Angle::Cos, 90.0)],
+            [
+                of(AngleFunction::Sin, 30.0),
+                of(AngleFunction::Sin, 180.0),
+                of(AngleFunction::Cos, 60.0),
+                of(AngleFunction::Cos, 90.0)
+            ],
             [0.5, 0.0, 0.5, 0.0]
         );
-        let zeros = [of(Angle::Sin, -0.0), of(Angle::Sin, -180.0), of(Angle::Sin, 180.0), of(Angle::Cos, 270.0)];
+        let zeros = [
+            of(AngleFunction::Sin, -0.0),
+            of(AngleFunction::Sin, -180.0),
+            of(AngleFunction::Sin, 180.0),
+            of(AngleFunction::Cos, 270.0),
+        ];
         assert_eq!(zeros.map(f64::is_sign_negative), [true, true, false, false]);
-        assert_eq!([of(Angle::Tan, 270.0), of(Angle::Tan, 180.0).signum()], [f64::NEG_INFINITY, 1.0]);
-        assert_eq!([of(Angle::Tan, 45.0), of(Angle::Cot, 45.0), of(Angle::Tan, 135.0)], [1.0, 1.0, -1.0]);
-        assert_eq!([of(Angle::ArcSin, 0.5), of(Angle::ArcCos, -0.5), of(Angle::ArcTan, 1.0)], [30.0, 120.0, 45.0]);
-        assert!(Angle::ArcSin.of(1.5).is_err() && Angle::Sin.of(f64::INFINITY).is_err());
+        assert_eq!([of(AngleFunction::Tan, 270.0), of(AngleFunction::Tan, 180.0).signum()], [f64::NEG_INFINITY, 1.0]);
+        assert_eq!(
+            [of(AngleFunction::Tan, 45.0), of(AngleFunction::Cot, 45.0), of(AngleFunction::Tan, 135.0)],
+            [1.0, 1.0, -1.0]
+        );
+        assert_eq!(
+            [of(AngleFunction::ArcSin, 0.5), of(AngleFunction::ArcCos, -0.5), of(AngleFunction::ArcTan, 1.0)],
+            [30.0, 120.0, 45.0]
+        );
+        assert!(AngleFunction::ArcSin.of(1.5).is_err() && AngleFunction::Sin.of(f64::INFINITY).is_err());
     }
 
     /// What PostgreSQL 15 says.
     #[test]
     fn all_digits_are_the_same() {
-        let of = |angle: Angle, value| angle.of(value).unwrap();
-        assert_eq!([of(Angle::Cot, 30.0), of(Angle::Cot, 1e-5)], [1.732_050_807_568_877_4, 5_729_577.951_308_172]);
-        assert_eq!([of(Angle::Tan, 1.0), of(Angle::Tan, 200.0)], [0.017_455_064_928_217_59, 0.363_970_234_266_202_4]);
-        assert_eq!([of(Angle::Sin, 7.0), of(Angle::Cos, 89.999)], [0.121_869_343_405_147_49, 1.745_329_251_914_054e-5]);
+        let of = |angle: AngleFunction, value| angle.of(value).unwrap();
+        assert_eq!(
+            [of(AngleFunction::Cot, 30.0), of(AngleFunction::Cot, 1e-5)],
+            [1.732_050_807_568_877_4, 5_729_577.951_308_172]
+        );
+        assert_eq!(
+            [of(AngleFunction::Tan, 1.0), of(AngleFunction::Tan, 200.0)],
+            [0.017_455_064_928_217_59, 0.363_970_234_266_202_4]
+        );
+        assert_eq!(
+            [of(AngleFunction::Sin, 7.0), of(AngleFunction::Cos, 89.999)],
+            [0.121_869_343_405_147_49, 1.745_329_251_914_054e-5]
+        );
     }
 }

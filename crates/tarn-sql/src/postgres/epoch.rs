@@ -11,7 +11,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use tarn_query::datafusion;
 use tarn_types::{INFINITE_US, MINUS_INFINITE_US, Zone};
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// What `to_timestamp` of one argument is written as.
@@ -50,7 +50,7 @@ impl ScalarUDFImpl for ToInstant {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let seconds = rows.columns[0].as_primitive::<Float64Type>();
         let all = rows.there().map(|row| row.map(|row| instant(seconds.value(row))).transpose());
         let all = all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?;

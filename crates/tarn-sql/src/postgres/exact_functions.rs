@@ -18,23 +18,30 @@ use tarn_query::datafusion;
 use super::averages::{digits_of, undefined};
 use super::division::{POWERS, scale_of, too_long};
 use super::powers::{self, Number};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let all = [What::Sqrt, What::Exp, What::Ln, What::Log, What::Log10, What::Power];
-    let function = |what: What| {
-        let aliases = if what == What::Power { vec!["pow".to_owned()] } else { vec![] };
+    let all = [
+        ExactFunction::Sqrt,
+        ExactFunction::Exp,
+        ExactFunction::Ln,
+        ExactFunction::Log,
+        ExactFunction::Log10,
+        ExactFunction::Power,
+    ];
+    let function = |what: ExactFunction| {
+        let aliases = if what == ExactFunction::Power { vec!["pow".to_owned()] } else { vec![] };
         let signature = Signature::user_defined(Volatility::Immutable);
-        Arc::new(ScalarUDF::from(Exact { what, aliases, signature }))
+        Arc::new(ScalarUDF::from(NumericMathFunction { what, aliases, signature }))
     };
     all.into_iter().map(function).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum ExactFunction {
     Sqrt,
     Exp,
     Ln,
@@ -48,21 +55,21 @@ enum What {
 const EXP_DIGITS: i8 = 24;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Exact {
-    what: What,
+struct NumericMathFunction {
+    what: ExactFunction,
     aliases: Vec<String>,
     signature: Signature,
 }
 
-impl What {
+impl ExactFunction {
     fn name(self) -> &'static str {
         match self {
-            What::Sqrt => "sqrt",
-            What::Exp => "exp",
-            What::Ln => "ln",
-            What::Log => "log",
-            What::Log10 => "log10",
-            What::Power => "power",
+            ExactFunction::Sqrt => "sqrt",
+            ExactFunction::Exp => "exp",
+            ExactFunction::Ln => "ln",
+            ExactFunction::Log => "log",
+            ExactFunction::Log10 => "log10",
+            ExactFunction::Power => "power",
         }
     }
 
@@ -70,11 +77,11 @@ impl What {
     fn exact(self, args: &[Number], most: i8) -> Result<Number, SqlError> {
         const TEN: Number = (10, 0);
         match (self, args) {
-            (What::Sqrt, [of]) => powers::sqrt(*of, most),
-            (What::Exp, [of]) => powers::exp(*of, most),
-            (What::Ln, [of]) => powers::ln(*of, most),
-            (What::Log | What::Log10, [of]) => powers::log(TEN, *of, most),
-            (_, [base, of]) if self == What::Log => powers::log(*base, *of, most),
+            (ExactFunction::Sqrt, [of]) => powers::sqrt(*of, most),
+            (ExactFunction::Exp, [of]) => powers::exp(*of, most),
+            (ExactFunction::Ln, [of]) => powers::ln(*of, most),
+            (ExactFunction::Log | ExactFunction::Log10, [of]) => powers::log(TEN, *of, most),
+            (_, [base, of]) if self == ExactFunction::Log => powers::log(*base, *of, most),
             (_, [base, of]) => powers::power(*base, *of, most),
             _ => Err(SqlError::new(state::UNDEFINED_FUNCTION, format!("function {} does not exist", self.name()))),
         }
@@ -84,10 +91,10 @@ impl What {
         let root = |message: &str| Err(SqlError::new(state::INVALID_POWER, message));
         let of = args[0];
         let value = match (self, args) {
-            (What::Sqrt, _) if of < 0.0 => return root("cannot take square root of a negative number"),
-            (What::Sqrt, _) => of.sqrt(),
-            (What::Exp, _) => of.exp(),
-            (What::Power, [base, exponent]) => match (*base, *exponent) {
+            (ExactFunction::Sqrt, _) if of < 0.0 => return root("cannot take square root of a negative number"),
+            (ExactFunction::Sqrt, _) => of.sqrt(),
+            (ExactFunction::Exp, _) => of.exp(),
+            (ExactFunction::Power, [base, exponent]) => match (*base, *exponent) {
                 (0.0, exponent) if exponent < 0.0 => return root("zero raised to a negative power is undefined"),
                 (base, exponent) if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 => {
                     return root("a negative number raised to a non-integer power yields a complex result");
@@ -98,14 +105,16 @@ impl What {
             _ if of < 0.0 => {
                 return Err(SqlError::new(state::INVALID_LOGARITHM, "cannot take logarithm of a negative number"));
             }
-            (What::Ln, _) => of.ln(),
+            (ExactFunction::Ln, _) => of.ln(),
             _ => of.log10(),
         };
         let are_finite = args.iter().all(|arg| arg.is_finite());
         let out = |how: &str| Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, format!("value out of range: {how}")));
         match value {
             value if are_finite && value.is_infinite() => out("overflow"),
-            0.0 if are_finite && (self == What::Exp || (self == What::Power && of != 0.0)) => out("underflow"),
+            0.0 if are_finite && (self == ExactFunction::Exp || (self == ExactFunction::Power && of != 0.0)) => {
+                out("underflow")
+            }
             value => Ok(value),
         }
     }
@@ -114,16 +123,16 @@ impl What {
     fn column(self, args: &[(i8, i8)]) -> (DataType, Rule, i8) {
         let least = args.iter().map(|(_, scale)| *scale).fold(0, i8::max);
         let (whole, rule) = match self {
-            What::Sqrt => (args[0].0.midpoint(1), Rule::Root),
-            What::Exp => (DECIMAL128_MAX_PRECISION as i8, Rule::Single),
-            What::Ln | What::Log | What::Log10 => (3, Rule::Single),
+            ExactFunction::Sqrt => (args[0].0.midpoint(1), Rule::Root),
+            ExactFunction::Exp => (DECIMAL128_MAX_PRECISION as i8, Rule::Single),
+            ExactFunction::Ln | ExactFunction::Log | ExactFunction::Log10 => (3, Rule::Single),
             // Of whole exponents.
-            What::Power if args[1].1 == 0 => (DECIMAL128_MAX_PRECISION as i8, Rule::Fixed),
-            What::Power => (DECIMAL128_MAX_PRECISION as i8, Rule::Single),
+            ExactFunction::Power if args[1].1 == 0 => (DECIMAL128_MAX_PRECISION as i8, Rule::Fixed),
+            ExactFunction::Power => (DECIMAL128_MAX_PRECISION as i8, Rule::Single),
         };
         let least = if rule == Rule::Fixed { args[0].1 } else { least };
         // Exponentials from 1e-8 to 1e14 have all their digits; those that are larger are refused.
-        let scale = if self == What::Exp { EXP_DIGITS.max(least) } else { scale_of(whole, least) };
+        let scale = if self == ExactFunction::Exp { EXP_DIGITS.max(least) } else { scale_of(whole, least) };
         (DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale), rule, least)
     }
 }
@@ -139,7 +148,7 @@ fn number(value: Option<&ScalarValue>) -> Option<Number> {
     }
 }
 
-impl ScalarUDFImpl for Exact {
+impl ScalarUDFImpl for NumericMathFunction {
     fn name(&self) -> &str {
         self.what.name()
     }
@@ -156,8 +165,8 @@ impl ScalarUDFImpl for Exact {
     /// alone.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let n_wanted = match self.what {
-            What::Power => 2..=2,
-            What::Log => 1..=2,
+            ExactFunction::Power => 2..=2,
+            ExactFunction::Log => 1..=2,
             _ => 1..=1,
         };
         let is_number = |of: &DataType| of.is_numeric() || of.is_null() || of.is_string();
@@ -165,7 +174,7 @@ impl ScalarUDFImpl for Exact {
             return Err(undefined(self.name(), types).into());
         }
         let is_exact = !types.iter().any(DataType::is_floating)
-            && (types.iter().any(DataType::is_decimal) || (self.what == What::Log && types.len() == 2));
+            && (types.iter().any(DataType::is_decimal) || (self.what == ExactFunction::Log && types.len() == 2));
         let coerced = types.iter().map(|of| match of {
             _ if !is_exact => DataType::Float64,
             DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, (*scale).max(0)),
@@ -214,7 +223,7 @@ impl ScalarUDFImpl for Exact {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let answer: ArrayRef = match args.return_field.data_type() {
             DataType::Decimal128(_, scale) => {
                 let of = |column: usize, row: usize| {
@@ -253,28 +262,41 @@ mod tests {
 
     #[test]
     fn floats_stay_in_their_domain_and_range() {
-        let refused = |what: What, args: &[f64]| what.of_floats(args).err().map(|error| error.state());
+        let refused = |what: ExactFunction, args: &[f64]| what.of_floats(args).err().map(|error| error.state());
         let (range, root) = (Some(state::NUMERIC_OUT_OF_RANGE), Some(state::INVALID_POWER));
-        assert_eq!([refused(What::Exp, &[1000.0]), refused(What::Exp, &[-1000.0])], [range, range]);
-        assert_eq!(refused(What::Exp, &[f64::INFINITY]), None);
-        assert_eq!([refused(What::Power, &[10.0, 400.0]), refused(What::Power, &[1e-300, 2.0])], [range, range]);
-        assert_eq!([refused(What::Power, &[0.0, -1.0]), refused(What::Power, &[-1.0, 0.5])], [root, root]);
-        assert_eq!(refused(What::Sqrt, &[-1.0]), root);
+        assert_eq!([refused(ExactFunction::Exp, &[1000.0]), refused(ExactFunction::Exp, &[-1000.0])], [range, range]);
+        assert_eq!(refused(ExactFunction::Exp, &[f64::INFINITY]), None);
         assert_eq!(
-            [What::Power.of_floats(&[f64::NAN, 0.0]).unwrap(), What::Power.of_floats(&[0.0, 2.0]).unwrap()],
+            [refused(ExactFunction::Power, &[10.0, 400.0]), refused(ExactFunction::Power, &[1e-300, 2.0])],
+            [range, range]
+        );
+        assert_eq!(
+            [refused(ExactFunction::Power, &[0.0, -1.0]), refused(ExactFunction::Power, &[-1.0, 0.5])],
+            [root, root]
+        );
+        assert_eq!(refused(ExactFunction::Sqrt, &[-1.0]), root);
+        assert_eq!(
+            [
+                ExactFunction::Power.of_floats(&[f64::NAN, 0.0]).unwrap(),
+                ExactFunction::Power.of_floats(&[0.0, 2.0]).unwrap()
+            ],
             [1.0, 0.0]
         );
-        assert_eq!(refused(What::Ln, &[0.0]), Some(state::INVALID_LOGARITHM));
+        assert_eq!(refused(ExactFunction::Ln, &[0.0]), Some(state::INVALID_LOGARITHM));
     }
 
     #[test]
     fn columns_have_room() {
-        let scale = |what: What, args: &[(i8, i8)]| match what.column(args).0 {
+        let scale = |what: ExactFunction, args: &[(i8, i8)]| match what.column(args).0 {
             DataType::Decimal128(_, scale) => scale,
             other => panic!("{other}"),
         };
         assert_eq!(
-            [scale(What::Sqrt, &[(13, 2)]), scale(What::Exp, &[(13, 2)]), scale(What::Ln, &[(13, 2)])],
+            [
+                scale(ExactFunction::Sqrt, &[(13, 2)]),
+                scale(ExactFunction::Exp, &[(13, 2)]),
+                scale(ExactFunction::Ln, &[(13, 2)])
+            ],
             [20, 24, 20]
         );
     }

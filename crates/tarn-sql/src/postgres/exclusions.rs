@@ -74,7 +74,7 @@ impl ScalarUDFImpl for Marker {
 pub(super) struct Exclusions;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Excluded {
+enum FrameExclusion {
     Nothing,
     CurrentRow,
     Group,
@@ -83,7 +83,7 @@ enum Excluded {
 
 /// Functions whose value is that of one row of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Item {
+enum RowFunction {
     First,
     Last,
     Nth,
@@ -101,15 +101,15 @@ impl ExprPlanner for Exclusions {
         let has_own_default = raw.args.get(2).is_some_and(Expr::any_column_refs);
         let inner = match &raw.func_def {
             WindowFunctionDefinition::AggregateUDF(aggregate) if excluded.is_some() => {
-                Inner::Aggregate(Arc::clone(aggregate))
+                FrameFunction::Aggregate(Arc::clone(aggregate))
             }
             WindowFunctionDefinition::AggregateUDF(_) => return Ok(PlannerResult::Original(raw)),
             WindowFunctionDefinition::WindowUDF(window) => match window.name() {
-                "first_value" if excluded.is_some() => Inner::Item(Item::First),
-                "last_value" if excluded.is_some() => Inner::Item(Item::Last),
-                "nth_value" if excluded.is_some() || is_by_row => Inner::Item(Item::Nth),
-                "lag" if is_by_row || has_own_default => Inner::Item(Item::Lag),
-                "lead" if is_by_row || has_own_default => Inner::Item(Item::Lead),
+                "first_value" if excluded.is_some() => FrameFunction::Item(RowFunction::First),
+                "last_value" if excluded.is_some() => FrameFunction::Item(RowFunction::Last),
+                "nth_value" if excluded.is_some() || is_by_row => FrameFunction::Item(RowFunction::Nth),
+                "lag" if is_by_row || has_own_default => FrameFunction::Item(RowFunction::Lag),
+                "lead" if is_by_row || has_own_default => FrameFunction::Item(RowFunction::Lead),
                 _ => return Ok(PlannerResult::Original(raw)),
             },
         };
@@ -125,8 +125,8 @@ impl ExprPlanner for Exclusions {
         // Windows are told apart by their arguments.
         args.push(lit(format!("{excluded:?}")));
         let signature = Signature::user_defined(Volatility::Immutable);
-        let excluded = excluded.unwrap_or(Excluded::Nothing);
-        let function = Excluding { inner, excluded, n_args, has_filter, signature };
+        let excluded = excluded.unwrap_or(FrameExclusion::Nothing);
+        let function = ExcludingFunction { inner, excluded, n_args, has_filter, signature };
         let call = WindowFunction {
             fun: WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(function))),
             params: WindowFunctionParams {
@@ -158,16 +158,16 @@ fn is_written_out(expr: &Expr) -> bool {
     }
 }
 
-fn excluded(key: &Expr) -> Option<Excluded> {
+fn excluded(key: &Expr) -> Option<FrameExclusion> {
     let Expr::ScalarFunction(call) = key else { return None };
     if call.func.name() != EXCLUDING {
         return None;
     }
     match call.args.first()? {
         Expr::Literal(what, _) => match what.try_as_str()?? {
-            "current row" => Some(Excluded::CurrentRow),
-            "group" => Some(Excluded::Group),
-            "ties" => Some(Excluded::Ties),
+            "current row" => Some(FrameExclusion::CurrentRow),
+            "group" => Some(FrameExclusion::Group),
+            "ties" => Some(FrameExclusion::Ties),
             _ => None,
         },
         _ => None,
@@ -175,27 +175,27 @@ fn excluded(key: &Expr) -> Option<Excluded> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Inner {
+enum FrameFunction {
     Aggregate(Arc<AggregateUDF>),
-    Item(Item),
+    Item(RowFunction),
 }
 
 /// A function of the rows that a frame keeps. Behind its arguments stand the condition of its FILTER, and what the
 /// frame leaves out.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Excluding {
-    inner: Inner,
-    excluded: Excluded,
+struct ExcludingFunction {
+    inner: FrameFunction,
+    excluded: FrameExclusion,
     n_args: usize,
     has_filter: bool,
     signature: Signature,
 }
 
-impl Excluding {
+impl ExcludingFunction {
     fn value_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
         match &self.inner {
-            Inner::Aggregate(aggregate) => aggregate.return_field(&fields[..self.n_args]),
-            Inner::Item(_) => match fields.first() {
+            FrameFunction::Aggregate(aggregate) => aggregate.return_field(&fields[..self.n_args]),
+            FrameFunction::Item(_) => match fields.first() {
                 Some(field) => Ok(Arc::new(field.as_ref().clone().with_nullable(true))),
                 None => plan_err!("{} is of a value", self.name()),
             },
@@ -203,15 +203,15 @@ impl Excluding {
     }
 }
 
-impl WindowUDFImpl for Excluding {
+impl WindowUDFImpl for ExcludingFunction {
     fn name(&self) -> &str {
         match &self.inner {
-            Inner::Aggregate(aggregate) => aggregate.name(),
-            Inner::Item(Item::First) => "first_value",
-            Inner::Item(Item::Last) => "last_value",
-            Inner::Item(Item::Nth) => "nth_value",
-            Inner::Item(Item::Lag) => "lag",
-            Inner::Item(Item::Lead) => "lead",
+            FrameFunction::Aggregate(aggregate) => aggregate.name(),
+            FrameFunction::Item(RowFunction::First) => "first_value",
+            FrameFunction::Item(RowFunction::Last) => "last_value",
+            FrameFunction::Item(RowFunction::Nth) => "nth_value",
+            FrameFunction::Item(RowFunction::Lag) => "lag",
+            FrameFunction::Item(RowFunction::Lead) => "lead",
         }
     }
 
@@ -222,18 +222,22 @@ impl WindowUDFImpl for Excluding {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let (args, rest) = types.split_at(self.n_args.min(types.len()));
         let mut coerced = match (&self.inner, args) {
-            (Inner::Aggregate(aggregate), args) => {
+            (FrameFunction::Aggregate(aggregate), args) => {
                 let field = |of: &DataType| Arc::new(arrow::datatypes::Field::new("", of.clone(), true));
                 let fields: Vec<FieldRef> = args.iter().map(field).collect();
                 let coerced = fields_with_udf(&fields, aggregate.as_ref())?;
                 coerced.iter().map(|field| field.data_type().clone()).collect()
             }
-            (Inner::Item(Item::First | Item::Last), [of]) => vec![of.clone()],
-            (Inner::Item(Item::Nth), [of, n]) if n.is_integer() || n.is_null() => vec![of.clone(), DataType::Int64],
-            (Inner::Item(Item::Lag | Item::Lead), [of, n]) if n.is_integer() || n.is_null() => {
+            (FrameFunction::Item(RowFunction::First | RowFunction::Last), [of]) => vec![of.clone()],
+            (FrameFunction::Item(RowFunction::Nth), [of, n]) if n.is_integer() || n.is_null() => {
                 vec![of.clone(), DataType::Int64]
             }
-            (Inner::Item(Item::Lag | Item::Lead), [of, n, other]) if n.is_integer() || n.is_null() => {
+            (FrameFunction::Item(RowFunction::Lag | RowFunction::Lead), [of, n]) if n.is_integer() || n.is_null() => {
+                vec![of.clone(), DataType::Int64]
+            }
+            (FrameFunction::Item(RowFunction::Lag | RowFunction::Lead), [of, n, other])
+                if n.is_integer() || n.is_null() =>
+            {
                 match comparison_coercion(of, other) {
                     Some(to) if of.is_string() == other.is_string() => vec![to.clone(), DataType::Int64, to],
                     _ => return Err(undefined(self.name(), args).into()),
@@ -257,7 +261,7 @@ impl WindowUDFImpl for Excluding {
 
     fn partition_evaluator(&self, args: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
         let fields = args.input_fields();
-        Ok(Box::new(OfRows {
+        Ok(Box::new(ExclusionEvaluator {
             inner: self.inner.clone(),
             excluded: self.excluded,
             exprs: args.input_exprs()[..self.n_args].to_vec(),
@@ -278,9 +282,9 @@ impl WindowUDFImpl for Excluding {
 
 /// The values of one partition, row by row.
 #[derive(Debug)]
-struct OfRows {
-    inner: Inner,
-    excluded: Excluded,
+struct ExclusionEvaluator {
+    inner: FrameFunction,
+    excluded: FrameExclusion,
     exprs: Vec<Arc<dyn PhysicalExpr>>,
     schema: Schema,
     field: FieldRef,
@@ -295,7 +299,7 @@ struct OfRows {
     last: Option<(Vec<Range<usize>>, ScalarValue)>,
 }
 
-impl PartitionEvaluator for OfRows {
+impl PartitionEvaluator for ExclusionEvaluator {
     fn uses_window_frame(&self) -> bool {
         true
     }
@@ -307,7 +311,7 @@ impl PartitionEvaluator for OfRows {
         let keys = rest.split_first().map_or(rest, |(_, keys)| keys);
         let row = self.row;
         self.row += 1;
-        if row == 0 && matches!(self.excluded, Excluded::Group | Excluded::Ties) {
+        if row == 0 && matches!(self.excluded, FrameExclusion::Group | FrameExclusion::Ties) {
             let n_rows = values.first().map_or(range.end, |values| values.len());
             self.peers = match keys {
                 [] => std::iter::once(0..n_rows).collect(),
@@ -316,8 +320,8 @@ impl PartitionEvaluator for OfRows {
         }
         let kept = kept(range, row, self.excluded, self.peers_of(row));
         match &self.inner {
-            Inner::Item(item) => self.item(*item, args, condition.first(), &kept, row),
-            Inner::Aggregate(aggregate) => {
+            FrameFunction::Item(item) => self.item(*item, args, condition.first(), &kept, row),
+            FrameFunction::Aggregate(aggregate) => {
                 if let Some((of, value)) = &self.last
                     && *of == kept
                 {
@@ -337,7 +341,7 @@ impl PartitionEvaluator for OfRows {
     }
 }
 
-impl OfRows {
+impl ExclusionEvaluator {
     fn peers_of(&self, row: usize) -> Range<usize> {
         let at = self.peers.partition_point(|peers| peers.end <= row);
         self.peers.get(at).cloned().unwrap_or(row..row + 1)
@@ -377,7 +381,7 @@ impl OfRows {
     /// The value of one of the rows. There is no FILTER of these in PostgreSQL.
     fn item(
         &self,
-        item: Item,
+        item: RowFunction,
         args: &[ArrayRef],
         condition: Option<&ArrayRef>,
         kept: &[Range<usize>],
@@ -388,13 +392,13 @@ impl OfRows {
         }
         let Some(values) = args.first() else { return plan_err!("{item:?} of no value") };
         let place = match item {
-            Item::Lag | Item::Lead => {
+            RowFunction::Lag | RowFunction::Lead => {
                 let Some(n) = args.get(1) else { return plan_err!("{item:?} of no number") };
                 let n = n.as_primitive::<Int64Type>();
                 if n.is_null(row) {
                     return ScalarValue::try_from(values.data_type());
                 }
-                let n = if item == Item::Lag { n.value(row).checked_neg() } else { Some(n.value(row)) };
+                let n = if item == RowFunction::Lag { n.value(row).checked_neg() } else { Some(n.value(row)) };
                 let place = n.and_then(|n| (row as i64).checked_add(n)).and_then(|place| usize::try_from(place).ok());
                 match (place.filter(|place| *place < values.len()), args.get(2)) {
                     (Some(place), _) => Some(place),
@@ -402,9 +406,9 @@ impl OfRows {
                     (None, None) => None,
                 }
             }
-            Item::First => kept.first().map(|rows| rows.start),
-            Item::Last => kept.last().map(|rows| rows.end - 1),
-            Item::Nth => {
+            RowFunction::First => kept.first().map(|rows| rows.start),
+            RowFunction::Last => kept.last().map(|rows| rows.end - 1),
+            RowFunction::Nth => {
                 let Some(n) = args.get(1) else { return plan_err!("nth_value is of a value and a number") };
                 let n = n.as_primitive::<Int64Type>();
                 if n.is_null(row) {
@@ -431,13 +435,13 @@ impl OfRows {
 }
 
 /// What a frame keeps: up to three runs of rows, in order, none of them empty.
-fn kept(frame: &Range<usize>, row: usize, excluded: Excluded, peers: Range<usize>) -> Vec<Range<usize>> {
+fn kept(frame: &Range<usize>, row: usize, excluded: FrameExclusion, peers: Range<usize>) -> Vec<Range<usize>> {
     let cut = |from: usize, to: usize| from.max(frame.start)..to.min(frame.end);
     let parts = match excluded {
-        Excluded::Nothing => [frame.clone(), 0..0, 0..0],
-        Excluded::CurrentRow => [cut(0, row), 0..0, cut(row + 1, usize::MAX)],
-        Excluded::Group => [cut(0, peers.start), 0..0, cut(peers.end, usize::MAX)],
-        Excluded::Ties => [cut(0, peers.start), cut(row, row + 1), cut(peers.end, usize::MAX)],
+        FrameExclusion::Nothing => [frame.clone(), 0..0, 0..0],
+        FrameExclusion::CurrentRow => [cut(0, row), 0..0, cut(row + 1, usize::MAX)],
+        FrameExclusion::Group => [cut(0, peers.start), 0..0, cut(peers.end, usize::MAX)],
+        FrameExclusion::Ties => [cut(0, peers.start), cut(row, row + 1), cut(peers.end, usize::MAX)],
     };
     parts.into_iter().filter(|part| !part.is_empty()).collect()
 }
@@ -449,11 +453,11 @@ mod tests {
     #[test]
     fn frames_keep_what_is_not_left_out() {
         let kept = |excluded| kept(&(2..9), 4, excluded, 3..6);
-        assert_eq!(kept(Excluded::CurrentRow), [2..4, 5..9]);
-        assert_eq!(kept(Excluded::Group), [2..3, 6..9]);
-        assert_eq!(kept(Excluded::Ties), [2..3, 4..5, 6..9]);
+        assert_eq!(kept(FrameExclusion::CurrentRow), [2..4, 5..9]);
+        assert_eq!(kept(FrameExclusion::Group), [2..3, 6..9]);
+        assert_eq!(kept(FrameExclusion::Ties), [2..3, 4..5, 6..9]);
         // The row itself need not be in its frame.
-        assert!(super::kept(&(7..9), 4, Excluded::Ties, 3..6).into_iter().eq(std::iter::once(7..9)));
-        assert!(super::kept(&(3..6), 4, Excluded::Group, 3..6).is_empty());
+        assert!(super::kept(&(7..9), 4, FrameExclusion::Ties, 3..6).into_iter().eq(std::iter::once(7..9)));
+        assert!(super::kept(&(3..6), 4, FrameExclusion::Group, 3..6).is_empty());
     }
 }

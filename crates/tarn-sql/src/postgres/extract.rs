@@ -29,9 +29,9 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 
-use super::calendar::{DAY_US, HOUR_US, Unit, field_of_interval, field_of_time};
+use super::calendar::{CalendarField, DAY_US, HOUR_US, field_of_interval, field_of_time};
 use super::infinite_times::finite;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 use crate::rows::days_and_rest;
 
@@ -40,7 +40,7 @@ const JULIAN_DIGITS: i8 = 20;
 
 /// `date_part`, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    vec![unknown(Form::Part)]
+    vec![unknown(ExtractForm::Part)]
 }
 
 /// Plans `extract(field FROM time)` as a function of its own.
@@ -49,16 +49,16 @@ pub(super) struct Extracts;
 
 impl ExprPlanner for Extracts {
     fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        let call = ScalarFunction::new_udf(unknown(Form::Extract), args);
+        let call = ScalarFunction::new_udf(unknown(ExtractForm::Extract), args);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
 }
 
 /// Before the type of the time is known.
-fn unknown(form: Form) -> Arc<ScalarUDF> {
+fn unknown(form: ExtractForm) -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Stable);
     // As DataFusion's is called, too.
-    let aliases = if form == Form::Part { vec!["datepart".to_owned()] } else { vec![] };
+    let aliases = if form == ExtractForm::Part { vec!["datepart".to_owned()] } else { vec![] };
     Arc::new(ScalarUDF::from(Field { form, unit: None, kind: None, aliases, signature }))
 }
 
@@ -67,16 +67,18 @@ fn unknown(form: Form) -> Arc<ScalarUDF> {
 /// Errors: `42883` for what is no time; of `extract`, `0A000` and `22023` for a field that the type does not have, or
 /// that is none.
 pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
-    let (Some(form), [part, of]) = (Form::of(call.func.name()), &call.args[..]) else { return Ok(None) };
+    let (Some(form), [part, of]) = (ExtractForm::of(call.func.name()), &call.args[..]) else { return Ok(None) };
     let Ok(of_type) = of.get_type(schema) else { return Ok(None) };
     // A NULL, or a text that no one cast: times are what most fields are of.
     let bare = DataType::Timestamp(TimeUnit::Microsecond, None);
-    let (of, kind) = match Kind::of(&of_type) {
+    let (of, kind) = match TimeKind::of(&of_type) {
         // In PostgreSQL, `date_part` of a date is that of its midnight.
-        Some(Kind::Date) if form == Form::Part => (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), Kind::Timestamp),
+        Some(TimeKind::Date) if form == ExtractForm::Part => {
+            (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), TimeKind::Timestamp)
+        }
         Some(kind) => (of.clone(), kind),
         None if of_type.is_null() || of_type.is_string() => {
-            (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), Kind::Timestamp)
+            (Expr::Cast(Cast::new(Box::new(of.clone()), bare)), TimeKind::Timestamp)
         }
         None => {
             let message = format!("function {}(unknown, {of_type}) does not exist", form.name());
@@ -86,14 +88,14 @@ pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Opti
     };
     let name = part.as_literal().and_then(|part| part.try_as_str().flatten());
     let unit = match (form, name) {
-        (Form::Extract, Some(name)) => Some(kind.unit(name)?),
+        (ExtractForm::Extract, Some(name)) => Some(kind.unit(name)?),
         // A field that is none may stand beside a NULL.
         (_, name) => name.and_then(|name| kind.unit(name).ok()),
     };
     let part =
         if part.get_type(schema).is_ok_and(|of| of.is_null()) { lit(ScalarValue::Utf8(None)) } else { part.clone() };
     // Of an instant, what the session's clocks show.
-    let volatility = if kind == Kind::Instant { Volatility::Stable } else { Volatility::Immutable };
+    let volatility = if kind == TimeKind::Instant { Volatility::Stable } else { Volatility::Immutable };
     let signature = Signature::any(2, volatility);
     let function = Field { form, unit, kind: Some(kind), aliases: vec![], signature };
     let call = ScalarFunction::new_udf(Arc::new(ScalarUDF::from(function)), vec![part, of]);
@@ -102,28 +104,28 @@ pub(super) fn extracted(call: &ScalarFunction, schema: &DFSchema) -> Result<Opti
 
 /// How a field is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Form {
+enum ExtractForm {
     /// `extract(field FROM time)`: a `numeric`.
     Extract,
     /// `date_part('field', time)`: a `double precision`.
     Part,
 }
 
-impl Form {
-    fn of(name: &str) -> Option<Form> {
-        [Form::Extract, Form::Part].into_iter().find(|form| form.name() == name)
+impl ExtractForm {
+    fn of(name: &str) -> Option<ExtractForm> {
+        [ExtractForm::Extract, ExtractForm::Part].into_iter().find(|form| form.name() == name)
     }
 
     fn name(self) -> &'static str {
         match self {
-            Form::Extract => "extract",
-            Form::Part => "date_part",
+            ExtractForm::Extract => "extract",
+            ExtractForm::Part => "date_part",
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum TimeKind {
     Date,
     Time,
     Timestamp,
@@ -131,31 +133,31 @@ enum Kind {
     Interval,
 }
 
-impl Kind {
-    fn of(data_type: &DataType) -> Option<Kind> {
+impl TimeKind {
+    fn of(data_type: &DataType) -> Option<TimeKind> {
         Some(match data_type {
-            DataType::Date32 | DataType::Date64 => Kind::Date,
-            DataType::Time32(_) | DataType::Time64(_) => Kind::Time,
-            DataType::Timestamp(_, None) => Kind::Timestamp,
-            DataType::Timestamp(_, Some(_)) => Kind::Instant,
-            DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
+            DataType::Date32 | DataType::Date64 => TimeKind::Date,
+            DataType::Time32(_) | DataType::Time64(_) => TimeKind::Time,
+            DataType::Timestamp(_, None) => TimeKind::Timestamp,
+            DataType::Timestamp(_, Some(_)) => TimeKind::Instant,
+            DataType::Interval(_) | DataType::Duration(_) => TimeKind::Interval,
             _ => return None,
         })
     }
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Date => "date",
-            Kind::Time => "time without time zone",
-            Kind::Timestamp => "timestamp without time zone",
-            Kind::Instant => "timestamp with time zone",
-            Kind::Interval => "interval",
+            TimeKind::Date => "date",
+            TimeKind::Time => "time without time zone",
+            TimeKind::Timestamp => "timestamp without time zone",
+            TimeKind::Instant => "timestamp with time zone",
+            TimeKind::Interval => "interval",
         }
     }
 
     /// The field of this name. Errors: `0A000` and `22023`.
-    fn unit(self, name: &str) -> Result<Unit, SqlError> {
-        let Some(unit) = Unit::of(name) else {
+    fn unit(self, name: &str) -> Result<CalendarField, SqlError> {
+        let Some(unit) = CalendarField::of(name) else {
             let message = format!("unit \"{name}\" not recognized for type {}", self.name());
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
         };
@@ -166,16 +168,22 @@ impl Kind {
         Ok(unit)
     }
 
-    fn has(self, unit: Unit) -> bool {
-        let is_time =
-            matches!(unit, Unit::Microseconds | Unit::Milliseconds | Unit::Second | Unit::Minute | Unit::Hour);
-        let is_zone = matches!(unit, Unit::Zone | Unit::ZoneHour | Unit::ZoneMinute);
+    fn has(self, unit: CalendarField) -> bool {
+        let is_time = matches!(
+            unit,
+            CalendarField::Microseconds
+                | CalendarField::Milliseconds
+                | CalendarField::Second
+                | CalendarField::Minute
+                | CalendarField::Hour
+        );
+        let is_zone = matches!(unit, CalendarField::Zone | CalendarField::ZoneHour | CalendarField::ZoneMinute);
         match self {
-            Kind::Date => !is_time && !is_zone,
-            Kind::Time => is_time || unit == Unit::Epoch,
-            Kind::Timestamp => !is_zone,
-            Kind::Instant => true,
-            Kind::Interval => field_of_interval(unit, 0, 0, 0).is_some(),
+            TimeKind::Date => !is_time && !is_zone,
+            TimeKind::Time => is_time || unit == CalendarField::Epoch,
+            TimeKind::Timestamp => !is_zone,
+            TimeKind::Instant => true,
+            TimeKind::Interval => field_of_interval(unit, 0, 0, 0).is_some(),
         }
     }
 }
@@ -183,11 +191,11 @@ impl Kind {
 /// A field of the second argument; the first is its name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Field {
-    form: Form,
+    form: ExtractForm,
     /// `None`: of the first argument of each row.
-    unit: Option<Unit>,
+    unit: Option<CalendarField>,
     /// `None`: the rule has not seen it yet.
-    kind: Option<Kind>,
+    kind: Option<TimeKind>,
     aliases: Vec<String>,
     signature: Signature,
 }
@@ -207,9 +215,9 @@ impl ScalarUDFImpl for Field {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match (self.form, self.unit, self.kind) {
-            (Form::Part, ..) => DataType::Float64,
-            (Form::Extract, Some(unit), Some(kind)) => kind.numeric(unit),
-            (Form::Extract, ..) => DataType::Decimal128(20, 0),
+            (ExtractForm::Part, ..) => DataType::Float64,
+            (ExtractForm::Extract, Some(unit), Some(kind)) => kind.numeric(unit),
+            (ExtractForm::Extract, ..) => DataType::Decimal128(20, 0),
         })
     }
 
@@ -226,7 +234,7 @@ impl ScalarUDFImpl for Field {
         };
         match (self.unit, self.kind, year) {
             // The year after the one that is looked for is one more.
-            (Some(Unit::Year), Some(Kind::Date | Kind::Timestamp), Some(year @ 1..)) => {
+            (Some(CalendarField::Year), Some(TimeKind::Date | TimeKind::Timestamp), Some(year @ 1..)) => {
                 let args = [lit("year"), args[1].clone()];
                 datetime::date_part().preimage(&args, &lit(year), info)
             }
@@ -235,13 +243,13 @@ impl ScalarUDFImpl for Field {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let Some(kind) = self.kind.or_else(|| Kind::of(args.arg_fields[1].data_type())) else {
+        let Some(kind) = self.kind.or_else(|| TimeKind::of(args.arg_fields[1].data_type())) else {
             return exec_err!("a field of {}", args.arg_fields[1].data_type());
         };
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let values = &rows.columns[1];
         let answer: ArrayRef = match (self.unit, self.form) {
-            (Some(unit), Form::Extract) => {
+            (Some(unit), ExtractForm::Extract) => {
                 let (values, infinite) = finite(values)?;
                 if infinite.is_some() && unit.grows() {
                     let hint = "date_part is a double precision, which may be infinite";
@@ -254,7 +262,7 @@ impl ScalarUDFImpl for Field {
                 // What is told in microseconds has as many digits.
                 Arc::new(fields.with_precision_and_scale(*precision, *scale)?)
             }
-            (Some(unit), Form::Part) => Arc::new(kind.floats(unit, values, &args.config_options)?),
+            (Some(unit), ExtractForm::Part) => Arc::new(kind.floats(unit, values, &args.config_options)?),
             (None, _) => {
                 let names = cast(&rows.columns[0], &DataType::Utf8)?;
                 let names = names.as_string::<i32>();
@@ -271,13 +279,13 @@ impl ScalarUDFImpl for Field {
     }
 }
 
-impl Kind {
+impl TimeKind {
     /// Of a field as `extract` gives it.
-    fn numeric(self, unit: Unit) -> DataType {
+    fn numeric(self, unit: CalendarField) -> DataType {
         match unit {
-            Unit::Epoch if self == Kind::Date => DataType::Decimal128(20, 0),
-            Unit::Julian if self != Kind::Date => DataType::Decimal128(30, JULIAN_DIGITS),
-            Unit::Epoch => DataType::Decimal128(26, 6),
+            CalendarField::Epoch if self == TimeKind::Date => DataType::Decimal128(20, 0),
+            CalendarField::Julian if self != TimeKind::Date => DataType::Decimal128(30, JULIAN_DIGITS),
+            CalendarField::Epoch => DataType::Decimal128(26, 6),
             unit if unit.digits() > 0 => DataType::Decimal128(8, unit.digits()),
             // As an `integer` is one.
             _ => DataType::Decimal128(10, 0),
@@ -285,7 +293,7 @@ impl Kind {
     }
 
     /// The same as floats.
-    fn floats(self, unit: Unit, values: &ArrayRef, config: &ConfigOptions) -> Result<Float64Array> {
+    fn floats(self, unit: CalendarField, values: &ArrayRef, config: &ConfigOptions) -> Result<Float64Array> {
         let scale = match self.numeric(unit) {
             DataType::Decimal128(_, scale) => 10_f64.powi(scale.into()),
             _ => 1.0,
@@ -302,45 +310,45 @@ impl Kind {
     }
 
     /// Without their points.
-    fn fields(self, unit: Unit, values: &ArrayRef, config: &ConfigOptions) -> Result<Decimal128Array> {
+    fn fields(self, unit: CalendarField, values: &ArrayRef, config: &ConfigOptions) -> Result<Decimal128Array> {
         let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
         let zone = zone_of(config);
         Ok(match self {
-            Kind::Interval => intervals(values)?.try_unary::<_, Decimal128Type, SqlError>(|of| {
+            TimeKind::Interval => intervals(values)?.try_unary::<_, Decimal128Type, SqlError>(|of| {
                 field_of_interval(unit, of.months, of.days, of.nanoseconds / 1_000).ok_or_else(out)
             })?,
-            Kind::Time => {
+            TimeKind::Time => {
                 let times = cast(values, &DataType::Time64(TimeUnit::Microsecond))?;
                 times.as_primitive::<Time64MicrosecondType>().try_unary::<_, Decimal128Type, SqlError>(|us| {
                     field_of_time(unit, us).map(i128::from).ok_or_else(out)
                 })?
             }
-            Kind::Date => {
+            TimeKind::Date => {
                 let days = cast(values, &DataType::Date32)?;
                 days.as_primitive::<Date32Type>().try_unary::<_, Decimal128Type, SqlError>(|day| match unit {
-                    Unit::Epoch => Ok(i128::from(day) * 86_400),
+                    CalendarField::Epoch => Ok(i128::from(day) * 86_400),
                     _ => {
                         let midnight = i64::from(day).checked_mul(DAY_US).ok_or_else(out)?;
                         field_of_time(unit, midnight).map(i128::from).ok_or_else(out)
                     }
                 })?
             }
-            Kind::Timestamp | Kind::Instant => {
+            TimeKind::Timestamp | TimeKind::Instant => {
                 let to = match values.data_type() {
                     DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
                     other => return exec_err!("a field of {other}"),
                 };
                 let times = cast(values, &to)?;
                 times.as_primitive::<TimestampMicrosecondType>().try_unary::<_, Decimal128Type, SqlError>(|us| {
-                    let is_instant = self == Kind::Instant;
+                    let is_instant = self == TimeKind::Instant;
                     let east = if is_instant { i64::from(zone.offset_at(us)) } else { 0 };
                     let local = if is_instant { zone.local(us) } else { us };
                     Ok(match unit {
-                        Unit::Epoch => us.into(),
-                        Unit::Zone => east.into(),
-                        Unit::ZoneHour => (east / 3_600).into(),
-                        Unit::ZoneMinute => (east / 60 % 60).into(),
-                        Unit::Julian => {
+                        CalendarField::Epoch => us.into(),
+                        CalendarField::Zone => east.into(),
+                        CalendarField::ZoneHour => (east / 3_600).into(),
+                        CalendarField::ZoneMinute => (east / 60 % 60).into(),
+                        CalendarField::Julian => {
                             let whole = i128::from(field_of_time(unit, local).ok_or_else(out)?);
                             let unit = 10_i128.pow(JULIAN_DIGITS.unsigned_abs().into());
                             let part = i128::from(local.rem_euclid(DAY_US)) * unit;

@@ -22,23 +22,23 @@ use datafusion::optimizer::AnalyzerRule;
 use tarn_query::{BinaryKernel, datafusion, each_expression, operator_function};
 
 use super::interval_aggregates::INTERVAL;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::times::lengths;
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let all = [(core::greatest(), Ordering::Greater), (core::least(), Ordering::Less)];
-    all.into_iter().map(|(inner, wanted)| Arc::new(ScalarUDF::from(Extreme { inner, wanted }))).collect()
+    all.into_iter().map(|(inner, wanted)| Arc::new(ScalarUDF::from(GreatestFunction { inner, wanted }))).collect()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Extreme {
+struct GreatestFunction {
     inner: Arc<ScalarUDF>,
     /// What the value is beside the others.
     wanted: Ordering,
 }
 
-impl ScalarUDFImpl for Extreme {
+impl ScalarUDFImpl for GreatestFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -68,7 +68,7 @@ impl ScalarUDFImpl for Extreme {
         if !to.is_nested() && !matches!(to, DataType::Interval(_)) {
             return self.inner.invoke_with_args(args);
         }
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let columns = rows.columns.iter().map(|column| Ok(cast(column, to)?)).collect::<Result<Vec<_>>>()?;
         let columns: Vec<&dyn Array> = columns.iter().map(AsRef::as_ref).collect();
         // One behind the other: the value of a column is so many rows further down.

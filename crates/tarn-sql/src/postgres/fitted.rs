@@ -25,7 +25,7 @@ use crate::error::{Result as SqlResult, SqlError};
 
 /// What becomes of a text that is longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Longer {
+pub(super) enum OverlongText {
     /// 22001, unless it is blanks that are too many.
     Refused,
     Cut,
@@ -33,12 +33,17 @@ pub(super) enum Longer {
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let kinds = [(Longer::Refused, false), (Longer::Refused, true), (Longer::Cut, false), (Longer::Cut, true)];
-    kinds.into_iter().map(|(longer, is_fixed)| Arc::new(Fitted::function(longer, is_fixed))).collect()
+    let kinds = [
+        (OverlongText::Refused, false),
+        (OverlongText::Refused, true),
+        (OverlongText::Cut, false),
+        (OverlongText::Cut, true),
+    ];
+    kinds.into_iter().map(|(longer, is_fixed)| Arc::new(LengthCast::function(longer, is_fixed))).collect()
 }
 
 /// A text, or an array of texts, as a value of such a type. `None`: the type has no length.
-pub(super) fn fitted(text: &ast::Expr, to: &ast::DataType, longer: Longer) -> SqlResult<Option<ast::Expr>> {
+pub(super) fn fitted(text: &ast::Expr, to: &ast::DataType, longer: OverlongText) -> SqlResult<Option<ast::Expr>> {
     Ok(length(to)?.map(|length| {
         let name = name_of(longer, matches!(length, Length::Fixed(_)));
         call(name, vec![text.clone(), number(length.n_chars().into())])
@@ -46,13 +51,13 @@ pub(super) fn fitted(text: &ast::Expr, to: &ast::DataType, longer: Longer) -> Sq
 }
 
 /// As [`fitted`], in a plan.
-pub(super) fn fitted_to(text: Expr, length: Length, longer: Longer) -> Expr {
-    Fitted::function(longer, matches!(length, Length::Fixed(_))).call(vec![text, lit(i64::from(length.n_chars()))])
+pub(super) fn fitted_to(text: Expr, length: Length, longer: OverlongText) -> Expr {
+    LengthCast::function(longer, matches!(length, Length::Fixed(_))).call(vec![text, lit(i64::from(length.n_chars()))])
 }
 
 /// Whether it makes a `char(n)` of one of the same length.
 pub(super) fn is_twice(call: &ScalarFunction) -> bool {
-    let name = name_of(Longer::Refused, true);
+    let name = name_of(OverlongText::Refused, true);
     match &call.args[..] {
         [Expr::ScalarFunction(within), n] => {
             call.name() == name && within.name() == name && within.args.get(1) == Some(n)
@@ -61,25 +66,25 @@ pub(super) fn is_twice(call: &ScalarFunction) -> bool {
     }
 }
 
-fn name_of(longer: Longer, is_fixed: bool) -> &'static str {
+fn name_of(longer: OverlongText, is_fixed: bool) -> &'static str {
     match (longer, is_fixed) {
-        (Longer::Refused, false) => "tarn_fitted_varying",
-        (Longer::Refused, true) => "tarn_fitted",
-        (Longer::Cut, false) => "tarn_cut_varying",
-        (Longer::Cut, true) => "tarn_cut",
+        (OverlongText::Refused, false) => "tarn_fitted_varying",
+        (OverlongText::Refused, true) => "tarn_fitted",
+        (OverlongText::Cut, false) => "tarn_cut_varying",
+        (OverlongText::Cut, true) => "tarn_cut",
     }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Fitted {
-    longer: Longer,
+struct LengthCast {
+    longer: OverlongText,
     is_fixed: bool,
     signature: Signature,
 }
 
-impl Fitted {
-    fn function(longer: Longer, is_fixed: bool) -> ScalarUDF {
-        Fitted { longer, is_fixed, signature: Signature::any(2, Volatility::Immutable) }.into()
+impl LengthCast {
+    fn function(longer: OverlongText, is_fixed: bool) -> ScalarUDF {
+        LengthCast { longer, is_fixed, signature: Signature::any(2, Volatility::Immutable) }.into()
     }
 
     fn length(&self, n: &ScalarValue) -> Result<Length> {
@@ -98,8 +103,8 @@ impl Fitted {
         let texts = cast(of, &DataType::Utf8)?;
         let fit = |text: &str| {
             let text = match self.longer {
-                Longer::Refused => text,
-                Longer::Cut => first(text, length.n_chars()),
+                OverlongText::Refused => text,
+                OverlongText::Cut => first(text, length.n_chars()),
             };
             length.fit(text).map(Cow::into_owned).map_err(SqlError::from)
         };
@@ -122,7 +127,7 @@ fn texts_like(of: &DataType) -> DataType {
     }
 }
 
-impl ScalarUDFImpl for Fitted {
+impl ScalarUDFImpl for LengthCast {
     fn name(&self) -> &str {
         name_of(self.longer, self.is_fixed)
     }

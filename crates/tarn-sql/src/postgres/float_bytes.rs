@@ -9,24 +9,24 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use tarn_query::datafusion;
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let of = |name, of: DataType| {
         let signature = Signature::exact(vec![of], Volatility::Immutable);
-        Arc::new(ScalarUDF::from(Sent { name, signature }))
+        Arc::new(ScalarUDF::from(FloatSendFunction { name, signature }))
     };
     vec![of("float4send", DataType::Float32), of("float8send", DataType::Float64)]
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Sent {
+struct FloatSendFunction {
     name: &'static str,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Sent {
+impl ScalarUDFImpl for FloatSendFunction {
     fn name(&self) -> &str {
         self.name
     }
@@ -44,7 +44,7 @@ impl ScalarUDFImpl for Sent {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let column = &rows.columns[0];
         let bytes = |row: usize| match column.as_primitive_opt::<Float32Type>() {
             Some(floats) => floats.value(row).to_be_bytes().to_vec(),

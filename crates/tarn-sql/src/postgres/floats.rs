@@ -198,7 +198,7 @@ pub(super) struct CheckedFloats([(Operator, Arc<ScalarUDF>); 4]);
 
 impl CheckedFloats {
     pub(super) fn new() -> CheckedFloats {
-        let all = [Operation::Plus, Operation::Minus, Operation::Times, Operation::Divided];
+        let all = [FloatOperation::Plus, FloatOperation::Minus, FloatOperation::Times, FloatOperation::Divided];
         CheckedFloats(all.map(|one| (one.operator(), Arc::new(operator_function(one)))))
     }
 
@@ -228,30 +228,30 @@ impl AnalyzerRule for CheckedFloats {
 /// By the first operand, as that of integers.
 fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
-        Expr::ScalarFunction(call) if Operation::of(&call.func) => is_float(&call.args[0], schema),
+        Expr::ScalarFunction(call) if FloatOperation::of(&call.func) => is_float(&call.args[0], schema),
         expr => matches!(expr.get_type(schema), Ok(DataType::Float32 | DataType::Float64)),
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Operation {
+enum FloatOperation {
     Plus,
     Minus,
     Times,
     Divided,
 }
 
-impl Operation {
+impl FloatOperation {
     fn of(function: &ScalarUDF) -> bool {
         ["+", "-", "*", "/"].contains(&function.name())
     }
 
     fn operator(self) -> Operator {
         match self {
-            Operation::Plus => Operator::Plus,
-            Operation::Minus => Operator::Minus,
-            Operation::Times => Operator::Multiply,
-            Operation::Divided => Operator::Divide,
+            FloatOperation::Plus => Operator::Plus,
+            FloatOperation::Minus => Operator::Minus,
+            FloatOperation::Times => Operator::Multiply,
+            FloatOperation::Divided => Operator::Divide,
         }
     }
 
@@ -259,24 +259,24 @@ impl Operation {
     fn check(self, left: f64, right: f64, value: f64) -> Result<(), SqlError> {
         let out = |how: &str| Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, format!("value out of range: {how}")));
         match self {
-            Operation::Divided if right == 0.0 && !left.is_nan() => {
+            FloatOperation::Divided if right == 0.0 && !left.is_nan() => {
                 Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"))
             }
             _ if value.is_infinite() && !left.is_infinite() && !right.is_infinite() => out("overflow"),
-            Operation::Times if value == 0.0 && left != 0.0 && right != 0.0 => out("underflow"),
-            Operation::Divided if value == 0.0 && left != 0.0 && !right.is_infinite() => out("underflow"),
+            FloatOperation::Times if value == 0.0 && left != 0.0 && right != 0.0 => out("underflow"),
+            FloatOperation::Divided if value == 0.0 && left != 0.0 && !right.is_infinite() => out("underflow"),
             _ => Ok(()),
         }
     }
 }
 
-impl BinaryKernel for Operation {
+impl BinaryKernel for FloatOperation {
     fn symbol(&self) -> &'static str {
         match self {
-            Operation::Plus => "+",
-            Operation::Minus => "-",
-            Operation::Times => "*",
-            Operation::Divided => "/",
+            FloatOperation::Plus => "+",
+            FloatOperation::Minus => "-",
+            FloatOperation::Times => "*",
+            FloatOperation::Divided => "/",
         }
     }
 
@@ -286,10 +286,10 @@ impl BinaryKernel for Operation {
 
     fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef> {
         let values = match self {
-            Operation::Plus => numeric::add(left, right)?,
-            Operation::Minus => numeric::sub(left, right)?,
-            Operation::Times => numeric::mul(left, right)?,
-            Operation::Divided => numeric::div(left, right)?,
+            FloatOperation::Plus => numeric::add(left, right)?,
+            FloatOperation::Minus => numeric::sub(left, right)?,
+            FloatOperation::Times => numeric::mul(left, right)?,
+            FloatOperation::Divided => numeric::div(left, right)?,
         };
         match values.data_type() {
             DataType::Float32 => check::<Float32Type>(*self, left, right, &values)?,
@@ -300,7 +300,7 @@ impl BinaryKernel for Operation {
     }
 }
 
-fn check<T>(operation: Operation, left: &dyn Datum, right: &dyn Datum, values: &ArrayRef) -> Result<()>
+fn check<T>(operation: FloatOperation, left: &dyn Datum, right: &dyn Datum, values: &ArrayRef) -> Result<()>
 where
     T: ArrowPrimitiveType<Native: Into<f64>>,
 {
@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn only_what_was_infinite_is() {
-        use Operation::{Divided, Minus, Plus, Times};
-        let refused = |operation: Operation, left: f64, right: f64, value: f64| {
+        use FloatOperation::{Divided, Minus, Plus, Times};
+        let refused = |operation: FloatOperation, left: f64, right: f64, value: f64| {
             operation.check(left, right, value).err().map(|error| error.state())
         };
         let (inf, range, zero) = (f64::INFINITY, Some(state::NUMERIC_OUT_OF_RANGE), Some(state::DIVISION_BY_ZERO));

@@ -302,7 +302,7 @@ fn literal(text: &str) -> String {
 
 /// Where the value of a specifier, or its width, comes from.
 #[derive(Clone, Copy)]
-enum From {
+enum ArgumentSource {
     Next,
     Place(usize),
 }
@@ -312,14 +312,14 @@ fn format(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
     let Some(template) = values.first().copied().flatten() else { return Ok(None) };
     let refused = |message: String| Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
     let mut last = 0;
-    let mut take = |from: From| {
+    let mut take = |from: ArgumentSource| {
         last = match from {
-            From::Next => last + 1,
-            From::Place(place) => place,
+            ArgumentSource::Next => last + 1,
+            ArgumentSource::Place(place) => place,
         };
         match values.get(last) {
             Some(value) if last > 0 => Ok(*value),
-            _ if matches!(from, From::Place(0)) => {
+            _ if matches!(from, ArgumentSource::Place(0)) => {
                 Err("format specifies argument 0, but arguments are numbered from 1".to_owned())
             }
             _ => Err("too few arguments for format()".to_owned()),
@@ -334,9 +334,9 @@ fn format(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
             rest = after;
             continue;
         }
-        let mut from = From::Next;
+        let mut from = ArgumentSource::Next;
         if let Some((place, after)) = number(rest).and_then(|(place, after)| Some((place, after.strip_prefix('$')?))) {
-            (from, rest) = (From::Place(place), after);
+            (from, rest) = (ArgumentSource::Place(place), after);
         }
         let mut to_left = false;
         while let Some(after) = rest.strip_prefix('-') {
@@ -345,7 +345,8 @@ fn format(values: &[Option<&str>]) -> Result<Option<String>, SqlError> {
         let mut width = 0;
         if let Some(after) = rest.strip_prefix('*') {
             let place = number(after).and_then(|(place, after)| Some((place, after.strip_prefix('$')?)));
-            let (from, after) = place.map_or((From::Next, after), |(place, after)| (From::Place(place), after));
+            let (from, after) =
+                place.map_or((ArgumentSource::Next, after), |(place, after)| (ArgumentSource::Place(place), after));
             rest = after;
             match take(from) {
                 Ok(None) => {}

@@ -40,7 +40,7 @@ const DAY_NS: i64 = 86_400_000_000_000;
 
 /// Of which type an offset is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum OffsetType {
     Unknown,
     Integer,
     Numeric,
@@ -48,29 +48,30 @@ enum Written {
     Interval,
 }
 
-impl Written {
-    const ALL: [Written; 5] = [Written::Unknown, Written::Integer, Written::Numeric, Written::Float, Written::Interval];
+impl OffsetType {
+    const ALL: [OffsetType; 5] =
+        [OffsetType::Unknown, OffsetType::Integer, OffsetType::Numeric, OffsetType::Float, OffsetType::Interval];
 
     fn name(self) -> &'static str {
         match self {
-            Written::Unknown => "unknown",
-            Written::Integer => "integer",
-            Written::Numeric => "numeric",
-            Written::Float => "double precision",
-            Written::Interval => "interval",
+            OffsetType::Unknown => "unknown",
+            OffsetType::Integer => "integer",
+            OffsetType::Numeric => "numeric",
+            OffsetType::Float => "double precision",
+            OffsetType::Interval => "interval",
         }
     }
 
-    fn of(data_type: &ast::DataType) -> Option<Written> {
+    fn of(data_type: &ast::DataType) -> Option<OffsetType> {
         use ast::DataType as Of;
         Some(match data_type {
             Of::SmallInt(None) | Of::Int2(None) | Of::Int(None) | Of::Integer(None) | Of::Int4(None) => {
-                Written::Integer
+                OffsetType::Integer
             }
-            Of::BigInt(None) | Of::Int8(None) => Written::Integer,
-            Of::Numeric(ast::ExactNumberInfo::None) | Of::Decimal(ast::ExactNumberInfo::None) => Written::Numeric,
-            Of::Float8 | Of::DoublePrecision | Of::Float4 | Of::Real => Written::Float,
-            Of::Interval { .. } => Written::Interval,
+            Of::BigInt(None) | Of::Int8(None) => OffsetType::Integer,
+            Of::Numeric(ast::ExactNumberInfo::None) | Of::Decimal(ast::ExactNumberInfo::None) => OffsetType::Numeric,
+            Of::Float8 | Of::DoublePrecision | Of::Float4 | Of::Real => OffsetType::Float,
+            Of::Interval { .. } => OffsetType::Interval,
             _ => return None,
         })
     }
@@ -133,7 +134,7 @@ fn write(spec: &mut WindowSpec) -> Result<()> {
 
 /// A number of rows or groups.
 fn rows(offset: &mut Expr) -> Result<()> {
-    let Some((Written::Unknown | Written::Integer, text)) = constant(offset) else { return Ok(()) };
+    let Some((OffsetType::Unknown | OffsetType::Integer, text)) = constant(offset) else { return Ok(()) };
     if text.trim_start().starts_with('-') {
         return Err(SqlError::new(state::INVALID_FRAME_OFFSET, "frame offset must not be negative"));
     }
@@ -155,36 +156,36 @@ fn range(offset: &mut Expr) -> Result<()> {
         && let Expr::Value(value) = interval.value.as_ref()
         && let Value::SingleQuotedString(text) = &value.value
     {
-        inner = number(format!("{} {text}", Written::Interval.name()));
+        inner = number(format!("{} {text}", OffsetType::Interval.name()));
     }
     *offset = inner;
     Ok(())
 }
 
 /// The type and the text of an offset that is written out; those of intervals are read by their fields elsewhere.
-fn constant(offset: &Expr) -> Option<(Written, String)> {
+fn constant(offset: &Expr) -> Option<(OffsetType, String)> {
     let of_number = |digits: &str| match digits.contains(['.', 'e', 'E']) {
-        true => Written::Numeric,
-        false => Written::Integer,
+        true => OffsetType::Numeric,
+        false => OffsetType::Integer,
     };
     match offset {
         Expr::Nested(inner) => constant(inner),
         Expr::Value(value) => match &value.value {
             // It may have been written out already.
             Value::Number(digits, false) if !digits.contains(' ') => Some((of_number(digits), digits.clone())),
-            Value::SingleQuotedString(text) => Some((Written::Unknown, text.clone())),
+            Value::SingleQuotedString(text) => Some((OffsetType::Unknown, text.clone())),
             _ => None,
         },
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match constant(expr)? {
-            (of @ (Written::Integer | Written::Numeric), digits) => Some((of, format!("-{digits}"))),
+            (of @ (OffsetType::Integer | OffsetType::Numeric), digits) => Some((of, format!("-{digits}"))),
             _ => None,
         },
         Expr::Cast { expr, data_type, .. } => {
-            let to = Written::of(data_type).filter(|to| *to != Written::Interval)?;
+            let to = OffsetType::of(data_type).filter(|to| *to != OffsetType::Interval)?;
             match constant(expr)? {
-                (Written::Unknown, text) => Some((to, text)),
-                (from, text) if from == to || from == Written::Integer => Some((to, text)),
-                (Written::Numeric, text) if to == Written::Float => Some((to, text)),
+                (OffsetType::Unknown, text) => Some((to, text)),
+                (from, text) if from == to || from == OffsetType::Integer => Some((to, text)),
+                (OffsetType::Numeric, text) if to == OffsetType::Float => Some((to, text)),
                 _ => None,
             }
         }
@@ -248,8 +249,8 @@ fn values(call: &mut WindowFunction, schema: &DFSchema, has_even_days: bool) -> 
 }
 
 fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarValue> {
-    let said = Written::ALL.iter().find_map(|of| Some((*of, text.strip_prefix(of.name())?.strip_prefix(' ')?)));
-    let (of, text) = said.unwrap_or((Written::Unknown, text));
+    let said = OffsetType::ALL.iter().find_map(|of| Some((*of, text.strip_prefix(of.name())?.strip_prefix(' ')?)));
+    let (of, text) = said.unwrap_or((OffsetType::Unknown, text));
     let invalid =
         || SqlError::new(state::INVALID_FRAME_OFFSET, "invalid preceding or following size in window function");
     let refused = |what: &str, remedy: &str| {
@@ -263,7 +264,7 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
         SqlError::new(state::INVALID_TEXT, message)
     };
     match (column, of) {
-        (DataType::Int16 | DataType::Int32 | DataType::Int64, Written::Integer | Written::Unknown) => {
+        (DataType::Int16 | DataType::Int32 | DataType::Int64, OffsetType::Integer | OffsetType::Unknown) => {
             let offset: i64 = text.trim().parse().map_err(|_| no_text("bigint"))?;
             if offset < 0 {
                 return Err(invalid());
@@ -274,7 +275,7 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
                 _ => Ok(plain(text)),
             }
         }
-        (DataType::Float32 | DataType::Float64, Written::Interval) => Err(none(column, of)),
+        (DataType::Float32 | DataType::Float64, OffsetType::Interval) => Err(none(column, of)),
         (DataType::Float32 | DataType::Float64, _) => {
             let offset: f64 = text.trim().parse().map_err(|_| no_text("double precision"))?;
             match offset {
@@ -284,7 +285,7 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
             }
         }
         (DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale), _)
-            if !matches!(of, Written::Float | Written::Interval) =>
+            if !matches!(of, OffsetType::Float | OffsetType::Interval) =>
         {
             let digits = text.trim();
             let is_number = digits.parse::<f64>();
@@ -305,9 +306,9 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
             }
             Ok(plain(if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }))
         }
-        (DataType::Date32 | DataType::Timestamp(..), Written::Interval | Written::Unknown) => {
+        (DataType::Date32 | DataType::Timestamp(..), OffsetType::Interval | OffsetType::Unknown) => {
             let offset = match of {
-                Written::Interval => read(text).ok_or_else(|| no_text("interval"))?,
+                OffsetType::Interval => read(text).ok_or_else(|| no_text("interval"))?,
                 _ => interval_of(text, None, None)?,
             };
             if sign(&offset) < 0 {
@@ -326,9 +327,9 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
             Ok(ScalarValue::IntervalMonthDayNano(Some(offset)))
         }
         // Of its parts, hours alone are counted.
-        (DataType::Time64(TimeUnit::Microsecond), Written::Interval | Written::Unknown) => {
+        (DataType::Time64(TimeUnit::Microsecond), OffsetType::Interval | OffsetType::Unknown) => {
             let offset = match of {
-                Written::Interval => read(text).ok_or_else(|| no_text("interval"))?,
+                OffsetType::Interval => read(text).ok_or_else(|| no_text("interval"))?,
                 _ => interval_of(text, None, None)?,
             };
             match offset.nanoseconds {
@@ -341,9 +342,9 @@ fn value(text: &str, column: &DataType, has_even_days: bool) -> Result<ScalarVal
 }
 
 /// There is no such offset.
-fn none(column: &DataType, of: Written) -> SqlError {
+fn none(column: &DataType, of: OffsetType) -> SqlError {
     let beside = match of {
-        Written::Unknown => String::new(),
+        OffsetType::Unknown => String::new(),
         of => format!(" and offset type {}", of.name()),
     };
     let field = Field::new("", column.clone(), true);

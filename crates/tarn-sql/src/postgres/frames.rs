@@ -19,7 +19,7 @@ use tarn_query::datafusion;
 use crate::error::{SqlError, state};
 
 /// What the values of a frame come to, in their order.
-type Finish<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) -> Result<ScalarValue> + Send + Sync>;
+type FrameResult<T> = Box<dyn Fn(&mut dyn Iterator<Item = T>) -> Result<ScalarValue> + Send + Sync>;
 
 /// An aggregate of the values of a frame. It keeps them, so it takes 16 bytes or more for each row of the frame, and as
 /// long for each row as the frame is.
@@ -28,7 +28,7 @@ pub(super) struct OfFrame<T: ArrowPrimitiveType> {
     values: VecDeque<Option<T::Native>>,
     /// The values of its argument.
     read: fn(&ArrayRef) -> Result<PrimitiveArray<T>>,
-    finish: Finish<T::Native>,
+    finish: FrameResult<T::Native>,
 }
 
 impl<T: ArrowPrimitiveType> OfFrame<T> {

@@ -26,30 +26,30 @@ pub(super) fn guarded() -> Vec<Arc<ScalarUDF>> {
     use datafusion::functions_nested::length::array_length_udf;
     use datafusion::functions_nested::position::{array_position_udf, array_positions_udf};
     let all = [
-        (math::log2(), Guard::Logarithm),
-        (math::round(), Guard::HalfToEven),
-        (math::sin(), Guard::Within(|of| !of.is_infinite())),
-        (math::cos(), Guard::Within(|of| !of.is_infinite())),
-        (math::tan(), Guard::Within(|of| !of.is_infinite())),
-        (math::cot(), Guard::Within(|of| !of.is_infinite())),
-        (math::asin(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
-        (math::acos(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
-        (math::acosh(), Guard::Within(|of| of.is_nan() || of >= 1.0)),
-        (math::atanh(), Guard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
-        (math::degrees(), Guard::NotLonger),
-        (array_length_udf(), Guard::NoEmptyLength),
-        (array_position_udf(), Guard::Integers),
-        (array_positions_udf(), Guard::Integers),
-        (cardinality_udf(), Guard::Integers),
-        (math::abs(), Guard::NoLeast),
-        (datafusion::functions::string::chr(), Guard::NoNullCharacter),
-        (unicode::right(), Guard::NotLeast),
+        (math::log2(), ArgumentGuard::Logarithm),
+        (math::round(), ArgumentGuard::HalfToEven),
+        (math::sin(), ArgumentGuard::Within(|of| !of.is_infinite())),
+        (math::cos(), ArgumentGuard::Within(|of| !of.is_infinite())),
+        (math::tan(), ArgumentGuard::Within(|of| !of.is_infinite())),
+        (math::cot(), ArgumentGuard::Within(|of| !of.is_infinite())),
+        (math::asin(), ArgumentGuard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::acos(), ArgumentGuard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::acosh(), ArgumentGuard::Within(|of| of.is_nan() || of >= 1.0)),
+        (math::atanh(), ArgumentGuard::Within(|of| of.is_nan() || of.abs() <= 1.0)),
+        (math::degrees(), ArgumentGuard::NotLonger),
+        (array_length_udf(), ArgumentGuard::NoEmptyLength),
+        (array_position_udf(), ArgumentGuard::Integers),
+        (array_positions_udf(), ArgumentGuard::Integers),
+        (cardinality_udf(), ArgumentGuard::Integers),
+        (math::abs(), ArgumentGuard::NoLeast),
+        (datafusion::functions::string::chr(), ArgumentGuard::NoNullCharacter),
+        (unicode::right(), ArgumentGuard::NotLeast),
     ];
-    all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(Guarded { inner, guard }))).collect()
+    all.into_iter().map(|(inner, guard)| Arc::new(ScalarUDF::from(GuardedFunction { inner, guard }))).collect()
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Guard {
+enum ArgumentGuard {
     /// Of what is greater than zero, and to such a base.
     Logarithm,
     /// Of angles and shares alone.
@@ -71,26 +71,26 @@ enum Guard {
 
 /// A function with a guard before or behind it, one for each.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedFunction {
     inner: Arc<ScalarUDF>,
-    guard: Guard,
+    guard: ArgumentGuard,
 }
 
-impl PartialEq for Guarded {
-    fn eq(&self, other: &Guarded) -> bool {
+impl PartialEq for GuardedFunction {
+    fn eq(&self, other: &GuardedFunction) -> bool {
         self.inner == other.inner
     }
 }
 
-impl Eq for Guarded {}
+impl Eq for GuardedFunction {}
 
-impl std::hash::Hash for Guarded {
+impl std::hash::Hash for GuardedFunction {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl ScalarUDFImpl for Guarded {
+impl ScalarUDFImpl for GuardedFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -134,7 +134,7 @@ impl ScalarUDFImpl for Guarded {
             args.return_field = Arc::new(args.return_field.as_ref().clone().with_data_type(of));
         }
         match self.guard {
-            Guard::Logarithm => {
+            ArgumentGuard::Logarithm => {
                 for arg in &args.args {
                     check(arg, |value| match value {
                         0.0 => Err(SqlError::new(state::INVALID_LOGARITHM, "cannot take logarithm of zero")),
@@ -146,14 +146,14 @@ impl ScalarUDFImpl for Guarded {
                 }
                 self.inner.invoke_with_args(args)
             }
-            Guard::Within(is_within) => {
+            ArgumentGuard::Within(is_within) => {
                 check(&args.args[0], |value| match is_within(value) {
                     true => Ok(()),
                     false => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "input is out of range")),
                 })?;
                 self.inner.invoke_with_args(args)
             }
-            Guard::NotLonger => {
+            ArgumentGuard::NotLonger => {
                 // Degrees are less than 58 times as many.
                 check(&args.args[0], |value| match value.is_finite() && value.abs() > f64::MAX / 58.0 {
                     true => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "value out of range: overflow")),
@@ -161,21 +161,21 @@ impl ScalarUDFImpl for Guarded {
                 })?;
                 self.inner.invoke_with_args(args)
             }
-            Guard::HalfToEven => match (&args.args[..], args.arg_fields[0].data_type()) {
+            ArgumentGuard::HalfToEven => match (&args.args[..], args.arg_fields[0].data_type()) {
                 ([of], DataType::Float32 | DataType::Float64) => each(of, half_to_even),
                 _ => self.inner.invoke_with_args(args),
             },
-            Guard::NoEmptyLength => each(&self.inner.invoke_with_args(args)?, |lengths| {
+            ArgumentGuard::NoEmptyLength => each(&self.inner.invoke_with_args(args)?, |lengths| {
                 let lengths = cast(&lengths, &DataType::UInt64)?;
                 let none = Scalar::new(UInt64Array::from(vec![0]));
                 let lengths = nullif(lengths.as_primitive::<UInt64Type>(), &eq(&lengths, &none)?)?;
                 Ok(cast(&lengths, &DataType::Int32)?)
             }),
-            Guard::Integers => {
+            ArgumentGuard::Integers => {
                 let of = self.inner.invoke_with_args(args)?;
                 each(&of, |numbers| Ok(cast(&numbers, &integers(numbers.data_type()))?))
             }
-            Guard::NoLeast => {
+            ArgumentGuard::NoLeast => {
                 let of = match args.arg_fields[0].data_type() {
                     DataType::Int16 => Some(("smallint", i64::from(i16::MIN))),
                     DataType::Int32 => Some(("integer", i64::from(i32::MIN))),
@@ -193,14 +193,14 @@ impl ScalarUDFImpl for Guarded {
                 }
                 self.inner.invoke_with_args(args)
             }
-            Guard::NoNullCharacter => {
+            ArgumentGuard::NoNullCharacter => {
                 check(&args.args[0], |code| match code {
                     0.0 => Err(SqlError::new(state::PROGRAM_LIMIT, "null character not permitted")),
                     _ => Ok(()),
                 })?;
                 self.inner.invoke_with_args(args)
             }
-            Guard::NotLeast => {
+            ArgumentGuard::NotLeast => {
                 args.args[1] = each(&args.args[1], |counts| {
                     let counts = cast(&counts, &DataType::Int64)?;
                     let all = |count| if count == i64::from(i32::MIN) { i64::MAX } else { count };
@@ -212,9 +212,9 @@ impl ScalarUDFImpl for Guarded {
     }
 }
 
-impl Guarded {
+impl GuardedFunction {
     fn gives_integers(&self) -> bool {
-        matches!(self.guard, Guard::NoEmptyLength | Guard::Integers)
+        matches!(self.guard, ArgumentGuard::NoEmptyLength | ArgumentGuard::Integers)
     }
 }
 

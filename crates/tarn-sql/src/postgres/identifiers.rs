@@ -11,33 +11,36 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 use crate::names::{quote, unquoted};
 
 /// The functions, to be registered over those of the catalog.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     let of = |what| OfNames { what, signature: Signature::user_defined(Volatility::Immutable) };
-    [What::Quoted, What::Parsed].into_iter().map(|what| Arc::new(ScalarUDF::from(of(what)))).collect()
+    [IdentifierFunction::Quoted, IdentifierFunction::Parsed]
+        .into_iter()
+        .map(|what| Arc::new(ScalarUDF::from(of(what))))
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum IdentifierFunction {
     Quoted,
     Parsed,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfNames {
-    what: What,
+    what: IdentifierFunction,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for OfNames {
     fn name(&self) -> &str {
         match self.what {
-            What::Quoted => "quote_ident",
-            What::Parsed => "parse_ident",
+            IdentifierFunction::Quoted => "quote_ident",
+            IdentifierFunction::Parsed => "parse_ident",
         }
     }
 
@@ -49,7 +52,7 @@ impl ScalarUDFImpl for OfNames {
         let is_text = |of: &DataType| of.is_string() || of.is_null();
         match (self.what, types) {
             (_, [text]) if is_text(text) => Ok(vec![DataType::Utf8]),
-            (What::Parsed, [text, DataType::Boolean | DataType::Null]) if is_text(text) => {
+            (IdentifierFunction::Parsed, [text, DataType::Boolean | DataType::Null]) if is_text(text) => {
                 Ok(vec![DataType::Utf8, DataType::Boolean])
             }
             _ => Err(undefined(self.name(), types).into()),
@@ -58,8 +61,8 @@ impl ScalarUDFImpl for OfNames {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.what {
-            What::Quoted => DataType::Utf8,
-            What::Parsed => DataType::new_list(DataType::Utf8, true),
+            IdentifierFunction::Quoted => DataType::Utf8,
+            IdentifierFunction::Parsed => DataType::new_list(DataType::Utf8, true),
         })
     }
 
@@ -68,11 +71,13 @@ impl ScalarUDFImpl for OfNames {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let text = |row: usize| rows.columns[0].as_string::<i32>().value(row);
         let answer: ArrayRef = match self.what {
-            What::Quoted => Arc::new(rows.there().map(|row| row.map(|row| quote(text(row)))).collect::<StringArray>()),
-            What::Parsed => {
+            IdentifierFunction::Quoted => {
+                Arc::new(rows.there().map(|row| row.map(|row| quote(text(row)))).collect::<StringArray>())
+            }
+            IdentifierFunction::Parsed => {
                 let is_strict = |row: usize| rows.columns.get(1).is_none_or(|of| of.as_boolean().value(row));
                 let mut names = ListBuilder::new(StringBuilder::new());
                 for row in rows.there() {

@@ -130,8 +130,8 @@ pub(super) fn exists_in_list(expr: &mut Expr) {
 
 /// Whether an expression names a column.
 pub(super) fn names_columns(expr: &Expr) -> bool {
-    struct Names;
-    impl Visitor for Names {
+    struct ColumnNameFinder;
+    impl Visitor for ColumnNameFinder {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -141,7 +141,7 @@ pub(super) fn names_columns(expr: &Expr) -> bool {
             }
         }
     }
-    walk(expr, &mut Names).is_break()
+    walk(expr, &mut ColumnNameFinder).is_break()
 }
 
 fn count_of(subquery: &Query) -> Option<Box<Query>> {

@@ -55,15 +55,15 @@ fn rewritten(expr: Expr, schema: &DFSchema, zone: &Zone) -> Result<Transformed<E
         (DataType::Date32, DataType::Interval(_)) => (false, false),
         (DataType::Interval(_), DataType::Date32) if op == Operator::Plus => (true, false),
         (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) if op == Operator::Minus && unit == other => {
-            let call = ScalarFunction::new_udf(Arc::new(operator_function(Since)), vec![*left, *right]);
+            let call = ScalarFunction::new_udf(Arc::new(operator_function(TimestampDifference)), vec![*left, *right]);
             return Ok(Transformed::yes(Expr::ScalarFunction(call)));
         }
         _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
     };
     let is_earlier = op == Operator::Minus;
     let function = match is_instant && *zone != Zone::utc() {
-        true => operator_function(Later { is_earlier, is_swapped, zone: zone.name().into() }),
-        false => operator_function(Plain { is_earlier, is_swapped }),
+        true => operator_function(ZonedShift { is_earlier, is_swapped, zone: zone.name().into() }),
+        false => operator_function(PlainShift { is_earlier, is_swapped }),
     };
     let call = ScalarFunction::new_udf(Arc::new(function), vec![*left, *right]);
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
@@ -81,13 +81,13 @@ fn beyond() -> SqlError {
 
 /// Where no clock changes: what Arrow computes, if the calendar has it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Plain {
+struct PlainShift {
     is_earlier: bool,
     /// The interval stands first.
     is_swapped: bool,
 }
 
-impl BinaryKernel for Plain {
+impl BinaryKernel for PlainShift {
     fn symbol(&self) -> &'static str {
         if self.is_earlier { "-" } else { "+" }
     }
@@ -115,7 +115,7 @@ impl BinaryKernel for Plain {
     }
 }
 
-impl Plain {
+impl PlainShift {
     /// What Arrow computes, of times that are finite.
     fn of_finite(&self, times: &dyn Datum, by: &dyn Datum) -> Result<ArrayRef> {
         let is_date = *times.get().0.data_type() == DataType::Date32;
@@ -136,9 +136,9 @@ impl Plain {
 
 /// Between two times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Since;
+struct TimestampDifference;
 
-impl BinaryKernel for Since {
+impl BinaryKernel for TimestampDifference {
     fn symbol(&self) -> &'static str {
         "-"
     }
@@ -170,7 +170,7 @@ impl BinaryKernel for Since {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Later {
+struct ZonedShift {
     is_earlier: bool,
     /// The interval stands first.
     is_swapped: bool,
@@ -178,7 +178,7 @@ struct Later {
     zone: Arc<str>,
 }
 
-impl BinaryKernel for Later {
+impl BinaryKernel for ZonedShift {
     fn symbol(&self) -> &'static str {
         if self.is_earlier { "-" } else { "+" }
     }
@@ -208,7 +208,7 @@ impl BinaryKernel for Later {
     }
 }
 
-impl Later {
+impl ZonedShift {
     fn later(&self, us: i64, by: IntervalMonthDayNano, zone: &Zone) -> Result<i64, SqlError> {
         if is_infinite_us(us) {
             return Ok(us);

@@ -36,10 +36,10 @@ impl CheckedIntegers {
     pub(super) fn new() -> CheckedIntegers {
         let function = |operation| Arc::new(operator_function(operation));
         CheckedIntegers {
-            plus: function(Operation::Plus),
-            minus: function(Operation::Minus),
-            times: function(Operation::Times),
-            negated: function(Operation::Negated),
+            plus: function(IntegerOperation::Plus),
+            minus: function(IntegerOperation::Minus),
+            times: function(IntegerOperation::Times),
+            negated: function(IntegerOperation::Negated),
         }
     }
 
@@ -76,14 +76,14 @@ impl AnalyzerRule for CheckedIntegers {
 /// one is a date.
 fn is_integer(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
-        Expr::ScalarFunction(call) if Operation::of(&call.func).is_some() => is_integer(&call.args[0], schema),
+        Expr::ScalarFunction(call) if IntegerOperation::of(&call.func).is_some() => is_integer(&call.args[0], schema),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide | Operator::Modulo, .. }) => is_integer(left, schema),
         expr => matches!(expr.get_type(schema), Ok(DataType::Int16 | DataType::Int32 | DataType::Int64)),
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Operation {
+enum IntegerOperation {
     Plus,
     Minus,
     Times,
@@ -91,24 +91,26 @@ enum Operation {
     Negated,
 }
 
-impl Operation {
-    fn of(function: &ScalarUDF) -> Option<Operation> {
-        [Operation::Plus, Operation::Minus, Operation::Times].into_iter().find(|one| one.symbol() == function.name())
+impl IntegerOperation {
+    fn of(function: &ScalarUDF) -> Option<IntegerOperation> {
+        [IntegerOperation::Plus, IntegerOperation::Minus, IntegerOperation::Times]
+            .into_iter()
+            .find(|one| one.symbol() == function.name())
     }
 }
 
-impl BinaryKernel for Operation {
+impl BinaryKernel for IntegerOperation {
     fn symbol(&self) -> &'static str {
         match self {
-            Operation::Plus => "+",
-            Operation::Minus | Operation::Negated => "-",
-            Operation::Times => "*",
+            IntegerOperation::Plus => "+",
+            IntegerOperation::Minus | IntegerOperation::Negated => "-",
+            IntegerOperation::Times => "*",
         }
     }
 
     fn called(&self, left: &str, right: &str) -> String {
         match self {
-            Operation::Negated => format!("(- {right})"),
+            IntegerOperation::Negated => format!("(- {right})"),
             _ => format!("{left} {} {right}", self.symbol()),
         }
     }
@@ -121,11 +123,11 @@ impl BinaryKernel for Operation {
         macro_rules! of {
             ($type:ty, $native:ty, $name:literal) => {
                 Ok(Arc::new(match self {
-                    Operation::Plus => checked::<$type>(left, right, <$native>::overflowing_add, $name)?,
-                    Operation::Minus | Operation::Negated => {
+                    IntegerOperation::Plus => checked::<$type>(left, right, <$native>::overflowing_add, $name)?,
+                    IntegerOperation::Minus | IntegerOperation::Negated => {
                         checked::<$type>(left, right, <$native>::overflowing_sub, $name)?
                     }
-                    Operation::Times => checked::<$type>(left, right, <$native>::overflowing_mul, $name)?,
+                    IntegerOperation::Times => checked::<$type>(left, right, <$native>::overflowing_mul, $name)?,
                 }))
             };
         }
@@ -193,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    fn of(operation: Operation, left: &dyn Datum, right: &dyn Datum) -> std::result::Result<ArrayRef, String> {
+    fn of(operation: IntegerOperation, left: &dyn Datum, right: &dyn Datum) -> std::result::Result<ArrayRef, String> {
         operation.compute(left, right).map_err(|error| SqlError::from(error).to_string())
     }
 
@@ -201,18 +203,18 @@ mod tests {
     fn what_overflows_is_refused_and_null_does_not() {
         let numbers = Int64Array::from(vec![Some(1), Some(i64::MAX), None]);
         let ones = Int64Array::from(vec![Some(1), None, Some(1)]);
-        let sums = of(Operation::Plus, &numbers, &ones).unwrap();
+        let sums = of(IntegerOperation::Plus, &numbers, &ones).unwrap();
         assert_eq!(sums.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(2), None, None]));
         let one = Scalar::new(Int64Array::from(vec![1]));
-        assert!(of(Operation::Plus, &numbers, &one).unwrap_err().contains("bigint out of range"));
-        assert!(of(Operation::Plus, &one, &numbers).unwrap_err().contains("bigint out of range"));
-        let least = of(Operation::Minus, &numbers, &one).unwrap();
+        assert!(of(IntegerOperation::Plus, &numbers, &one).unwrap_err().contains("bigint out of range"));
+        assert!(of(IntegerOperation::Plus, &one, &numbers).unwrap_err().contains("bigint out of range"));
+        let least = of(IntegerOperation::Minus, &numbers, &one).unwrap();
         assert_eq!(least.as_primitive::<Int64Type>(), &Int64Array::from(vec![Some(0), Some(i64::MAX - 1), None]));
         let null = Scalar::new(Int64Array::from(vec![None::<i64>]));
-        assert_eq!(of(Operation::Times, &numbers, &null).unwrap().null_count(), 3);
+        assert_eq!(of(IntegerOperation::Times, &numbers, &null).unwrap().null_count(), 3);
         let halves = Int32Array::from(vec![i32::MAX / 2 + 1]);
         let two = Scalar::new(Int32Array::from(vec![2]));
-        assert!(of(Operation::Times, &halves, &two).unwrap_err().contains("integer out of range"));
+        assert!(of(IntegerOperation::Times, &halves, &two).unwrap_err().contains("integer out of range"));
     }
 
     /// What a NULL hides is any number.
@@ -220,7 +222,7 @@ mod tests {
     fn what_lies_below_a_null_is_not_looked_at() {
         let hidden = Int64Array::new(vec![i64::MAX, 1].into(), Some(NullBuffer::from(vec![false, true])));
         let one = Scalar::new(Int64Array::from(vec![1]));
-        let sums = of(Operation::Plus, &hidden, &one).unwrap();
+        let sums = of(IntegerOperation::Plus, &hidden, &one).unwrap();
         assert_eq!(sums.as_primitive::<Int64Type>(), &Int64Array::from(vec![None, Some(2)]));
     }
 }

@@ -40,7 +40,12 @@ pub(super) struct IntervalAggregates(Vec<Arc<AggregateUDF>>);
 
 impl IntervalAggregates {
     pub(super) fn new() -> IntervalAggregates {
-        let all = [("min", What::Least), ("max", What::Greatest), ("sum", What::Sum), ("avg", What::Mean)];
+        let all = [
+            ("min", IntervalAggregate::Least),
+            ("max", IntervalAggregate::Greatest),
+            ("sum", IntervalAggregate::Sum),
+            ("avg", IntervalAggregate::Mean),
+        ];
         let function = |(name, what)| {
             let signature = Signature::user_defined(Volatility::Immutable);
             Arc::new(AggregateUDF::from(OfIntervals { name, what, signature }))
@@ -103,7 +108,7 @@ impl AnalyzerRule for IntervalAggregates {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum IntervalAggregate {
     Least,
     Greatest,
     Sum,
@@ -113,7 +118,7 @@ enum What {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfIntervals {
     name: &'static str,
-    what: What,
+    what: IntervalAggregate,
     signature: Signature,
 }
 
@@ -143,18 +148,18 @@ impl AggregateUDFImpl for OfIntervals {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         // Of the least and the greatest, equal ones count once anyway.
-        if args.is_distinct && matches!(self.what, What::Sum | What::Mean) {
+        if args.is_distinct && matches!(self.what, IntervalAggregate::Sum | IntervalAggregate::Mean) {
             let message = format!("{}(DISTINCT …) of intervals is not supported", self.name);
             return Err(SqlError::unsupported(message, "SELECT DISTINCT them in a subquery").into());
         }
-        Ok(Box::new(OfRows { what: self.what, kept: Kept::default() }))
+        Ok(Box::new(IntervalAccumulator { what: self.what, kept: IntervalState::default() }))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         self.accumulator(args)?;
         let what = self.what;
         Ok(Box::new(OfFrame::of(intervals, move |values| {
-            let mut kept = Kept::default();
+            let mut kept = IntervalState::default();
             for value in values {
                 kept.add(what, value, 1)?;
             }
@@ -173,20 +178,20 @@ impl AggregateUDFImpl for OfIntervals {
 
 /// What is kept of the values of a group.
 #[derive(Debug, Clone, Copy, Default)]
-struct Kept {
+struct IntervalState {
     value: Option<IntervalMonthDayNano>,
     n: u64,
 }
 
-impl Kept {
-    fn add(&mut self, what: What, value: IntervalMonthDayNano, n: u64) -> Result<(), SqlError> {
+impl IntervalState {
+    fn add(&mut self, what: IntervalAggregate, value: IntervalMonthDayNano, n: u64) -> Result<(), SqlError> {
         self.n += n;
         self.value = Some(match (what, self.value) {
             (_, None) => value,
-            (What::Least, Some(own)) if length(own) < length(value) => own,
-            (What::Greatest, Some(own)) if length(own) > length(value) => own,
-            (What::Least | What::Greatest, Some(_)) => value,
-            (What::Sum | What::Mean, Some(own)) => {
+            (IntervalAggregate::Least, Some(own)) if length(own) < length(value) => own,
+            (IntervalAggregate::Greatest, Some(own)) if length(own) > length(value) => own,
+            (IntervalAggregate::Least | IntervalAggregate::Greatest, Some(_)) => value,
+            (IntervalAggregate::Sum | IntervalAggregate::Mean, Some(own)) => {
                 let (months, days) = (own.months.checked_add(value.months), own.days.checked_add(value.days));
                 let (months, days) = months.zip(days).ok_or_else(out_of_range)?;
                 let rest = own.nanoseconds.checked_add(value.nanoseconds).ok_or_else(too_many_hours)?;
@@ -196,9 +201,9 @@ impl Kept {
         Ok(())
     }
 
-    fn finish(self, what: What) -> Result<ScalarValue> {
+    fn finish(self, what: IntervalAggregate) -> Result<ScalarValue> {
         let value = match (what, self.value) {
-            (What::Mean, Some(sum)) => Some(scaled(sum, |part| part / self.n as f64)?),
+            (IntervalAggregate::Mean, Some(sum)) => Some(scaled(sum, |part| part / self.n as f64)?),
             (_, value) => value,
         };
         Ok(ScalarValue::IntervalMonthDayNano(value))
@@ -206,12 +211,12 @@ impl Kept {
 }
 
 #[derive(Debug)]
-struct OfRows {
-    what: What,
-    kept: Kept,
+struct IntervalAccumulator {
+    what: IntervalAggregate,
+    kept: IntervalState,
 }
 
-impl Accumulator for OfRows {
+impl Accumulator for IntervalAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = intervals(&values[0])?;
         for value in values.iter().flatten() {
@@ -252,19 +257,28 @@ mod tests {
     #[test]
     fn intervals_come_to_what_they_do() {
         let of = |months, days, hours: i64| IntervalMonthDayNano::new(months, days, hours * 3_600_000_000_000);
-        let come = |what: What| {
-            let mut kept = Kept::default();
+        let come = |what: IntervalAggregate| {
+            let mut kept = IntervalState::default();
             for value in [of(1, 0, 0), of(0, 31, 0), of(0, 29, 24)] {
                 kept.add(what, value, 1).unwrap();
             }
             kept.finish(what).unwrap()
         };
         let is = |value| ScalarValue::IntervalMonthDayNano(Some(value));
-        assert_eq!([come(What::Least), come(What::Greatest)], [is(of(0, 29, 24)), is(of(0, 31, 0))]);
-        assert_eq!([come(What::Sum), come(What::Mean)], [is(of(1, 60, 24)), is(of(0, 30, 8))]);
-        let mut kept = Kept::default();
-        kept.add(What::Sum, of(i32::MAX, 0, 0), 1).unwrap();
-        assert!(kept.add(What::Sum, of(1, 0, 0), 1).is_err());
-        assert_eq!(Kept::default().finish(What::Mean).unwrap(), ScalarValue::IntervalMonthDayNano(None));
+        assert_eq!(
+            [come(IntervalAggregate::Least), come(IntervalAggregate::Greatest)],
+            [is(of(0, 29, 24)), is(of(0, 31, 0))]
+        );
+        assert_eq!(
+            [come(IntervalAggregate::Sum), come(IntervalAggregate::Mean)],
+            [is(of(1, 60, 24)), is(of(0, 30, 8))]
+        );
+        let mut kept = IntervalState::default();
+        kept.add(IntervalAggregate::Sum, of(i32::MAX, 0, 0), 1).unwrap();
+        assert!(kept.add(IntervalAggregate::Sum, of(1, 0, 0), 1).is_err());
+        assert_eq!(
+            IntervalState::default().finish(IntervalAggregate::Mean).unwrap(),
+            ScalarValue::IntervalMonthDayNano(None)
+        );
     }
 }

@@ -65,17 +65,21 @@ impl ExprPlanner for TimeOperators {
         }
         // The rule of `times` does so, too, where a type is known later. But what casts a value to the type of its
         // column asks for its type here, and DataFusion would say that it is a date.
-        match (&expr.op, Side::of(&left), Side::of(&right)) {
-            (BinaryOperator::Plus | BinaryOperator::Minus, Side::Date, Side::Interval) => at_midnight(&mut expr.left),
-            (BinaryOperator::Plus, Side::Interval, Side::Date) => at_midnight(&mut expr.right),
+        match (&expr.op, OperandType::of(&left), OperandType::of(&right)) {
+            (BinaryOperator::Plus | BinaryOperator::Minus, OperandType::Date, OperandType::Interval) => {
+                at_midnight(&mut expr.left)
+            }
+            (BinaryOperator::Plus, OperandType::Interval, OperandType::Date) => at_midnight(&mut expr.right),
             _ => false,
         };
-        if let (BinaryOperator::Plus, Side::Time, Side::Time) = (&expr.op, Side::of(&left), Side::of(&right)) {
+        if let (BinaryOperator::Plus, OperandType::Time, OperandType::Time) =
+            (&expr.op, OperandType::of(&left), OperandType::of(&right))
+        {
             let message = "operator is not unique: time without time zone + time without time zone";
             let hint = "one of them is an interval: cast it to one";
             return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message).with_hint(hint).into());
         }
-        Ok(match Operation::of(&expr.op, Side::of(&left), Side::of(&right)) {
+        Ok(match IntervalOperation::of(&expr.op, OperandType::of(&left), OperandType::of(&right)) {
             Some((operation, is_swapped)) => {
                 let mut sides = vec![expr.left, expr.right];
                 if is_swapped {
@@ -116,16 +120,16 @@ fn is_since_midnight(op: &BinaryOperator, of: &DataType, beside: &DataType) -> b
     use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Multiply, NotEq, Plus};
     let is_beside = match op {
         Plus | Minus => matches!(beside, DataType::Timestamp(..)),
-        Multiply | Divide => matches!(Side::of(beside), Side::Integer | Side::Number),
-        Eq | NotEq | Lt | LtEq | Gt | GtEq => Side::of(beside) == Side::Interval,
+        Multiply | Divide => matches!(OperandType::of(beside), OperandType::Integer | OperandType::Number),
+        Eq | NotEq | Lt | LtEq | Gt | GtEq => OperandType::of(beside) == OperandType::Interval,
         _ => false,
     };
-    is_beside && Side::of(of) == Side::Time
+    is_beside && OperandType::of(of) == OperandType::Time
 }
 
 /// What stands beside an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum OperandType {
     Interval,
     Time,
     Date,
@@ -135,22 +139,22 @@ enum Side {
     Other,
 }
 
-impl Side {
-    fn of(data_type: &DataType) -> Side {
+impl OperandType {
+    fn of(data_type: &DataType) -> OperandType {
         match data_type {
-            DataType::Interval(_) | DataType::Duration(_) => Side::Interval,
-            DataType::Time32(_) | DataType::Time64(_) => Side::Time,
-            DataType::Date32 => Side::Date,
-            DataType::Timestamp(..) => Side::Instant,
-            of if of.is_integer() => Side::Integer,
-            of if of.is_numeric() => Side::Number,
-            _ => Side::Other,
+            DataType::Interval(_) | DataType::Duration(_) => OperandType::Interval,
+            DataType::Time32(_) | DataType::Time64(_) => OperandType::Time,
+            DataType::Date32 => OperandType::Date,
+            DataType::Timestamp(..) => OperandType::Instant,
+            of if of.is_integer() => OperandType::Integer,
+            of if of.is_numeric() => OperandType::Number,
+            _ => OperandType::Other,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Operation {
+enum IntervalOperation {
     /// An interval, so many times.
     Times,
     Divided,
@@ -168,25 +172,25 @@ enum Operation {
     DaysBetween,
 }
 
-impl Operation {
+impl IntervalOperation {
     /// And whether its sides come in the other order.
-    fn of(op: &BinaryOperator, left: Side, right: Side) -> Option<(Operation, bool)> {
+    fn of(op: &BinaryOperator, left: OperandType, right: OperandType) -> Option<(IntervalOperation, bool)> {
         use BinaryOperator::{Divide, Minus, Multiply, Plus};
-        use Side::{Date, Integer, Interval, Number, Time};
+        use OperandType::{Date, Integer, Interval, Number, Time};
         Some(match (op, left, right) {
-            (Multiply, Interval, Integer | Number) => (Operation::Times, false),
-            (Multiply, Integer | Number, Interval) => (Operation::Times, true),
-            (Divide, Interval, Integer | Number) => (Operation::Divided, false),
-            (Plus, Time, Interval) => (Operation::Later, false),
-            (Plus, Interval, Time) => (Operation::Later, true),
-            (Minus, Time, Interval) => (Operation::Earlier, false),
-            (Minus, Time, Time) => (Operation::Between, false),
-            (Plus, Date, Time) => (Operation::At, false),
-            (Plus, Time, Date) => (Operation::At, true),
-            (Plus, Date, Integer) => (Operation::DaysLater, false),
-            (Plus, Integer, Date) => (Operation::DaysLater, true),
-            (Minus, Date, Integer) => (Operation::DaysEarlier, false),
-            (Minus, Date, Date) => (Operation::DaysBetween, false),
+            (Multiply, Interval, Integer | Number) => (IntervalOperation::Times, false),
+            (Multiply, Integer | Number, Interval) => (IntervalOperation::Times, true),
+            (Divide, Interval, Integer | Number) => (IntervalOperation::Divided, false),
+            (Plus, Time, Interval) => (IntervalOperation::Later, false),
+            (Plus, Interval, Time) => (IntervalOperation::Later, true),
+            (Minus, Time, Interval) => (IntervalOperation::Earlier, false),
+            (Minus, Time, Time) => (IntervalOperation::Between, false),
+            (Plus, Date, Time) => (IntervalOperation::At, false),
+            (Plus, Time, Date) => (IntervalOperation::At, true),
+            (Plus, Date, Integer) => (IntervalOperation::DaysLater, false),
+            (Plus, Integer, Date) => (IntervalOperation::DaysLater, true),
+            (Minus, Date, Integer) => (IntervalOperation::DaysEarlier, false),
+            (Minus, Date, Date) => (IntervalOperation::DaysBetween, false),
             _ => return None,
         })
     }
@@ -199,28 +203,31 @@ impl Operation {
 
     fn symbol(self) -> &'static str {
         match self {
-            Operation::Times => "*",
-            Operation::Divided => "/",
-            Operation::Later | Operation::At | Operation::DaysLater => "+",
-            Operation::Earlier | Operation::Between | Operation::DaysEarlier | Operation::DaysBetween => "-",
+            IntervalOperation::Times => "*",
+            IntervalOperation::Divided => "/",
+            IntervalOperation::Later | IntervalOperation::At | IntervalOperation::DaysLater => "+",
+            IntervalOperation::Earlier
+            | IntervalOperation::Between
+            | IntervalOperation::DaysEarlier
+            | IntervalOperation::DaysBetween => "-",
         }
     }
 
     fn sides(self) -> [DataType; 2] {
         match self {
-            Operation::Times | Operation::Divided => [INTERVAL, DataType::Float64],
-            Operation::Later | Operation::Earlier => [TIME, INTERVAL],
-            Operation::Between => [TIME, TIME],
-            Operation::At => [DataType::Date32, TIME],
-            Operation::DaysLater | Operation::DaysEarlier => [DataType::Date32, DataType::Int64],
-            Operation::DaysBetween => [DataType::Date32, DataType::Date32],
+            IntervalOperation::Times | IntervalOperation::Divided => [INTERVAL, DataType::Float64],
+            IntervalOperation::Later | IntervalOperation::Earlier => [TIME, INTERVAL],
+            IntervalOperation::Between => [TIME, TIME],
+            IntervalOperation::At => [DataType::Date32, TIME],
+            IntervalOperation::DaysLater | IntervalOperation::DaysEarlier => [DataType::Date32, DataType::Int64],
+            IntervalOperation::DaysBetween => [DataType::Date32, DataType::Date32],
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfTimes {
-    operation: Operation,
+    operation: IntervalOperation,
     is_swapped: bool,
     signature: Signature,
 }
@@ -236,11 +243,11 @@ impl ScalarUDFImpl for OfTimes {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.operation {
-            Operation::Times | Operation::Divided | Operation::Between => INTERVAL,
-            Operation::Later | Operation::Earlier => TIME,
-            Operation::At => DataType::Timestamp(TimeUnit::Microsecond, None),
-            Operation::DaysLater | Operation::DaysEarlier => DataType::Date32,
-            Operation::DaysBetween => DataType::Int32,
+            IntervalOperation::Times | IntervalOperation::Divided | IntervalOperation::Between => INTERVAL,
+            IntervalOperation::Later | IntervalOperation::Earlier => TIME,
+            IntervalOperation::At => DataType::Timestamp(TimeUnit::Microsecond, None),
+            IntervalOperation::DaysLater | IntervalOperation::DaysEarlier => DataType::Date32,
+            IntervalOperation::DaysBetween => DataType::Int32,
         })
     }
 
@@ -269,29 +276,29 @@ impl ScalarUDFImpl for OfTimes {
         let day = |row: usize| left.as_primitive::<Date32Type>().value(row);
         let operation = self.operation;
         let answer: ArrayRef = match operation {
-            Operation::Times | Operation::Divided => {
+            IntervalOperation::Times | IntervalOperation::Divided => {
                 let factor = |row: usize| right.as_primitive::<Float64Type>().value(row);
                 let of = |row: usize| match operation {
-                    Operation::Times => scaled(interval(&left, row), |part| part * factor(row)),
+                    IntervalOperation::Times => scaled(interval(&left, row), |part| part * factor(row)),
                     _ if factor(row) == 0.0 => Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero")),
                     _ => scaled(interval(&left, row), |part| part / factor(row)),
                 };
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?)
             }
-            Operation::Later | Operation::Earlier => {
+            IntervalOperation::Later | IntervalOperation::Earlier => {
                 let of = |row: usize| {
                     let by = interval(&right, row).nanoseconds / 1_000 % DAY_US;
-                    let by = if operation == Operation::Later { by } else { -by };
+                    let by = if operation == IntervalOperation::Later { by } else { -by };
                     (time(&left, row) + by).rem_euclid(DAY_US)
                 };
                 Arc::new(rows().map(|row| row.map(of)).collect::<Time64MicrosecondArray>())
             }
-            Operation::Between => {
+            IntervalOperation::Between => {
                 let of = |row: usize| IntervalMonthDayNano::new(0, 0, (time(&left, row) - time(&right, row)) * 1_000);
                 Arc::new(rows().map(|row| row.map(of)).collect::<IntervalMonthDayNanoArray>())
             }
-            Operation::At => {
+            IntervalOperation::At => {
                 let out = || SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range");
                 let of = |row: usize| {
                     let at = |midnight: i64| match is_infinite_us(midnight) {
@@ -303,21 +310,21 @@ impl ScalarUDFImpl for OfTimes {
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?)
             }
-            Operation::DaysLater | Operation::DaysEarlier => {
+            IntervalOperation::DaysLater | IntervalOperation::DaysEarlier => {
                 let out = || SqlError::new(state::DATETIME_OVERFLOW, "date out of range");
                 let of = |row: usize| {
                     if is_infinite_day(day(row)) {
                         return Ok(day(row));
                     }
                     let days = right.as_primitive::<Int64Type>().value(row);
-                    let by = if operation == Operation::DaysLater { Some(days) } else { days.checked_neg() };
+                    let by = if operation == IntervalOperation::DaysLater { Some(days) } else { days.checked_neg() };
                     let day = by.and_then(|by| i64::from(day(row)).checked_add(by));
                     day.filter(|day| DAYS.contains(day)).and_then(|day| i32::try_from(day).ok()).ok_or_else(out)
                 };
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<Date32Array, SqlError>>()?)
             }
-            Operation::DaysBetween => {
+            IntervalOperation::DaysBetween => {
                 // What does not fit lies further apart than the calendar is long.
                 let of = |row: usize| {
                     let from = right.as_primitive::<Date32Type>().value(row);

@@ -26,13 +26,18 @@ const DAYS_OF_MONTH: i64 = 30;
 
 /// All of them.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let all = [What::Age, What::JustifyDays, What::JustifyHours, What::Justify];
+    let all = [
+        IntervalFunction::Age,
+        IntervalFunction::JustifyDays,
+        IntervalFunction::JustifyHours,
+        IntervalFunction::Justify,
+    ];
     let of = |what| OfInterval { what, signature: Signature::user_defined(Volatility::Stable) };
     all.into_iter().map(|what| Arc::new(ScalarUDF::from(of(what)))).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum IntervalFunction {
     Age,
     JustifyDays,
     JustifyHours,
@@ -41,7 +46,7 @@ enum What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfInterval {
-    what: What,
+    what: IntervalFunction,
     signature: Signature,
 }
 
@@ -50,10 +55,10 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 impl ScalarUDFImpl for OfInterval {
     fn name(&self) -> &str {
         match self.what {
-            What::Age => "age",
-            What::JustifyDays => "justify_days",
-            What::JustifyHours => "justify_hours",
-            What::Justify => "justify_interval",
+            IntervalFunction::Age => "age",
+            IntervalFunction::JustifyDays => "justify_days",
+            IntervalFunction::JustifyHours => "justify_hours",
+            IntervalFunction::Justify => "justify_interval",
         }
     }
 
@@ -67,8 +72,8 @@ impl ScalarUDFImpl for OfInterval {
             _ => DataType::Timestamp(TimeUnit::Microsecond, None),
         };
         match (self.what, types) {
-            (What::Age, [later, earlier]) => Ok(vec![time(later), time(earlier)]),
-            (What::Age, _) => plan_err!("age takes two times; age(t) is age(current_date, t)"),
+            (IntervalFunction::Age, [later, earlier]) => Ok(vec![time(later), time(earlier)]),
+            (IntervalFunction::Age, _) => plan_err!("age takes two times; age(t) is age(current_date, t)"),
             // What lies between two times is days and hours, and becomes so below.
             (_, [of @ DataType::Duration(_)]) => Ok(vec![of.clone()]),
             (_, [_]) => Ok(vec![INTERVAL]),
@@ -105,8 +110,8 @@ impl ScalarUDFImpl for OfInterval {
                 let justify = |of: IntervalMonthDayNano| {
                     let (months, days, us) = (of.months.into(), of.days.into(), of.nanoseconds / 1_000);
                     match self.what {
-                        What::JustifyDays => days_to_months(months, days, us),
-                        What::JustifyHours => hours_to_days(months, days, us),
+                        IntervalFunction::JustifyDays => days_to_months(months, days, us),
+                        IntervalFunction::JustifyHours => hours_to_days(months, days, us),
                         _ => justified(months, days, us),
                     }
                 };

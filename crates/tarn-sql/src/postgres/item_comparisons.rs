@@ -21,9 +21,9 @@ use tarn_query::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 use tarn_types::{DataType as Stored, Enumerated};
 
 use super::calls::{call, take};
-use super::common_types::Kind;
+use super::common_types::TypeClass;
 use super::in_array::{self, no_operator, of_one_type};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::times::lengths;
 use crate::error::SqlError;
 
@@ -110,7 +110,7 @@ impl ScalarUDFImpl for OfItems {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let is_other = |of: &Field| {
             Enumerated::of(of).is_some()
-                || matches!(Kind::of(of), Some(Kind::KeptAsText(Stored::Json | Stored::Jsonb)))
+                || matches!(TypeClass::of(of), Some(TypeClass::KeptAsText(Stored::Json | Stored::Jsonb)))
                 || matches!(of.data_type(), DataType::List(item) if Enumerated::of(item).is_some())
         };
         if args.arg_fields.iter().any(|of| is_other(of)) {
@@ -131,7 +131,7 @@ impl ScalarUDFImpl for OfItems {
             return exec_err!("{ITEM_COMPARISON} is of an operator");
         };
         let holds = holds(op)?;
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         rows.answer(Arc::new(compared(&rows.columns[1], &rows.columns[2], holds, of == ALL)?))
     }
 }

@@ -12,13 +12,13 @@ use crate::names::fold;
 
 /// Errors: `42P09` for a table that a lateral query names, where two are called so.
 pub(super) fn check(select: &Select) -> Result<()> {
-    let mut seen = Seen::default();
+    let mut seen = FromTables::default();
     select.from.iter().for_each(|from| seen.look_at(from));
     if seen.twice.is_empty() {
         return Ok(());
     }
     for query in seen.laterals {
-        let mut own = Own::default();
+        let mut own = QueryTables::default();
         let _ = walk(query, &mut own);
         let named = each_expr(query, |expr| match expr {
             Expr::CompoundIdentifier(parts) => match &parts[..] {
@@ -39,13 +39,13 @@ pub(super) fn check(select: &Select) -> Result<()> {
 
 /// The tables of a FROM.
 #[derive(Default)]
-struct Seen<'a> {
+struct FromTables<'a> {
     once: HashSet<String>,
     twice: HashSet<String>,
     laterals: Vec<&'a Query>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> FromTables<'a> {
     fn look_at(&mut self, from: &'a TableWithJoins) {
         for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)) {
             match factor {
@@ -64,9 +64,9 @@ impl<'a> Seen<'a> {
 
 /// The tables of a query, and of those in it.
 #[derive(Default)]
-struct Own(HashSet<String>);
+struct QueryTables(HashSet<String>);
 
-impl Visitor for Own {
+impl Visitor for QueryTables {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 };
 use tarn_query::datafusion;
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// The function that stands for LIKE, and that for ILIKE.
@@ -94,7 +94,7 @@ impl ScalarUDFImpl for LikeTexts {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let [texts, patterns] = [0, 1].map(|at| rows.columns[at].as_string::<i32>());
         let of = |row: usize| {
             let (text, pattern) = (texts.value(row), patterns.value(row));

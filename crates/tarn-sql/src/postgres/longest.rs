@@ -26,31 +26,31 @@ const MAX_ENDS: usize = 1 << 18;
 const MAX_DEPTH: usize = 100;
 
 /// A group's place in the text, in bytes.
-pub(super) type Place = Option<(usize, usize)>;
+pub(super) type GroupSpan = Option<(usize, usize)>;
 
 /// A part of a pattern, by its number in the tree.
-type Part = usize;
+type NodeId = usize;
 
 #[derive(Debug)]
-enum Kind {
+enum PatternKind {
     Empty,
     Letter(Letter),
     /// Between letters.
     Border(Border),
-    Group(usize, Part),
+    Group(usize, NodeId),
     Repeat {
-        of: Part,
+        of: NodeId,
         least: u32,
         most: Option<u32>,
-        prefers: Option<Prefers>,
+        prefers: Option<MatchLength>,
     },
     /// One behind the other.
-    Both(Part, Part),
-    Either(Vec<Part>),
+    Both(NodeId, NodeId),
+    Either(Vec<NodeId>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Prefers {
+enum MatchLength {
     Longest,
     Shortest,
 }
@@ -73,12 +73,12 @@ struct Letter {
     is: Regex,
     /// Those of ASCII.
     ascii: u128,
-    beyond: Beyond,
+    beyond: NonAsciiClass,
 }
 
 /// Which letters beyond ASCII may be among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Beyond {
+enum NonAsciiClass {
     None,
     Words,
     Spaces,
@@ -86,13 +86,13 @@ enum Beyond {
 }
 
 /// Letters with which a part may begin. `None`: it may be empty.
-type First = Option<Vec<(u128, Beyond)>>;
+type FirstLetters = Option<Vec<(u128, NonAsciiClass)>>;
 
 /// A pattern, of which the engine's match may be another than PostgreSQL's.
 #[derive(Debug)]
 pub(super) struct Tree {
-    parts: Vec<Kind>,
-    root: Part,
+    parts: Vec<PatternKind>,
+    root: NodeId,
     n_groups: usize,
     word: Regex,
 }
@@ -104,7 +104,7 @@ impl Tree {
     pub(super) fn of(pattern: &str, flags: Flags) -> Result<Option<Tree>, SqlError> {
         let word = Regex::new(r"^\w$").map_err(|_| too_complex())?;
         let tree = Tree { parts: vec![], root: 0, n_groups: 0, word };
-        let mut reader = Reader { tree, rest: pattern, flags, depth: 0 };
+        let mut reader = PatternParser { tree, rest: pattern, flags, depth: 0 };
         let root = reader.alternatives()?;
         let mut tree = reader.tree;
         tree.root = root;
@@ -115,9 +115,11 @@ impl Tree {
     }
 
     /// Whether a group is repeated that may be empty: of which repetition it is, PostgreSQL says in its own way.
-    fn is_odd(&self, kind: &Kind) -> bool {
+    fn is_odd(&self, kind: &PatternKind) -> bool {
         match kind {
-            Kind::Repeat { of, most, .. } => *most != Some(1) && self.has_groups(*of) && self.first(*of).is_none(),
+            PatternKind::Repeat { of, most, .. } => {
+                *most != Some(1) && self.has_groups(*of) && self.first(*of).is_none()
+            }
             _ => false,
         }
     }
@@ -125,17 +127,22 @@ impl Tree {
     /// The groups of a match that begins there, the whole first. `work`: what was done for this text before.
     ///
     /// Errors: `54001`, there are too many ways to match; `0A000`, a group is in a repetition of what may be empty.
-    pub(super) fn groups(&self, text: &str, start: usize, work: &Cell<usize>) -> Result<Option<Vec<Place>>, SqlError> {
+    pub(super) fn groups(
+        &self,
+        text: &str,
+        start: usize,
+        work: &Cell<usize>,
+    ) -> Result<Option<Vec<GroupSpan>>, SqlError> {
         if self.parts.iter().any(|kind| self.is_odd(kind)) {
             return Err(SqlError::unsupported(
                 "a group in a repetition of what may be empty is not supported in this regular expression",
                 "repeat what has a letter: (a+)* for (a*)*",
             ));
         }
-        let mut ends = Ends { tree: self, text, known: HashMap::new(), work };
+        let mut ends = EndFinder { tree: self, text, known: HashMap::new(), work };
         let all = ends.of(self.root, start)?;
         let end = match self.prefers(self.root) {
-            Some(Prefers::Shortest) => all.first(),
+            Some(MatchLength::Shortest) => all.first(),
             _ => all.last(),
         };
         let Some(end) = end.copied() else { return Ok(None) };
@@ -145,55 +152,55 @@ impl Tree {
         Ok(Some(groups))
     }
 
-    fn prefers(&self, part: Part) -> Option<Prefers> {
+    fn prefers(&self, part: NodeId) -> Option<MatchLength> {
         match &self.parts[part] {
-            Kind::Empty | Kind::Letter(_) | Kind::Border(_) => None,
-            Kind::Group(_, of) => self.prefers(*of),
-            Kind::Repeat { of, prefers, .. } => prefers.or_else(|| self.prefers(*of)),
-            Kind::Both(left, right) => self.prefers(*left).or_else(|| self.prefers(*right)),
-            Kind::Either(_) => Some(Prefers::Longest),
+            PatternKind::Empty | PatternKind::Letter(_) | PatternKind::Border(_) => None,
+            PatternKind::Group(_, of) => self.prefers(*of),
+            PatternKind::Repeat { of, prefers, .. } => prefers.or_else(|| self.prefers(*of)),
+            PatternKind::Both(left, right) => self.prefers(*left).or_else(|| self.prefers(*right)),
+            PatternKind::Either(_) => Some(MatchLength::Longest),
         }
     }
 
-    fn has_groups(&self, part: Part) -> bool {
+    fn has_groups(&self, part: NodeId) -> bool {
         match &self.parts[part] {
-            Kind::Group(..) => true,
-            Kind::Repeat { of, .. } => self.has_groups(*of),
-            Kind::Both(left, right) => self.has_groups(*left) || self.has_groups(*right),
-            Kind::Either(all) => all.iter().any(|of| self.has_groups(*of)),
-            Kind::Empty | Kind::Letter(_) | Kind::Border(_) => false,
+            PatternKind::Group(..) => true,
+            PatternKind::Repeat { of, .. } => self.has_groups(*of),
+            PatternKind::Both(left, right) => self.has_groups(*left) || self.has_groups(*right),
+            PatternKind::Either(all) => all.iter().any(|of| self.has_groups(*of)),
+            PatternKind::Empty | PatternKind::Letter(_) | PatternKind::Border(_) => false,
         }
     }
 
     /// Whether the engine finds the same.
     fn is_alike(&self) -> bool {
-        if let Kind::Either(all) = &self.parts[self.root] {
-            let are_longest = all.iter().all(|of| self.prefers(*of) != Some(Prefers::Shortest));
+        if let PatternKind::Either(all) = &self.parts[self.root] {
+            let are_longest = all.iter().all(|of| self.prefers(*of) != Some(MatchLength::Shortest));
             return self.is_determined(self.root)
                 || (are_longest && self.are_disjoint(all) && all.iter().all(|of| self.is_alike_in_sequence(*of)));
         }
         self.is_alike_in_sequence(self.root)
     }
 
-    fn is_alike_in_sequence(&self, part: Part) -> bool {
+    fn is_alike_in_sequence(&self, part: NodeId) -> bool {
         let items = self.sequence(part);
         let open: Vec<usize> = (0..items.len()).filter(|at| !self.is_determined(items[*at])).collect();
         if !open.iter().all(|at| self.is_simple(items[*at])) {
             return false;
         }
         // Its end is that of the text: both try the parts in one order.
-        if items.last().is_some_and(|last| matches!(self.parts[*last], Kind::Border(Border::End))) {
+        if items.last().is_some_and(|last| matches!(self.parts[*last], PatternKind::Border(Border::End))) {
             return true;
         }
         let prefers = self.prefers(part);
         if !open.iter().all(|at| self.prefers(items[*at]) == prefers) {
             return false;
         }
-        open.len() <= 1 || (prefers == Some(Prefers::Longest) && open.iter().all(|at| self.is_told(&items, *at)))
+        open.len() <= 1 || (prefers == Some(MatchLength::Longest) && open.iter().all(|at| self.is_told(&items, *at)))
     }
 
     /// Whether the next letter tells if such a part goes on or what is behind it begins.
-    fn is_told(&self, items: &[Part], at: usize) -> bool {
+    fn is_told(&self, items: &[NodeId], at: usize) -> bool {
         let own = self.repeated(items[at]).and_then(|of| self.first(of));
         let Some(own) = own else { return false };
         for item in &items[at + 1..] {
@@ -204,7 +211,7 @@ impl Tree {
                 Some(_) if self.first(*item).is_some() => return true,
                 Some(_) => {}
                 // A border takes no letter; what is empty otherwise tells nothing.
-                None if matches!(self.parts[*item], Kind::Border(_) | Kind::Empty) => {}
+                None if matches!(self.parts[*item], PatternKind::Border(_) | PatternKind::Empty) => {}
                 None => return false,
             }
         }
@@ -212,29 +219,29 @@ impl Tree {
     }
 
     /// What is repeated in a simple part.
-    fn repeated(&self, part: Part) -> Option<Part> {
+    fn repeated(&self, part: NodeId) -> Option<NodeId> {
         match &self.parts[part] {
-            Kind::Group(_, of) => self.repeated(*of),
-            Kind::Repeat { of, .. } => Some(*of),
+            PatternKind::Group(_, of) => self.repeated(*of),
+            PatternKind::Repeat { of, .. } => Some(*of),
             _ => None,
         }
     }
 
-    fn sequence(&self, part: Part) -> Vec<Part> {
+    fn sequence(&self, part: NodeId) -> Vec<NodeId> {
         match &self.parts[part] {
-            Kind::Both(left, right) => self.sequence(*left).into_iter().chain(self.sequence(*right)).collect(),
+            PatternKind::Both(left, right) => self.sequence(*left).into_iter().chain(self.sequence(*right)).collect(),
             _ => vec![part],
         }
     }
 
     /// Whether the text says how long it is.
-    fn is_determined(&self, part: Part) -> bool {
+    fn is_determined(&self, part: NodeId) -> bool {
         match &self.parts[part] {
-            Kind::Empty | Kind::Letter(_) | Kind::Border(_) => true,
-            Kind::Group(_, of) => self.is_determined(*of),
-            Kind::Repeat { of, least, most, .. } => *most == Some(*least) && self.is_determined(*of),
-            Kind::Both(left, right) => self.is_determined(*left) && self.is_determined(*right),
-            Kind::Either(all) => {
+            PatternKind::Empty | PatternKind::Letter(_) | PatternKind::Border(_) => true,
+            PatternKind::Group(_, of) => self.is_determined(*of),
+            PatternKind::Repeat { of, least, most, .. } => *most == Some(*least) && self.is_determined(*of),
+            PatternKind::Both(left, right) => self.is_determined(*left) && self.is_determined(*right),
+            PatternKind::Either(all) => {
                 let lengths: Vec<_> = all.iter().map(|of| self.length(*of)).collect();
                 let is_one = lengths.iter().all(|length| length.is_some() && *length == lengths[0]);
                 is_one || (self.are_disjoint(all) && all.iter().all(|of| self.is_determined(*of)))
@@ -243,16 +250,16 @@ impl Tree {
     }
 
     /// Letters, if they are always as many.
-    fn length(&self, part: Part) -> Option<u32> {
+    fn length(&self, part: NodeId) -> Option<u32> {
         match &self.parts[part] {
-            Kind::Empty | Kind::Border(_) => Some(0),
-            Kind::Letter(_) => Some(1),
-            Kind::Group(_, of) => self.length(*of),
-            Kind::Repeat { of, least, most, .. } => {
+            PatternKind::Empty | PatternKind::Border(_) => Some(0),
+            PatternKind::Letter(_) => Some(1),
+            PatternKind::Group(_, of) => self.length(*of),
+            PatternKind::Repeat { of, least, most, .. } => {
                 (*most == Some(*least)).then(|| self.length(*of))?.and_then(|length| length.checked_mul(*least))
             }
-            Kind::Both(left, right) => self.length(*left)?.checked_add(self.length(*right)?),
-            Kind::Either(all) => {
+            PatternKind::Both(left, right) => self.length(*left)?.checked_add(self.length(*right)?),
+            PatternKind::Either(all) => {
                 let first = self.length(*all.first()?)?;
                 all.iter().all(|of| self.length(*of) == Some(first)).then_some(first)
             }
@@ -260,27 +267,27 @@ impl Tree {
     }
 
     /// A repetition of what the text determines: the engine tries its lengths in their order.
-    fn is_simple(&self, part: Part) -> bool {
+    fn is_simple(&self, part: NodeId) -> bool {
         match &self.parts[part] {
-            Kind::Group(_, of) => self.is_simple(*of),
-            Kind::Repeat { of, .. } => self.is_determined(*of) && self.first(*of).is_some(),
+            PatternKind::Group(_, of) => self.is_simple(*of),
+            PatternKind::Repeat { of, .. } => self.is_determined(*of) && self.first(*of).is_some(),
             _ => false,
         }
     }
 
     /// The letters with which it begins.
-    fn first(&self, part: Part) -> First {
+    fn first(&self, part: NodeId) -> FirstLetters {
         match &self.parts[part] {
-            Kind::Empty | Kind::Border(_) => None,
-            Kind::Letter(letter) => Some(vec![(letter.ascii, letter.beyond)]),
-            Kind::Group(_, of) => self.first(*of),
-            Kind::Repeat { least: 0, .. } => None,
-            Kind::Repeat { of, .. } => self.first(*of),
-            Kind::Both(left, right) => match &self.parts[*left] {
-                Kind::Border(_) | Kind::Empty => self.first(*right),
+            PatternKind::Empty | PatternKind::Border(_) => None,
+            PatternKind::Letter(letter) => Some(vec![(letter.ascii, letter.beyond)]),
+            PatternKind::Group(_, of) => self.first(*of),
+            PatternKind::Repeat { least: 0, .. } => None,
+            PatternKind::Repeat { of, .. } => self.first(*of),
+            PatternKind::Both(left, right) => match &self.parts[*left] {
+                PatternKind::Border(_) | PatternKind::Empty => self.first(*right),
                 _ => self.first(*left),
             },
-            Kind::Either(all) => {
+            PatternKind::Either(all) => {
                 let mut letters = vec![];
                 for of in all {
                     letters.extend(self.first(*of)?);
@@ -290,16 +297,16 @@ impl Tree {
         }
     }
 
-    fn are_disjoint(&self, all: &[Part]) -> bool {
+    fn are_disjoint(&self, all: &[NodeId]) -> bool {
         let Some(firsts) = all.iter().map(|of| self.first(*of)).collect::<Option<Vec<_>>>() else { return false };
         firsts.iter().enumerate().all(|(at, first)| firsts[..at].iter().all(|other| are_apart(first, other)))
     }
 }
 
-fn are_apart(left: &[(u128, Beyond)], right: &[(u128, Beyond)]) -> bool {
-    let beyond = |left: Beyond, right: Beyond| match (left, right) {
-        (Beyond::None, _) | (_, Beyond::None) => true,
-        (left, right) => left != right && left != Beyond::Any && right != Beyond::Any,
+fn are_apart(left: &[(u128, NonAsciiClass)], right: &[(u128, NonAsciiClass)]) -> bool {
+    let beyond = |left: NonAsciiClass, right: NonAsciiClass| match (left, right) {
+        (NonAsciiClass::None, _) | (_, NonAsciiClass::None) => true,
+        (left, right) => left != right && left != NonAsciiClass::Any && right != NonAsciiClass::Any,
     };
     left.iter().all(|left| right.iter().all(|right| left.0 & right.0 == 0 && beyond(left.1, right.1)))
 }
@@ -310,35 +317,35 @@ fn too_complex() -> SqlError {
 }
 
 /// Where parts end, of one text.
-struct Ends<'a> {
+struct EndFinder<'a> {
     tree: &'a Tree,
     text: &'a str,
-    known: HashMap<(Part, usize), Rc<Vec<usize>>>,
+    known: HashMap<(NodeId, usize), Rc<Vec<usize>>>,
     work: &'a Cell<usize>,
 }
 
-impl Ends<'_> {
+impl EndFinder<'_> {
     /// In their order.
-    fn of(&mut self, part: Part, start: usize) -> Result<Rc<Vec<usize>>, SqlError> {
+    fn of(&mut self, part: NodeId, start: usize) -> Result<Rc<Vec<usize>>, SqlError> {
         if let Some(known) = self.known.get(&(part, start)) {
             return Ok(Rc::clone(known));
         }
         let tree = self.tree;
         let all: Vec<usize> = match &tree.parts[part] {
-            Kind::Empty => vec![start],
-            Kind::Letter(letter) => match self.text[start..].chars().next() {
+            PatternKind::Empty => vec![start],
+            PatternKind::Letter(letter) => match self.text[start..].chars().next() {
                 Some(of) if letter.is(of) => vec![start + of.len_utf8()],
                 _ => vec![],
             },
-            Kind::Border(border) => {
+            PatternKind::Border(border) => {
                 if self.is_at(*border, start) {
                     vec![start]
                 } else {
                     vec![]
                 }
             }
-            Kind::Group(_, of) => self.of(*of, start)?.to_vec(),
-            Kind::Repeat { of, least, most, .. } => {
+            PatternKind::Group(_, of) => self.of(*of, start)?.to_vec(),
+            PatternKind::Repeat { of, least, most, .. } => {
                 let mut now = BTreeSet::from([start]);
                 for _ in 0..*least {
                     now = self.behind(*of, &now)?;
@@ -351,11 +358,11 @@ impl Ends<'_> {
                 }
                 all.into_iter().collect()
             }
-            Kind::Both(left, right) => {
+            PatternKind::Both(left, right) => {
                 let middles: BTreeSet<usize> = self.of(*left, start)?.iter().copied().collect();
                 self.behind(*right, &middles)?.into_iter().collect()
             }
-            Kind::Either(parts) => {
+            PatternKind::Either(parts) => {
                 let mut all = BTreeSet::new();
                 for of in parts {
                     all.extend(self.of(*of, start)?.iter());
@@ -374,7 +381,7 @@ impl Ends<'_> {
         if self.work.get() > MAX_ENDS { Err(too_complex()) } else { Ok(()) }
     }
 
-    fn behind(&mut self, part: Part, starts: &BTreeSet<usize>) -> Result<BTreeSet<usize>, SqlError> {
+    fn behind(&mut self, part: NodeId, starts: &BTreeSet<usize>) -> Result<BTreeSet<usize>, SqlError> {
         let mut all = BTreeSet::new();
         for start in starts {
             let ends = self.of(part, *start)?;
@@ -402,17 +409,17 @@ impl Ends<'_> {
     }
 
     /// Finds the groups of a part that begins and ends there.
-    fn dissect(&mut self, part: Part, start: usize, end: usize, groups: &mut [Place]) -> Result<(), SqlError> {
+    fn dissect(&mut self, part: NodeId, start: usize, end: usize, groups: &mut [GroupSpan]) -> Result<(), SqlError> {
         let tree = self.tree;
         if !tree.has_groups(part) {
             return Ok(());
         }
         match &tree.parts[part] {
-            Kind::Group(nth, of) => {
+            PatternKind::Group(nth, of) => {
                 groups[*nth] = Some((start, end));
                 self.dissect(*of, start, end, groups)
             }
-            Kind::Both(left, right) => {
+            PatternKind::Both(left, right) => {
                 for middle in self.in_order(*left, start)? {
                     if self.of(*right, middle)?.binary_search(&end).is_ok() {
                         self.dissect(*left, start, middle, groups)?;
@@ -421,7 +428,7 @@ impl Ends<'_> {
                 }
                 Ok(())
             }
-            Kind::Either(all) => {
+            PatternKind::Either(all) => {
                 for of in all {
                     if self.of(*of, start)?.binary_search(&end).is_ok() {
                         return self.dissect(*of, start, end, groups);
@@ -429,7 +436,7 @@ impl Ends<'_> {
                 }
                 Ok(())
             }
-            Kind::Repeat { of, least, most, .. } => {
+            PatternKind::Repeat { of, least, most, .. } => {
                 let mut failed = BTreeSet::new();
                 let mut steps = vec![];
                 self.steps((*of, *least, *most), start, end, &mut steps, &mut failed)?;
@@ -440,14 +447,14 @@ impl Ends<'_> {
                 }
                 Ok(())
             }
-            Kind::Empty | Kind::Letter(_) | Kind::Border(_) => Ok(()),
+            PatternKind::Empty | PatternKind::Letter(_) | PatternKind::Border(_) => Ok(()),
         }
     }
 
     /// The ends of a part, those that it prefers first.
-    fn in_order(&mut self, part: Part, start: usize) -> Result<Vec<usize>, SqlError> {
+    fn in_order(&mut self, part: NodeId, start: usize) -> Result<Vec<usize>, SqlError> {
         let mut ends = self.of(part, start)?.to_vec();
-        if self.tree.prefers(part) != Some(Prefers::Shortest) {
+        if self.tree.prefers(part) != Some(MatchLength::Shortest) {
             ends.reverse();
         }
         Ok(ends)
@@ -457,7 +464,7 @@ impl Ends<'_> {
     /// be there.
     fn steps(
         &mut self,
-        (of, least, most): (Part, u32, Option<u32>),
+        (of, least, most): (NodeId, u32, Option<u32>),
         start: usize,
         end: usize,
         steps: &mut Vec<usize>,
@@ -496,26 +503,26 @@ impl Letter {
     fn is(&self, of: char) -> bool {
         match of.is_ascii() {
             true => self.ascii & (1 << u32::from(of)) != 0,
-            false => self.beyond != Beyond::None && self.is.is_match(of.encode_utf8(&mut [0; 4])),
+            false => self.beyond != NonAsciiClass::None && self.is.is_match(of.encode_utf8(&mut [0; 4])),
         }
     }
 }
 
 /// Reads a pattern, which the engine has taken before.
-struct Reader<'a> {
+struct PatternParser<'a> {
     tree: Tree,
     rest: &'a str,
     flags: Flags,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn add(&mut self, kind: Kind) -> Part {
+impl<'a> PatternParser<'a> {
+    fn add(&mut self, kind: PatternKind) -> NodeId {
         self.tree.parts.push(kind);
         self.tree.parts.len() - 1
     }
 
-    fn alternatives(&mut self) -> Result<Part, SqlError> {
+    fn alternatives(&mut self) -> Result<NodeId, SqlError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(too_complex());
@@ -526,24 +533,24 @@ impl<'a> Reader<'a> {
             all.push(self.sequence()?);
         }
         self.depth -= 1;
-        Ok(if all.len() == 1 { all[0] } else { self.add(Kind::Either(all)) })
+        Ok(if all.len() == 1 { all[0] } else { self.add(PatternKind::Either(all)) })
     }
 
-    fn sequence(&mut self) -> Result<Part, SqlError> {
+    fn sequence(&mut self) -> Result<NodeId, SqlError> {
         let mut items = vec![];
         while !self.rest.is_empty() && !self.rest.starts_with(['|', ')']) {
             let atom = self.atom()?;
             items.push(self.quantified(atom));
         }
-        let Some(mut all) = items.pop() else { return Ok(self.add(Kind::Empty)) };
+        let Some(mut all) = items.pop() else { return Ok(self.add(PatternKind::Empty)) };
         while let Some(left) = items.pop() {
-            all = self.add(Kind::Both(left, all));
+            all = self.add(PatternKind::Both(left, all));
         }
         Ok(all)
     }
 
-    fn atom(&mut self) -> Result<Part, SqlError> {
-        let Some(letter) = self.rest.chars().next() else { return Ok(self.add(Kind::Empty)) };
+    fn atom(&mut self) -> Result<NodeId, SqlError> {
+        let Some(letter) = self.rest.chars().next() else { return Ok(self.add(PatternKind::Empty)) };
         let behind = &self.rest[letter.len_utf8()..];
         let lines = self.flags.has_lines;
         match letter {
@@ -561,11 +568,11 @@ impl<'a> Reader<'a> {
                 };
                 let of = self.alternatives()?;
                 self.rest = self.rest.strip_prefix(')').unwrap_or(self.rest);
-                Ok(nth.map_or(of, |nth| self.add(Kind::Group(nth, of))))
+                Ok(nth.map_or(of, |nth| self.add(PatternKind::Group(nth, of))))
             }
             '^' | '$' => {
                 self.rest = behind;
-                Ok(self.add(Kind::Border(match (letter, lines) {
+                Ok(self.add(PatternKind::Border(match (letter, lines) {
                     ('^', false) => Border::Start,
                     ('^', true) => Border::LineStart,
                     (_, false) => Border::End,
@@ -584,7 +591,7 @@ impl<'a> Reader<'a> {
                 for (name, border) in BORDERS {
                     if let Some(behind) = behind.strip_prefix(name) {
                         self.rest = behind;
-                        return Ok(self.add(Kind::Border(border)));
+                        return Ok(self.add(PatternKind::Border(border)));
                     }
                 }
                 let n_bytes = behind.chars().next().map_or(0, char::len_utf8);
@@ -609,7 +616,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One of the letters that the engine takes there.
-    fn letter(&mut self, of: &str) -> Result<Part, SqlError> {
+    fn letter(&mut self, of: &str) -> Result<NodeId, SqlError> {
         let mut builder = RegexBuilder::new(&format!("^(?:{of})$"));
         builder.case_insensitive(self.flags.ignores_case).dot_matches_new_line(!self.flags.stops_at_newline);
         let is = builder.build().map_err(|_| too_complex())?;
@@ -617,18 +624,18 @@ impl<'a> Reader<'a> {
         let ascii = ascii.fold(0, |all, code| all | 1_u128 << code);
         let plain = of.strip_prefix('[').unwrap_or(of);
         let beyond = match of {
-            r"\d" | r"\w" | "[\\d]" | "[\\w]" => Beyond::Words,
-            r"\s" | "[\\s]" => Beyond::Spaces,
-            "." => Beyond::Any,
-            _ if of.starts_with("[^") || !of.is_ascii() || names_a_class(plain) => Beyond::Any,
+            r"\d" | r"\w" | "[\\d]" | "[\\w]" => NonAsciiClass::Words,
+            r"\s" | "[\\s]" => NonAsciiClass::Spaces,
+            "." => NonAsciiClass::Any,
+            _ if of.starts_with("[^") || !of.is_ascii() || names_a_class(plain) => NonAsciiClass::Any,
             // The long s and the sign of Kelvin are letters of ASCII to those who ignore case.
-            _ if self.flags.ignores_case && of.contains(['k', 'K', 's', 'S', '-']) => Beyond::Any,
-            _ => Beyond::None,
+            _ if self.flags.ignores_case && of.contains(['k', 'K', 's', 'S', '-']) => NonAsciiClass::Any,
+            _ => NonAsciiClass::None,
         };
-        Ok(self.add(Kind::Letter(Letter { is, ascii, beyond })))
+        Ok(self.add(PatternKind::Letter(Letter { is, ascii, beyond })))
     }
 
-    fn quantified(&mut self, of: Part) -> Part {
+    fn quantified(&mut self, of: NodeId) -> NodeId {
         let (least, most, is_fixed, behind) = match self.rest.chars().next() {
             Some('*') => (0, None, false, &self.rest[1..]),
             Some('+') => (1, None, false, &self.rest[1..]),
@@ -650,8 +657,8 @@ impl<'a> Reader<'a> {
             None => (false, behind),
         };
         self.rest = behind;
-        let prefers = if is_short { Prefers::Shortest } else { Prefers::Longest };
-        let kind = Kind::Repeat { of, least, most, prefers: (!is_fixed).then_some(prefers) };
+        let prefers = if is_short { MatchLength::Shortest } else { MatchLength::Longest };
+        let kind = PatternKind::Repeat { of, least, most, prefers: (!is_fixed).then_some(prefers) };
         let part = self.add(kind);
         self.quantified(part)
     }

@@ -23,9 +23,15 @@ use crate::error::{SqlError, state};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    let all = [What::Date, What::Time, What::Timestamp, What::Instant, What::Interval];
+    let all = [
+        TimeConstructor::Date,
+        TimeConstructor::Time,
+        TimeConstructor::Timestamp,
+        TimeConstructor::Instant,
+        TimeConstructor::Interval,
+    ];
     // An instant is what the session's clocks show.
-    let of = |what| Made { what, signature: Signature::user_defined(Volatility::Stable) };
+    let of = |what| MakeTimeFunction { what, signature: Signature::user_defined(Volatility::Stable) };
     all.into_iter().map(|what| Arc::new(ScalarUDF::from(of(what)))).collect()
 }
 
@@ -61,7 +67,7 @@ fn no_such(name: &str) -> SqlError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum TimeConstructor {
     Date,
     Time,
     Timestamp,
@@ -69,31 +75,31 @@ enum What {
     Interval,
 }
 
-impl What {
+impl TimeConstructor {
     /// How many numbers it takes; the last is of seconds, but that of a date.
     fn n_parts(self) -> usize {
         match self {
-            What::Date | What::Time => 3,
-            What::Timestamp | What::Instant => 6,
-            What::Interval => PARTS.len(),
+            TimeConstructor::Date | TimeConstructor::Time => 3,
+            TimeConstructor::Timestamp | TimeConstructor::Instant => 6,
+            TimeConstructor::Interval => PARTS.len(),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Made {
-    what: What,
+struct MakeTimeFunction {
+    what: TimeConstructor,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Made {
+impl ScalarUDFImpl for MakeTimeFunction {
     fn name(&self) -> &str {
         match self.what {
-            What::Date => "make_date",
-            What::Time => "make_time",
-            What::Timestamp => "make_timestamp",
-            What::Instant => "make_timestamptz",
-            What::Interval => "make_interval",
+            TimeConstructor::Date => "make_date",
+            TimeConstructor::Time => "make_time",
+            TimeConstructor::Timestamp => "make_timestamp",
+            TimeConstructor::Instant => "make_timestamptz",
+            TimeConstructor::Interval => "make_interval",
         }
     }
 
@@ -103,11 +109,11 @@ impl ScalarUDFImpl for Made {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let n_parts = self.what.n_parts();
-        let has_zone = self.what == What::Instant && types.len() == n_parts + 1;
+        let has_zone = self.what == TimeConstructor::Instant && types.len() == n_parts + 1;
         if types.len() != n_parts && !has_zone {
             return Err(no_such(self.name()).into());
         }
-        let n_integers = if self.what == What::Date { n_parts } else { n_parts - 1 };
+        let n_integers = if self.what == TimeConstructor::Date { n_parts } else { n_parts - 1 };
         let mut coerced = vec![DataType::Int64; n_integers];
         coerced.resize(n_parts, DataType::Float64);
         if types[..n_integers].iter().any(|of| !of.is_integer() && !of.is_null()) {
@@ -121,11 +127,13 @@ impl ScalarUDFImpl for Made {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.what {
-            What::Date => DataType::Date32,
-            What::Time => DataType::Time64(TimeUnit::Microsecond),
-            What::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
-            What::Instant => DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(Zone::utc().arrow_name()))),
-            What::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            TimeConstructor::Date => DataType::Date32,
+            TimeConstructor::Time => DataType::Time64(TimeUnit::Microsecond),
+            TimeConstructor::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            TimeConstructor::Instant => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(Zone::utc().arrow_name())))
+            }
+            TimeConstructor::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
         })
     }
 
@@ -161,20 +169,20 @@ impl ScalarUDFImpl for Made {
                 .ok_or_else(|| SqlError::new(state::DATETIME_OVERFLOW, "timestamp out of range"))
         };
         let answer: ArrayRef = match self.what {
-            What::Date => {
+            TimeConstructor::Date => {
                 // Days of the calendar fit.
                 let all = rows().map(|row| row.map(|row| days(row).map(|days| days as i32)).transpose());
                 Arc::new(all.collect::<Result<Date32Array, SqlError>>()?)
             }
-            What::Time => {
+            TimeConstructor::Time => {
                 let of = |row: usize| time(part(0, row), part(1, row), second(row));
                 Arc::new(rows().map(|row| row.map(of).transpose()).collect::<Result<Time64MicrosecondArray, _>>()?)
             }
-            What::Timestamp => {
+            TimeConstructor::Timestamp => {
                 let all = rows().map(|row| row.map(timestamp).transpose());
                 Arc::new(all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?)
             }
-            What::Instant => {
+            TimeConstructor::Instant => {
                 let instant = |row: usize| {
                     let shown = timestamp(row)?;
                     let instant = match &zones {
@@ -187,7 +195,7 @@ impl ScalarUDFImpl for Made {
                 let all = all.collect::<Result<TimestampMicrosecondArray, SqlError>>()?;
                 Arc::new(all.with_data_type(args.return_field.data_type().clone()))
             }
-            What::Interval => {
+            TimeConstructor::Interval => {
                 let of = |row: usize| interval([0, 1, 2, 3, 4, 5].map(|idx| part(idx, row)), second(row));
                 let all = rows().map(|row| row.map(of).transpose());
                 Arc::new(all.collect::<Result<IntervalMonthDayNanoArray, SqlError>>()?)

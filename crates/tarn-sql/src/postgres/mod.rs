@@ -1,7 +1,7 @@
 //! Where does DataFusion mean something else than PostgreSQL?
 //!
 //! Each difference is mended by one file here: a rule of the analyzer, or a function in the place of DataFusion's. The
-//! engine knows none of it (`tarn_query::Meaning`). What showed the difference:
+//! engine knows none of it (`tarn_query::SqlDialect`). What showed the difference:
 //!
 //! | statement | PostgreSQL | DataFusion | |
 //! |---|---|---|---|
@@ -262,7 +262,7 @@ mod with_ties;
 use std::sync::Arc;
 
 use tarn_node::types::Types;
-use tarn_query::{Meaning, Rule};
+use tarn_query::{Rule, SqlDialect};
 
 pub(crate) use self::array_queries::query_of_array;
 pub(crate) use self::calls::{all_of, binary, call};
@@ -271,8 +271,8 @@ pub(crate) use self::json::populate::{in_from as populate, is_populated};
 pub(crate) use self::row_access::{field_of as field_of_row, row_of_all};
 
 /// What statements mean here, where these types are.
-pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
-    Meaning {
+pub(crate) fn meaning(types: &Arc<Types>) -> SqlDialect {
+    SqlDialect {
         planned: vec![
             Arc::new(recursion::RecursiveTypes),
             Arc::new(ambiguous::AmbiguousNames),
@@ -293,12 +293,12 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
                 Arc::new(typed_arrays::TypedArrays),
                 Arc::new(array_assigned::AssignedItems),
                 Arc::new(filled::ShownWithBlanks),
-                Arc::new(casts::Texts),
+                Arc::new(casts::TextCastRule),
             ],
             json::rules(),
             vec![
                 Arc::new(frame_offsets::FrameOffsets),
-                Arc::new(overlaps::Ends),
+                Arc::new(overlaps::OverlapsRule),
                 Arc::new(comparable::Comparable),
                 Arc::new(texts_beside::ComparedTexts),
                 Arc::new(interval_equality::ComparedIntervals),
@@ -401,6 +401,6 @@ pub(crate) fn meaning(types: &Arc<Types>) -> Meaning {
         .concat(),
         windows: [ranks::ranks(), window_offsets::windows()].concat(),
         types: Some(Arc::new(shown_digits::WrittenScales(enums::names(types)))),
-        ..Meaning::default()
+        ..SqlDialect::default()
     }
 }

@@ -229,7 +229,7 @@ impl Moments for Squares {
 }
 
 /// What a group comes to; `None` is NULL.
-pub(super) type Finish<M> =
+pub(super) type MomentsResult<M> =
     Arc<dyn Fn(&M) -> Result<Option<<<M as Moments>::Out as ArrowPrimitiveType>::Native>, SqlError> + Send + Sync>;
 
 /// The columns in which what is kept of a group travels.
@@ -277,40 +277,40 @@ fn room(has_room: bool) -> Result<()> {
 }
 
 /// Of one group.
-pub(super) struct OfRows<M: Moments> {
+pub(super) struct MomentsAccumulator<M: Moments> {
     kept: M,
-    finish: Finish<M>,
+    finish: MomentsResult<M>,
     to: DataType,
 }
 
 /// Of groups.
 pub(super) struct OfGroups<M: Moments> {
     kept: Vec<M>,
-    finish: Finish<M>,
+    finish: MomentsResult<M>,
     to: DataType,
 }
 
 /// Of the distinct values of one group.
 pub(super) struct OfDistinct<M: Moments> {
     values: HashSet<i128>,
-    finish: Finish<M>,
+    finish: MomentsResult<M>,
     to: DataType,
 }
 
-impl<M: Moments> OfRows<M> {
-    pub(super) fn new(finish: Finish<M>, to: DataType) -> OfRows<M> {
-        OfRows { kept: M::default(), finish, to }
+impl<M: Moments> MomentsAccumulator<M> {
+    pub(super) fn new(finish: MomentsResult<M>, to: DataType) -> MomentsAccumulator<M> {
+        MomentsAccumulator { kept: M::default(), finish, to }
     }
 }
 
 impl<M: Moments> OfGroups<M> {
-    pub(super) fn new(finish: Finish<M>, to: DataType) -> OfGroups<M> {
+    pub(super) fn new(finish: MomentsResult<M>, to: DataType) -> OfGroups<M> {
         OfGroups { kept: vec![], finish, to }
     }
 }
 
 impl<M: Moments> OfDistinct<M> {
-    pub(super) fn new(finish: Finish<M>, to: DataType) -> OfDistinct<M> {
+    pub(super) fn new(finish: MomentsResult<M>, to: DataType) -> OfDistinct<M> {
         OfDistinct { values: HashSet::new(), finish, to }
     }
 }
@@ -322,14 +322,14 @@ macro_rules! debug {
         }
     })* };
 }
-debug!(OfRows, OfGroups, OfDistinct);
+debug!(MomentsAccumulator, OfGroups, OfDistinct);
 
-fn scalar<M: Moments>(kept: &M, finish: &Finish<M>, to: &DataType) -> Result<ScalarValue> {
+fn scalar<M: Moments>(kept: &M, finish: &MomentsResult<M>, to: &DataType) -> Result<ScalarValue> {
     let value = PrimitiveArray::<M::Out>::from_iter([finish(kept)?]);
     ScalarValue::try_from_array(&value.with_data_type(to.clone()), 0)
 }
 
-impl<M: Moments> Accumulator for OfRows<M> {
+impl<M: Moments> Accumulator for MomentsAccumulator<M> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         if let Some(added) = self.kept.add_all(&values[0]) {
             return added;

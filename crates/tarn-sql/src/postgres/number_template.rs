@@ -12,7 +12,7 @@ use crate::text;
 const FLOAT_DIGITS: usize = 15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum NumberTemplatePart {
     Letter(char),
     Nine,
     Zero,
@@ -37,7 +37,7 @@ enum Anchor {
 /// A template that was read.
 #[derive(Debug, Default)]
 pub(super) struct NumberTemplate {
-    parts: Vec<Part>,
+    parts: Vec<NumberTemplatePart>,
     /// Digits before the point, and behind.
     n_whole: usize,
     n_behind: usize,
@@ -64,8 +64,8 @@ impl NumberTemplate {
                 while let Some(letter) = letters.next() {
                     match letter {
                         '"' => break,
-                        '\\' => read.parts.extend(letters.next().map(Part::Letter)),
-                        letter => read.parts.push(Part::Letter(letter)),
+                        '\\' => read.parts.extend(letters.next().map(NumberTemplatePart::Letter)),
+                        letter => read.parts.push(NumberTemplatePart::Letter(letter)),
                     }
                 }
                 rest = letters.as_str();
@@ -88,17 +88,17 @@ impl NumberTemplate {
                 }
                 "MI" => {
                     read.has_minus = true;
-                    read.parts.push(Part::Minus);
+                    read.parts.push(NumberTemplatePart::Minus);
                     2
                 }
                 "PL" => {
                     read.has_plus = true;
-                    read.parts.push(Part::Plus);
+                    read.parts.push(NumberTemplatePart::Plus);
                     2
                 }
                 "SG" => {
                     (read.has_minus, read.has_plus) = (true, true);
-                    read.parts.push(Part::Sign);
+                    read.parts.push(NumberTemplatePart::Sign);
                     2
                 }
                 "PR" if read.anchor.is_some() || read.has_minus || read.has_plus => {
@@ -109,7 +109,7 @@ impl NumberTemplate {
                     2
                 }
                 "TH" => {
-                    read.parts.push(Part::Ordinal(rest.starts_with("th")));
+                    read.parts.push(NumberTemplatePart::Ordinal(rest.starts_with("th")));
                     2
                 }
                 // They say nothing here.
@@ -126,24 +126,24 @@ impl NumberTemplate {
             match letter {
                 '9' | '0' if read.is_bracketed => return wrong("\"9\" must be ahead of \"PR\""),
                 '9' => {
-                    read.parts.push(Part::Nine);
+                    read.parts.push(NumberTemplatePart::Nine);
                     read.count_digit();
                 }
                 '0' => {
                     if read.zero_start.is_none() && !read.has_point {
                         read.zero_start = Some(read.n_whole);
                     }
-                    read.parts.push(Part::Zero);
+                    read.parts.push(NumberTemplatePart::Zero);
                     read.count_digit();
                     read.zero_end = read.n_whole + read.n_behind;
                 }
                 '.' | 'D' | 'd' if read.has_point => return wrong("multiple decimal points"),
                 '.' | 'D' | 'd' => {
                     read.has_point = true;
-                    read.parts.push(Part::Point);
+                    read.parts.push(NumberTemplatePart::Point);
                 }
-                ',' | 'G' | 'g' => read.parts.push(Part::Comma),
-                'L' | 'l' => read.parts.push(Part::Currency),
+                ',' | 'G' | 'g' => read.parts.push(NumberTemplatePart::Comma),
+                'L' | 'l' => read.parts.push(NumberTemplatePart::Currency),
                 'S' | 's' if read.anchor.is_some() => return wrong("cannot use \"S\" twice"),
                 'S' | 's' if read.has_minus || read.has_plus || read.is_bracketed => {
                     return wrong("cannot use \"S\" and \"PL\"/\"MI\"/\"SG\"/\"PR\" together");
@@ -155,9 +155,9 @@ impl NumberTemplate {
                 'B' | 'b' => {}
                 '\\' if letters.as_str().starts_with('"') => {
                     letters.next();
-                    read.parts.push(Part::Letter('"'));
+                    read.parts.push(NumberTemplatePart::Letter('"'));
                 }
-                letter => read.parts.push(Part::Letter(letter)),
+                letter => read.parts.push(NumberTemplatePart::Letter(letter)),
             }
             rest = letters.as_str();
         }
@@ -185,14 +185,15 @@ impl NumberTemplate {
     ///
     /// Errors: `22P02`, there is no digit; `22003`, more than 38.
     pub(super) fn read(&self, text: &str) -> Result<(i128, usize), SqlError> {
-        let mut input = Input { rest: text.trim_start(), is_negative: None, digits: String::new(), n_behind: None };
+        let mut input =
+            NumberInput { rest: text.trim_start(), is_negative: None, digits: String::new(), n_behind: None };
         for part in &self.parts {
             match part {
-                Part::Nine | Part::Zero | Part::Point => input.place(self),
-                Part::Comma => input.rest = input.rest.strip_prefix(',').unwrap_or(input.rest),
-                Part::Minus | Part::Plus | Part::Sign => input.sign(),
-                Part::Ordinal(_) => (0..2).for_each(|_| input.pass_over()),
-                Part::Currency | Part::Letter(_) => input.pass_over(),
+                NumberTemplatePart::Nine | NumberTemplatePart::Zero | NumberTemplatePart::Point => input.place(self),
+                NumberTemplatePart::Comma => input.rest = input.rest.strip_prefix(',').unwrap_or(input.rest),
+                NumberTemplatePart::Minus | NumberTemplatePart::Plus | NumberTemplatePart::Sign => input.sign(),
+                NumberTemplatePart::Ordinal(_) => (0..2).for_each(|_| input.pass_over()),
+                NumberTemplatePart::Currency | NumberTemplatePart::Letter(_) => input.pass_over(),
             }
         }
         if self.anchor == Some(Anchor::Back) || self.is_bracketed {
@@ -251,7 +252,7 @@ impl NumberTemplate {
             }
             false => (number.as_bytes(), self.n_whole - whole),
         };
-        let mut writer = Writer::new(self, is_negative, number, n_spaces);
+        let mut writer = NumberFormatter::new(self, is_negative, number, n_spaces);
         for part in &self.parts {
             writer.part(*part, out);
         }
@@ -259,7 +260,7 @@ impl NumberTemplate {
 }
 
 /// One number on its way through a template.
-struct Writer<'a> {
+struct NumberFormatter<'a> {
     template: &'a NumberTemplate,
     is_negative: bool,
     is_bracketed: bool,
@@ -279,8 +280,8 @@ struct Writer<'a> {
     last: Option<usize>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(template: &'a NumberTemplate, is_negative: bool, number: &'a [u8], n_spaces: usize) -> Writer<'a> {
+impl<'a> NumberFormatter<'a> {
+    fn new(template: &'a NumberTemplate, is_negative: bool, number: &'a [u8], n_spaces: usize) -> NumberFormatter<'a> {
         let is_sign_written = match template.has_minus || template.has_plus {
             true => !template.has_plus || template.has_minus,
             false => !is_negative && template.is_short && template.anchor.is_none(),
@@ -289,7 +290,7 @@ impl<'a> Writer<'a> {
             if template.is_short && template.has_point { last_relevant(template, number, n_spaces) } else { None };
         let count = template.n_whole + template.n_behind - usize::from(template.n_whole + template.n_behind > 0);
         let count = count + usize::from(!is_sign_written && n_spaces == 0);
-        Writer {
+        NumberFormatter {
             template,
             is_negative,
             is_bracketed: template.is_bracketed && (is_negative || !template.is_short),
@@ -304,20 +305,20 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn part(&mut self, part: Part, out: &mut String) {
+    fn part(&mut self, part: NumberTemplatePart, out: &mut String) {
         let is_short = self.template.is_short;
         match part {
-            Part::Nine | Part::Zero | Part::Point => self.place(part, out),
-            Part::Comma if self.is_in => out.push(','),
-            Part::Comma | Part::Currency if !is_short => out.push(' '),
-            Part::Comma => {}
-            Part::Currency => out.push(' '),
-            Part::Minus if self.is_negative => out.push('-'),
-            Part::Plus if !self.is_negative => out.push('+'),
-            Part::Minus | Part::Plus if is_short => {}
-            Part::Minus | Part::Plus => out.push(' '),
-            Part::Sign => out.push(self.sign()),
-            Part::Ordinal(is_small) => {
+            NumberTemplatePart::Nine | NumberTemplatePart::Zero | NumberTemplatePart::Point => self.place(part, out),
+            NumberTemplatePart::Comma if self.is_in => out.push(','),
+            NumberTemplatePart::Comma | NumberTemplatePart::Currency if !is_short => out.push(' '),
+            NumberTemplatePart::Comma => {}
+            NumberTemplatePart::Currency => out.push(' '),
+            NumberTemplatePart::Minus if self.is_negative => out.push('-'),
+            NumberTemplatePart::Plus if !self.is_negative => out.push('+'),
+            NumberTemplatePart::Minus | NumberTemplatePart::Plus if is_short => {}
+            NumberTemplatePart::Minus | NumberTemplatePart::Plus => out.push(' '),
+            NumberTemplatePart::Sign => out.push(self.sign()),
+            NumberTemplatePart::Ordinal(is_small) => {
                 if self.is_negative || self.template.has_point || self.number.first() == Some(&b'#') {
                     return;
                 }
@@ -330,7 +331,7 @@ impl<'a> Writer<'a> {
                 };
                 out.push_str(&if is_small { suffix.to_owned() } else { suffix.to_uppercase() });
             }
-            Part::Letter(letter) => out.push(letter),
+            NumberTemplatePart::Letter(letter) => out.push(letter),
         }
     }
 
@@ -350,7 +351,7 @@ impl<'a> Writer<'a> {
         self.last.is_some_and(|last| self.number.get(last) == Some(&b'.'))
     }
 
-    fn place(&mut self, part: Part, out: &mut String) {
+    fn place(&mut self, part: NumberTemplatePart, out: &mut String) {
         self.is_in = false;
         let is_short = self.template.is_short;
         let fills = self.template.zero_start.is_some_and(|start| start <= self.n_places);
@@ -392,12 +393,12 @@ impl<'a> Writer<'a> {
         self.n_places += 1;
     }
 
-    fn digit(&mut self, part: Part, out: &mut String) {
+    fn digit(&mut self, part: NumberTemplatePart, out: &mut String) {
         let is_short = self.template.is_short;
         match self.number.get(self.at) {
             Some(b'.') if !self.ends_at_point() || is_short => out.push('.'),
             Some(b'.') | None => {}
-            Some(_) if self.last.is_some_and(|last| self.at > last) && part != Part::Zero => {}
+            Some(_) if self.last.is_some_and(|last| self.at > last) && part != NumberTemplatePart::Zero => {}
             Some(_) if self.is_hidden_zero() => {
                 if !is_short {
                     out.push(' ');
@@ -426,7 +427,7 @@ fn last_relevant(template: &NumberTemplate, number: &[u8], n_spaces: usize) -> O
 }
 
 /// A text that is read by a template.
-struct Input<'a> {
+struct NumberInput<'a> {
     rest: &'a str,
     is_negative: Option<bool>,
     digits: String,
@@ -434,7 +435,7 @@ struct Input<'a> {
     n_behind: Option<usize>,
 }
 
-impl Input<'_> {
+impl NumberInput<'_> {
     fn next_is(&self, of: impl Fn(char) -> bool) -> bool {
         self.rest.starts_with(of)
     }

@@ -17,10 +17,10 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 use super::array_bucket;
-use super::degrees::Angle;
+use super::degrees::AngleFunction;
 use super::inets::INET;
 use super::integers::out_of_range;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::digits::{Digits, Rule};
 use crate::error::{SqlError, state};
 
@@ -32,15 +32,15 @@ pub(super) const BIT_NOT: &str = "tarn_bit_not";
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use What::{BitNot, Degrees, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket};
+    use NumberFunction::{BitNot, Degrees, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket};
     let all = [BitNot, Div, Factorial, Gcd, Lcm, MinScale, Scale, ToHex, TrimScale, WidthBucket];
     let of =
         |what| Arc::new(ScalarUDF::from(OfNumbers { what, signature: Signature::user_defined(Volatility::Immutable) }));
-    all.into_iter().chain(Angle::ALL.map(Degrees)).map(of).collect()
+    all.into_iter().chain(AngleFunction::ALL.map(Degrees)).map(of).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum NumberFunction {
     BitNot,
     Div,
     Factorial,
@@ -53,12 +53,12 @@ enum What {
     TrimScale,
     WidthBucket,
     /// Of angles in degrees, or with one.
-    Degrees(Angle),
+    Degrees(AngleFunction),
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfNumbers {
-    what: What,
+    what: NumberFunction,
     signature: Signature,
 }
 
@@ -84,17 +84,17 @@ fn numeric(of: &DataType) -> Option<DataType> {
 impl ScalarUDFImpl for OfNumbers {
     fn name(&self) -> &str {
         match self.what {
-            What::BitNot => BIT_NOT,
-            What::Div => "div",
-            What::Factorial => "factorial",
-            What::Gcd => "gcd",
-            What::Lcm => "lcm",
-            What::MinScale => "min_scale",
-            What::Scale => "scale",
-            What::ToHex => "to_hex",
-            What::TrimScale => "trim_scale",
-            What::WidthBucket => "width_bucket",
-            What::Degrees(angle) => angle.name(),
+            NumberFunction::BitNot => BIT_NOT,
+            NumberFunction::Div => "div",
+            NumberFunction::Factorial => "factorial",
+            NumberFunction::Gcd => "gcd",
+            NumberFunction::Lcm => "lcm",
+            NumberFunction::MinScale => "min_scale",
+            NumberFunction::Scale => "scale",
+            NumberFunction::ToHex => "to_hex",
+            NumberFunction::TrimScale => "trim_scale",
+            NumberFunction::WidthBucket => "width_bucket",
+            NumberFunction::Degrees(angle) => angle.name(),
         }
     }
 
@@ -106,31 +106,34 @@ impl ScalarUDFImpl for OfNumbers {
         let is_number = |of: &DataType| of.is_numeric() || of.is_null();
         let of_numerics = || types.iter().map(numeric).collect::<Option<Vec<_>>>();
         let coerced = match (self.what, types) {
-            (What::BitNot, [DataType::Int16 | DataType::Int32 | DataType::Int64]) => Some(types.to_vec()),
+            (NumberFunction::BitNot, [DataType::Int16 | DataType::Int32 | DataType::Int64]) => Some(types.to_vec()),
             // A rule puts another function into its place.
-            (What::BitNot, [of]) if *of == INET => Some(types.to_vec()),
-            (What::ToHex, [of]) if is_int4(of) => Some(vec![DataType::Int32]),
-            (What::ToHex, [of]) if is_whole(of) => Some(vec![DataType::Int64]),
-            (What::Factorial, [of]) if of.is_integer() || of.is_null() => Some(vec![DataType::Int64]),
-            (What::MinScale | What::Scale | What::TrimScale, [_]) | (What::Div, [_, _]) => of_numerics(),
-            (What::Gcd | What::Lcm, [left, right]) => match () {
+            (NumberFunction::BitNot, [of]) if *of == INET => Some(types.to_vec()),
+            (NumberFunction::ToHex, [of]) if is_int4(of) => Some(vec![DataType::Int32]),
+            (NumberFunction::ToHex, [of]) if is_whole(of) => Some(vec![DataType::Int64]),
+            (NumberFunction::Factorial, [of]) if of.is_integer() || of.is_null() => Some(vec![DataType::Int64]),
+            (NumberFunction::MinScale | NumberFunction::Scale | NumberFunction::TrimScale, [_])
+            | (NumberFunction::Div, [_, _]) => of_numerics(),
+            (NumberFunction::Gcd | NumberFunction::Lcm, [left, right]) => match () {
                 () if left.is_decimal() || right.is_decimal() => of_numerics(),
                 () if !is_whole(left) || !is_whole(right) => None,
                 () if is_int4(left) && is_int4(right) => Some(vec![DataType::Int32; 2]),
                 () => Some(vec![DataType::Int64; 2]),
             },
-            (What::WidthBucket, [_, _]) => array_bucket::coerced(types),
-            (What::WidthBucket, [of @ .., count]) if of.len() == 3 && is_whole(count) => match () {
+            (NumberFunction::WidthBucket, [_, _]) => array_bucket::coerced(types),
+            (NumberFunction::WidthBucket, [of @ .., count]) if of.len() == 3 && is_whole(count) => match () {
                 () if !of.iter().all(is_number) => None,
                 () if of.iter().any(DataType::is_floating) => {
                     Some(vec![DataType::Float64, DataType::Float64, DataType::Float64, DataType::Int64])
                 }
                 () => of.iter().map(numeric).chain([Some(DataType::Int64)]).collect(),
             },
-            (What::Degrees(Angle::ArcTan2), [left, right]) if is_number(left) && is_number(right) => {
+            (NumberFunction::Degrees(AngleFunction::ArcTan2), [left, right]) if is_number(left) && is_number(right) => {
                 Some(vec![DataType::Float64; 2])
             }
-            (What::Degrees(angle), [of]) if angle != Angle::ArcTan2 && is_number(of) => Some(vec![DataType::Float64]),
+            (NumberFunction::Degrees(angle), [of]) if angle != AngleFunction::ArcTan2 && is_number(of) => {
+                Some(vec![DataType::Float64])
+            }
             _ => None,
         };
         coerced.ok_or_else(|| self.no_such(types))
@@ -138,17 +141,17 @@ impl ScalarUDFImpl for OfNumbers {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match self.what {
-            What::Div | What::Factorial => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
-            What::MinScale | What::Scale | What::WidthBucket => DataType::Int32,
-            What::Gcd | What::Lcm => match (&types[0], &types[1]) {
+            NumberFunction::Div | NumberFunction::Factorial => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
+            NumberFunction::MinScale | NumberFunction::Scale | NumberFunction::WidthBucket => DataType::Int32,
+            NumberFunction::Gcd | NumberFunction::Lcm => match (&types[0], &types[1]) {
                 (DataType::Decimal128(_, left), DataType::Decimal128(_, right)) => {
                     DataType::Decimal128(DECIMAL128_MAX_PRECISION, (*left).max(*right))
                 }
                 (left, _) => left.clone(),
             },
-            What::BitNot | What::TrimScale => types[0].clone(),
-            What::Degrees(_) => DataType::Float64,
-            What::ToHex => DataType::Utf8,
+            NumberFunction::BitNot | NumberFunction::TrimScale => types[0].clone(),
+            NumberFunction::Degrees(_) => DataType::Float64,
+            NumberFunction::ToHex => DataType::Utf8,
         })
     }
 
@@ -156,14 +159,14 @@ impl ScalarUDFImpl for OfNumbers {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let data_type = match (self.what, args.scalar_arguments.first().copied().flatten()) {
-            (What::TrimScale, Some(ScalarValue::Decimal128(Some(value), precision, scale))) => {
+            (NumberFunction::TrimScale, Some(ScalarValue::Decimal128(Some(value), precision, scale))) => {
                 DataType::Decimal128(*precision, min_scale(*value, *scale))
             }
             _ => self.return_type(&types)?,
         };
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         let field = Field::new(self.name(), data_type, is_nullable);
-        Ok(Arc::new(if self.what == What::TrimScale { Digits::mark(field, Rule::Natural, 0) } else { field }))
+        Ok(Arc::new(if self.what == NumberFunction::TrimScale { Digits::mark(field, Rule::Natural, 0) } else { field }))
     }
 
     fn is_strict(&self) -> bool {
@@ -171,7 +174,7 @@ impl ScalarUDFImpl for OfNumbers {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let columns = &rows.columns;
         let decimal = |idx: usize, row: usize| columns[idx].as_primitive::<Decimal128Type>().value(row);
         let float = |idx: usize, row: usize| columns[idx].as_primitive::<Float64Type>().value(row);
@@ -181,7 +184,7 @@ impl ScalarUDFImpl for OfNumbers {
             _ => 0,
         };
         let answer: ArrayRef = match self.what {
-            What::BitNot => match columns[0].data_type() {
+            NumberFunction::BitNot => match columns[0].data_type() {
                 DataType::Int64 => Arc::new(columns[0].as_primitive::<Int64Type>().unary::<_, Int64Type>(|of| !of)),
                 DataType::Int32 => Arc::new(columns[0].as_primitive::<Int32Type>().unary::<_, Int32Type>(|of| !of)),
                 _ => {
@@ -189,17 +192,17 @@ impl ScalarUDFImpl for OfNumbers {
                     Arc::new(columns[0].as_primitive::<Int16Type>().unary::<_, Int16Type>(|of| !of))
                 }
             },
-            What::Div => {
+            NumberFunction::Div => {
                 let of = |row: usize| div((decimal(0, row), scale(0)), (decimal(1, row), scale(1)));
                 decimals(rows.there().map(|row| row.map(of).transpose()), args.return_field.data_type())?
             }
-            What::Factorial => {
+            NumberFunction::Factorial => {
                 let of = |row: usize| factorial(long(0, row));
                 decimals(rows.there().map(|row| row.map(of).transpose()), args.return_field.data_type())?
             }
-            What::Gcd | What::Lcm => {
+            NumberFunction::Gcd | NumberFunction::Lcm => {
                 let common = scale(0).max(scale(columns.len() - 1));
-                let is_gcd = self.what == What::Gcd;
+                let is_gcd = self.what == NumberFunction::Gcd;
                 let of = |left: i128, right: i128, name: &str| {
                     let value = if is_gcd { Some(gcd(left, right)) } else { lcm(left, right) };
                     value.and_then(|value| i128::try_from(value).ok()).ok_or_else(|| out_of_range(name))
@@ -231,13 +234,13 @@ impl ScalarUDFImpl for OfNumbers {
                     }
                 }
             }
-            What::Scale => {
+            NumberFunction::Scale => {
                 let digits = Digits::of(&args.arg_fields[0]);
                 let own = |row: usize| digits.map_or(scale(0), |digits| digits.shown(decimal(0, row)).1);
                 let of = |row: usize| i32::from(own(row).max(0));
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
             }
-            What::ToHex => match columns[0].data_type() {
+            NumberFunction::ToHex => match columns[0].data_type() {
                 DataType::Int32 => {
                     let of = |row: usize| format!("{:x}", columns[0].as_primitive::<Int32Type>().value(row));
                     Arc::new(rows.there().map(|row| row.map(of)).collect::<StringArray>())
@@ -247,16 +250,16 @@ impl ScalarUDFImpl for OfNumbers {
                     Arc::new(rows.there().map(|row| row.map(of)).collect::<StringArray>())
                 }
             },
-            What::MinScale => {
+            NumberFunction::MinScale => {
                 let of = |row: usize| i32::from(min_scale(decimal(0, row), scale(0)).max(0));
                 Arc::new(rows.there().map(|row| row.map(of)).collect::<Int32Array>())
             }
-            What::TrimScale => {
+            NumberFunction::TrimScale => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 cast_with_options(&columns[0], args.return_field.data_type(), &options)?
             }
-            What::WidthBucket if columns.len() == 2 => Arc::new(array_bucket::buckets(&rows)?),
-            What::WidthBucket => {
+            NumberFunction::WidthBucket if columns.len() == 2 => Arc::new(array_bucket::buckets(&rows)?),
+            NumberFunction::WidthBucket => {
                 let of = |row: usize| match columns[0].data_type() {
                     DataType::Float64 => float_bucket([0, 1, 2].map(|idx| float(idx, row)), long(3, row)),
                     _ => bucket([0, 1, 2].map(|idx| (decimal(idx, row), scale(idx))), long(3, row)),
@@ -264,9 +267,9 @@ impl ScalarUDFImpl for OfNumbers {
                 let of = |row: usize| i32::try_from(of(row)?).map_err(|_| out_of_range("integer"));
                 Arc::new(rows.there().map(|row| row.map(of).transpose()).collect::<Result<Int32Array, SqlError>>()?)
             }
-            What::Degrees(angle) => {
+            NumberFunction::Degrees(angle) => {
                 let of = |row: usize| match angle {
-                    Angle::ArcTan2 => Ok(Angle::of_sides(float(0, row), float(1, row))),
+                    AngleFunction::ArcTan2 => Ok(AngleFunction::of_sides(float(0, row), float(1, row))),
                     angle => angle.of(float(0, row)),
                 };
                 Arc::new(rows.there().map(|row| row.map(of).transpose()).collect::<Result<Float64Array, SqlError>>()?)

@@ -25,7 +25,7 @@ use super::averages::undefined;
 use super::calls::{call, is_named, take};
 use super::extract::intervals;
 use super::interval_operators::scaled;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::times_of_text::{arrow_of, out_of_range, span_of};
 use crate::error::{SqlError, state};
 
@@ -76,11 +76,14 @@ fn plain(arg: &mut FunctionArg) -> Option<&mut Expr> {
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let of =
         |what| Arc::new(ScalarUDF::from(OfOrdered { what, signature: Signature::user_defined(Volatility::Immutable) }));
-    [What::Discrete, What::Mode, What::Continuous].into_iter().map(of).collect()
+    [OrderedSetFunction::Discrete, OrderedSetFunction::Mode, OrderedSetFunction::Continuous]
+        .into_iter()
+        .map(of)
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum OrderedSetFunction {
     Discrete,
     Mode,
     Continuous,
@@ -94,16 +97,16 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfOrdered {
-    what: What,
+    what: OrderedSetFunction,
     signature: Signature,
 }
 
 impl OfOrdered {
     fn called(&self) -> &'static str {
         match self.what {
-            What::Discrete => DISCRETE.0,
-            What::Mode => MODE.0,
-            What::Continuous => CONTINUOUS.0,
+            OrderedSetFunction::Discrete => DISCRETE.0,
+            OrderedSetFunction::Mode => MODE.0,
+            OrderedSetFunction::Continuous => CONTINUOUS.0,
         }
     }
 }
@@ -115,9 +118,9 @@ fn list_of(item: DataType) -> DataType {
 impl ScalarUDFImpl for OfOrdered {
     fn name(&self) -> &str {
         match self.what {
-            What::Discrete => DISCRETE.1,
-            What::Mode => MODE.1,
-            What::Continuous => CONTINUOUS.1,
+            OrderedSetFunction::Discrete => DISCRETE.1,
+            OrderedSetFunction::Mode => MODE.1,
+            OrderedSetFunction::Continuous => CONTINUOUS.1,
         }
     }
 
@@ -139,12 +142,16 @@ impl ScalarUDFImpl for OfOrdered {
             of => of.is_numeric() || of.is_null() || of.is_string(),
         };
         let coerced = match (self.what, of, types) {
-            (What::Mode, Some(_), [_]) => Some(types.to_vec()),
-            (What::Discrete, Some(_), [of, share]) if is_share(share) => Some(vec![of.clone(), floats(share)]),
-            (What::Continuous, Some(item), [_, share]) if item.is_numeric() && is_share(share) => {
+            (OrderedSetFunction::Mode, Some(_), [_]) => Some(types.to_vec()),
+            (OrderedSetFunction::Discrete, Some(_), [of, share]) if is_share(share) => {
+                Some(vec![of.clone(), floats(share)])
+            }
+            (OrderedSetFunction::Continuous, Some(item), [_, share]) if item.is_numeric() && is_share(share) => {
                 Some(vec![list_of(DataType::Float64), floats(share)])
             }
-            (What::Continuous, Some(DataType::Interval(_) | DataType::Duration(_)), [of, share]) if is_share(share) => {
+            (OrderedSetFunction::Continuous, Some(DataType::Interval(_) | DataType::Duration(_)), [of, share])
+                if is_share(share) =>
+            {
                 Some(vec![of.clone(), floats(share)])
             }
             _ => None,
@@ -155,7 +162,7 @@ impl ScalarUDFImpl for OfOrdered {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let DataType::List(item) = &types[0] else { return Err(undefined(self.called(), types).into()) };
         let item = match (self.what, item.data_type()) {
-            (What::Continuous, DataType::Duration(_)) => INTERVAL,
+            (OrderedSetFunction::Continuous, DataType::Duration(_)) => INTERVAL,
             (_, item) => item.clone(),
         };
         Ok(if types.get(1).is_some_and(DataType::is_list) { list_of(item) } else { item })
@@ -176,7 +183,7 @@ impl ScalarUDFImpl for OfOrdered {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let lists = rows.columns[0].as_list::<i32>();
         // Of several places a list, of one a value, in each row.
         let (mut places, mut ends, mut is_there) = (vec![], vec![0], vec![]);
@@ -188,9 +195,13 @@ impl ScalarUDFImpl for OfOrdered {
             };
             // Nothing is at no place.
             let found = match (self.what, there.filter(|there| !there.is_empty()), shares) {
-                (What::Mode, Some(there), _) => Some(vec![most_often(lists.values(), &there)?.map(|at| (at, at, 0.0))]),
-                (What::Discrete, Some(there), Some(shares)) => Some(of_each(shares, &|share| discrete(&there, share))),
-                (What::Continuous, Some(there), Some(shares)) => {
+                (OrderedSetFunction::Mode, Some(there), _) => {
+                    Some(vec![most_often(lists.values(), &there)?.map(|at| (at, at, 0.0))])
+                }
+                (OrderedSetFunction::Discrete, Some(there), Some(shares)) => {
+                    Some(of_each(shares, &|share| discrete(&there, share)))
+                }
+                (OrderedSetFunction::Continuous, Some(there), Some(shares)) => {
                     Some(of_each(shares, &|share| continuous(&there, share)))
                 }
                 _ => None,
@@ -204,7 +215,7 @@ impl ScalarUDFImpl for OfOrdered {
             ends.push(places.len() as i32);
         }
         let items = match self.what {
-            What::Continuous => means(lists.values(), &places)?,
+            OrderedSetFunction::Continuous => means(lists.values(), &places)?,
             _ => {
                 let places = places.into_iter().map(|place: Option<Place>| place.map(|(at, _, _)| at));
                 taken(lists.values(), &places.collect::<UInt32Array>(), None)?

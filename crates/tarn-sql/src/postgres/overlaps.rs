@@ -23,7 +23,7 @@ use tarn_query::{datafusion, each_expression};
 
 use super::averages::undefined;
 use super::calls::{call, take};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{Result, SqlError, state};
 
 const OVERLAPS: &str = "overlaps";
@@ -57,9 +57,9 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
 
 /// Makes times of ends that are intervals. It runs before what times and intervals mean together is settled.
 #[derive(Debug)]
-pub(super) struct Ends;
+pub(super) struct OverlapsRule;
 
-impl AnalyzerRule for Ends {
+impl AnalyzerRule for OverlapsRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> PlanResult<LogicalPlan> {
         each_expression(plan, |expr, schema| {
             let Planned::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
@@ -117,7 +117,7 @@ impl ScalarUDFImpl for Overlaps {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let times = rows.columns.iter().map(|column| cast(column, &DataType::Int64)).collect::<Result<Vec<_>, _>>()?;
         let value = |at: usize, row: usize| {
             let times = times[at].as_primitive::<Int64Type>();

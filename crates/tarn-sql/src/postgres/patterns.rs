@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use super::longest::{Place, Tree};
+use super::longest::{GroupSpan, Tree};
 use super::pattern_flags::Flags;
 
 use crate::error::{SqlError, state};
@@ -55,7 +55,7 @@ impl Pattern {
         text: &str,
         from: usize,
         work: &Cell<usize>,
-    ) -> Result<Option<Vec<Place>>, SqlError> {
+    ) -> Result<Option<Vec<GroupSpan>>, SqlError> {
         match &self.tree {
             None => {
                 let captures = self.engine.captures_at(text, from);

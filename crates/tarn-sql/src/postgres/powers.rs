@@ -30,10 +30,10 @@ const GUARD: i32 = 12;
 const MAX_POWER_DIGITS: u64 = 4_000;
 
 /// How many digits behind the point a value has, and what it is with a number of them that is not larger.
-type Computed = Result<Number, SqlError>;
+type NumberResult = Result<Number, SqlError>;
 
 /// `√x`, with `most` digits behind the point at most.
-pub(super) fn sqrt((of, scale): Number, most: i8) -> Computed {
+pub(super) fn sqrt((of, scale): Number, most: i8) -> NumberResult {
     if of < 0 {
         return Err(SqlError::new(state::INVALID_POWER, "cannot take square root of a negative number"));
     }
@@ -54,7 +54,7 @@ pub(super) fn root(of: i128, scale: i32, digits: i32) -> Option<i128> {
 }
 
 /// `eˣ`
-pub(super) fn exp((of, scale): Number, most: i8) -> Computed {
+pub(super) fn exp((of, scale): Number, most: i8) -> NumberResult {
     let weight = approximate((of, scale)) * std::f64::consts::LOG10_E;
     if weight > MAX_WEIGHT {
         return Err(overflow());
@@ -69,14 +69,14 @@ pub(super) fn exp((of, scale): Number, most: i8) -> Computed {
 }
 
 /// The natural logarithm.
-pub(super) fn ln(of: Number, most: i8) -> Computed {
+pub(super) fn ln(of: Number, most: i8) -> NumberResult {
     check_logarithm(of)?;
     let digits = wanted(i32::from(MIN_DIGITS) - weight_of_ln(of), &[of.1], most);
     shortened(&ln_of(of, digits + GUARD), digits + GUARD, digits)
 }
 
 /// The logarithm to a base.
-pub(super) fn log(base: Number, of: Number, most: i8) -> Computed {
+pub(super) fn log(base: Number, of: Number, most: i8) -> NumberResult {
     check_logarithm(base)?;
     check_logarithm(of)?;
     let weight = weight_of_ln(of) - weight_of_ln(base);
@@ -91,7 +91,7 @@ pub(super) fn log(base: Number, of: Number, most: i8) -> Computed {
 }
 
 /// `base` to the power of `exponent`
-pub(super) fn power(base: Number, exponent: Number, most: i8) -> Computed {
+pub(super) fn power(base: Number, exponent: Number, most: i8) -> NumberResult {
     let whole = whole_of(exponent);
     // PostgreSQL multiplies by these, and has other digits for what it multiplies.
     let times = whole.and_then(|whole| i32::try_from(whole).ok());
@@ -170,7 +170,7 @@ fn underflow() -> SqlError {
 }
 
 /// What is so small: with PostgreSQL's thousand digits some of it is there, or it is zero.
-fn nearly_zero(weight: f64, digits: i32) -> Computed {
+fn nearly_zero(weight: f64, digits: i32) -> NumberResult {
     if weight < -MOST_ZEROS { Ok((0, digits as i8)) } else { Err(underflow()) }
 }
 
@@ -235,7 +235,7 @@ fn fixed((of, scale): Number, places: i32) -> BigInt {
 }
 
 /// With fewer digits behind the point, rounded half away from zero. What is no zero has to stay none.
-fn shortened(value: &BigInt, places: i32, digits: i32) -> Computed {
+fn shortened(value: &BigInt, places: i32, digits: i32) -> NumberResult {
     let is_zero = value.sign() == Sign::NoSign;
     let value = match places - digits {
         ..=0 => value * ten_to(digits - places),
@@ -307,7 +307,7 @@ fn ln_of(of: Number, digits: i32) -> BigInt {
 mod tests {
     use super::*;
 
-    fn shown(of: Computed) -> String {
+    fn shown(of: NumberResult) -> String {
         let (value, scale) = of.unwrap();
         let mut out = bytes::BytesMut::new();
         crate::text::decimal(&mut out, value, scale);

@@ -25,17 +25,17 @@ pub(super) fn ranks() -> Vec<Arc<WindowUDF>> {
     let bigint = [row_number::row_number_udwf(), rank::rank_udwf(), rank::dense_rank_udwf()];
     let bigint = bigint.map(|inner| (inner, DataType::Int64));
     let all = bigint.into_iter().chain([(window_offsets::checked(ntile::ntile_udwf()), DataType::Int32)]);
-    all.map(|(inner, gives)| Arc::new(WindowUDF::from(Signed { inner, gives }))).collect()
+    all.map(|(inner, gives)| Arc::new(WindowUDF::from(SignedRank { inner, gives }))).collect()
 }
 
 /// A function whose answers are of another type.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Signed {
+struct SignedRank {
     inner: Arc<WindowUDF>,
     gives: DataType,
 }
 
-impl WindowUDFImpl for Signed {
+impl WindowUDFImpl for SignedRank {
     fn name(&self) -> &str {
         self.inner.name()
     }

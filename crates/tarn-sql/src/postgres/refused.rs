@@ -22,7 +22,7 @@ use tarn_query::sqlparser::ast::{
     GroupByExpr, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableFactor,
     TableWithJoins, UnaryOperator, Value, Visitor,
 };
-use tarn_query::{Walked, each_relation, walk};
+use tarn_query::{Walkable, each_relation, walk};
 
 use super::calls::{is_call, is_named};
 use super::json::{record_sets, written as json};
@@ -41,19 +41,19 @@ pub(super) fn gives_rows(expr: &Expr) -> bool {
 
 /// Refuses what is in a statement, as it was written.
 pub(super) fn check(statement: &Statement) -> Result<()> {
-    match walk(statement, &mut Check::default()) {
+    match walk(statement, &mut StatementCheck::default()) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
 #[derive(Default)]
-struct Check {
+struct StatementCheck {
     /// Casts of arrays around, which say what arrays without items are.
     n_typed: usize,
 }
 
-impl Visitor for Check {
+impl Visitor for StatementCheck {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
@@ -336,7 +336,7 @@ fn check_joins(from: &TableWithJoins, name: &str) -> Result<()> {
 }
 
 /// Whether a part of a statement reads a relation that is called so.
-fn mentions(part: &impl Walked, name: &str) -> bool {
+fn mentions(part: &impl Walkable, name: &str) -> bool {
     let is_named = |relation: &ObjectName| match is_named(relation, name) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

@@ -14,10 +14,10 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::longest::Place;
+use super::longest::GroupSpan;
 use super::pattern_flags::Flags;
 use super::patterns::{self, Pattern};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// What `substring(x from 'pattern')` is written as.
@@ -29,27 +29,27 @@ pub(super) const SPLIT: &str = "regexp_split_to_array";
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    use What::{Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring};
+    use RegexFunction::{Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring};
     let all = [Count, Instr, Like, Match, Matches, Replace, Split, Substr, Substring];
     all.into_iter().map(of).collect()
 }
 
 /// `regexp_like`, which stands for `~`.
 pub(super) fn like() -> Arc<ScalarUDF> {
-    of(What::Like)
+    of(RegexFunction::Like)
 }
 
 /// `substring` by a pattern.
 pub(super) fn by_pattern() -> Arc<ScalarUDF> {
-    of(What::Substring)
+    of(RegexFunction::Substring)
 }
 
-fn of(what: What) -> Arc<ScalarUDF> {
+fn of(what: RegexFunction) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(OfPatterns { what, signature: Signature::user_defined(Volatility::Immutable) }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum RegexFunction {
     Count,
     Instr,
     Like,
@@ -84,38 +84,38 @@ impl Takes {
     }
 }
 
-impl What {
+impl RegexFunction {
     fn name(self) -> &'static str {
         match self {
-            What::Count => "regexp_count",
-            What::Instr => "regexp_instr",
-            What::Like => "regexp_like",
-            What::Match => "regexp_match",
-            What::Matches => MATCHES,
-            What::Replace => "regexp_replace",
-            What::Split => SPLIT,
-            What::Substr => "regexp_substr",
-            What::Substring => SUBSTRING,
+            RegexFunction::Count => "regexp_count",
+            RegexFunction::Instr => "regexp_instr",
+            RegexFunction::Like => "regexp_like",
+            RegexFunction::Match => "regexp_match",
+            RegexFunction::Matches => MATCHES,
+            RegexFunction::Replace => "regexp_replace",
+            RegexFunction::Split => SPLIT,
+            RegexFunction::Substr => "regexp_substr",
+            RegexFunction::Substring => SUBSTRING,
         }
     }
 
     /// As it is called in statements.
     fn called(self) -> &'static str {
-        if self == What::Matches { "regexp_matches" } else { self.name() }
+        if self == RegexFunction::Matches { "regexp_matches" } else { self.name() }
     }
 
     /// Those of a call, if there is such a function.
     fn taken(self, types: &[DataType]) -> Option<&'static [Takes]> {
         use Takes::{Flags, NthOrAll, Start, Text};
         const REPLACE_FROM: &[Takes] = &[Text, Text, Text, Start, NthOrAll, Flags];
-        let is_from = self == What::Replace && types.get(3).is_some_and(DataType::is_integer);
+        let is_from = self == RegexFunction::Replace && types.get(3).is_some_and(DataType::is_integer);
         let (all, n_optional): (&[Takes], usize) = match (self, is_from) {
             (_, true) => (REPLACE_FROM, 2),
-            (What::Replace, _) => (&[Text, Text, Text, Flags], 1),
-            (What::Count, _) => (&[Text, Text, Start, Flags], 2),
-            (What::Instr, _) => (&[Text, Text, Start, Takes::Nth, Takes::EndOption, Flags, Takes::Group], 5),
-            (What::Substr, _) => (&[Text, Text, Start, Takes::Nth, Flags, Takes::Group], 4),
-            (What::Substring, _) => (&[Text, Text], 0),
+            (RegexFunction::Replace, _) => (&[Text, Text, Text, Flags], 1),
+            (RegexFunction::Count, _) => (&[Text, Text, Start, Flags], 2),
+            (RegexFunction::Instr, _) => (&[Text, Text, Start, Takes::Nth, Takes::EndOption, Flags, Takes::Group], 5),
+            (RegexFunction::Substr, _) => (&[Text, Text, Start, Takes::Nth, Flags, Takes::Group], 4),
+            (RegexFunction::Substring, _) => (&[Text, Text], 0),
             _ => (&[Text, Text, Flags], 1),
         };
         let n_wanted = all.len() - n_optional..=all.len();
@@ -129,7 +129,7 @@ impl What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfPatterns {
-    what: What,
+    what: RegexFunction,
     signature: Signature,
 }
 
@@ -150,11 +150,11 @@ impl ScalarUDFImpl for OfPatterns {
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         let texts = DataType::new_list(DataType::Utf8, true);
         Ok(match self.what {
-            What::Count | What::Instr => DataType::Int32,
-            What::Like => DataType::Boolean,
-            What::Match | What::Split => texts,
-            What::Matches => DataType::List(Arc::new(Field::new_list_field(texts, true))),
-            What::Replace | What::Substr | What::Substring => DataType::Utf8,
+            RegexFunction::Count | RegexFunction::Instr => DataType::Int32,
+            RegexFunction::Like => DataType::Boolean,
+            RegexFunction::Match | RegexFunction::Split => texts,
+            RegexFunction::Matches => DataType::List(Arc::new(Field::new_list_field(texts, true))),
+            RegexFunction::Replace | RegexFunction::Substr | RegexFunction::Substring => DataType::Utf8,
         })
     }
 
@@ -163,29 +163,29 @@ impl ScalarUDFImpl for OfPatterns {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         let taken = self.what.taken(&types).ok_or_else(|| undefined(self.what.called(), &types))?;
         let mut patterns = Patterns::default();
-        let mut asked = |row: usize| Asked::of(self.what, taken, &rows.columns, row, &mut patterns);
+        let mut asked = |row: usize| RegexCall::of(self.what, taken, &rows.columns, row, &mut patterns);
         let answer: ArrayRef = match self.what {
-            What::Count | What::Instr => {
+            RegexFunction::Count | RegexFunction::Instr => {
                 let values = rows.there().map(|row| row.map(|row| asked(row)?.number(self.what)).transpose());
                 Arc::new(values.collect::<Result<Int32Array, SqlError>>()?)
             }
-            What::Like => {
+            RegexFunction::Like => {
                 let values =
                     rows.there().map(|row| row.map(|row| Ok::<_, SqlError>(asked(row)?.is_there())).transpose());
                 Arc::new(values.collect::<Result<BooleanArray, SqlError>>()?)
             }
-            What::Replace | What::Substr | What::Substring => {
+            RegexFunction::Replace | RegexFunction::Substr | RegexFunction::Substring => {
                 let values = rows.there().map(|row| match row {
                     Some(row) => asked(row)?.text(self.what),
                     None => Ok(None),
                 });
                 Arc::new(values.collect::<Result<StringArray, SqlError>>()?)
             }
-            What::Match | What::Split => {
+            RegexFunction::Match | RegexFunction::Split => {
                 let mut lists = ListBuilder::new(StringBuilder::new());
                 for row in rows.there() {
                     let list = row.map(|row| asked(row)?.list(self.what)).transpose()?.flatten();
@@ -193,7 +193,7 @@ impl ScalarUDFImpl for OfPatterns {
                 }
                 Arc::new(lists.finish())
             }
-            What::Matches => {
+            RegexFunction::Matches => {
                 let mut lists = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
                 for row in rows.there() {
                     if let Some(row) = row {
@@ -213,7 +213,7 @@ impl ScalarUDFImpl for OfPatterns {
 struct Patterns(Option<(String, String, Pattern, Flags)>);
 
 impl Patterns {
-    fn of(&mut self, what: What, pattern: &str, letters: &str) -> Result<(Pattern, Flags), SqlError> {
+    fn of(&mut self, what: RegexFunction, pattern: &str, letters: &str) -> Result<(Pattern, Flags), SqlError> {
         if let Some((of, with, regex, flags)) = &self.0
             && of == pattern
             && with == letters
@@ -221,7 +221,7 @@ impl Patterns {
             return Ok((regex.clone(), *flags));
         }
         let flags = Flags::of(letters)?;
-        if flags.is_global && !matches!(what, What::Matches | What::Replace) {
+        if flags.is_global && !matches!(what, RegexFunction::Matches | RegexFunction::Replace) {
             let message = format!("{}() does not support the \"global\" option", what.called());
             return Err(
                 SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("regexp_matches gives all matches")
@@ -234,7 +234,7 @@ impl Patterns {
 }
 
 /// What one row asks for.
-struct Asked<'a> {
+struct RegexCall<'a> {
     text: &'a str,
     /// Where to begin, in bytes. `None`: behind the end.
     from: Option<usize>,
@@ -249,14 +249,14 @@ struct Asked<'a> {
     work: Cell<usize>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RegexCall<'a> {
     fn of(
-        what: What,
+        what: RegexFunction,
         taken: &[Takes],
         columns: &'a [ArrayRef],
         row: usize,
         patterns: &mut Patterns,
-    ) -> Result<Asked<'a>, SqlError> {
+    ) -> Result<RegexCall<'a>, SqlError> {
         let text = |idx: usize| columns[idx].as_string::<i32>().value(row);
         let invalid = |name: &str, value: i64| {
             let message = format!("invalid value for parameter \"{name}\": {value}");
@@ -267,7 +267,7 @@ impl<'a> Asked<'a> {
             if *takes == Takes::Flags {
                 letters = text(idx);
                 // Which function is meant is not told by a text that is written out.
-                if what == What::Replace && letters.starts_with(|letter: char| letter.is_ascii_digit()) {
+                if what == RegexFunction::Replace && letters.starts_with(|letter: char| letter.is_ascii_digit()) {
                     let message = format!("invalid regular expression option: \"{}\"", &letters[..1]);
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
                         .with_hint("If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer explicitly."));
@@ -290,18 +290,18 @@ impl<'a> Asked<'a> {
             }
         }
         let (pattern, flags) = patterns.of(what, text(1), letters)?;
-        let replacement = if what == What::Replace { text(2) } else { "" };
+        let replacement = if what == RegexFunction::Replace { text(2) } else { "" };
         let of = text(0);
         let from = match usize::try_from(start - 1).unwrap_or(usize::MAX) {
             0 => Some(0),
             n_letters => of.char_indices().map(|(at, _)| at).chain([of.len()]).nth(n_letters),
         };
-        Ok(Asked { text: of, from, pattern, flags, replacement, nth, is_end, group, work: Cell::default() })
+        Ok(RegexCall { text: of, from, pattern, flags, replacement, nth, is_end, group, work: Cell::default() })
     }
 
     /// The matches one behind the other, as the places of their groups. Behind an empty one the next begins a letter
     /// further.
-    fn matches(&self) -> impl Iterator<Item = Result<Vec<Place>, SqlError>> + '_ {
+    fn matches(&self) -> impl Iterator<Item = Result<Vec<GroupSpan>, SqlError>> + '_ {
         let mut from = self.from;
         std::iter::from_fn(move || {
             let groups = match self.pattern.groups_at(self.text, from?, &self.work) {
@@ -324,19 +324,19 @@ impl<'a> Asked<'a> {
         self.pattern.is_match(self.text)
     }
 
-    fn nth(&self) -> Result<Option<Vec<Place>>, SqlError> {
+    fn nth(&self) -> Result<Option<Vec<GroupSpan>>, SqlError> {
         let Ok(nth) = usize::try_from(self.nth.unwrap_or(1) - 1) else { return Ok(None) };
         self.matches().nth(nth).transpose()
     }
 
     /// A group of the match that is asked for.
-    fn group(&self, group: usize) -> Result<Place, SqlError> {
+    fn group(&self, group: usize) -> Result<GroupSpan, SqlError> {
         Ok(self.nth()?.and_then(|groups| groups.get(group).copied().flatten()))
     }
 
-    fn number(&self, what: What) -> Result<i32, SqlError> {
+    fn number(&self, what: RegexFunction) -> Result<i32, SqlError> {
         let number = match what {
-            What::Count => self.matches().try_fold(0, |n, groups| groups.map(|_| n + 1))?,
+            RegexFunction::Count => self.matches().try_fold(0, |n, groups| groups.map(|_| n + 1))?,
             _ => {
                 let group = usize::try_from(self.group).unwrap_or(usize::MAX);
                 let found = self.group(group)?;
@@ -347,12 +347,12 @@ impl<'a> Asked<'a> {
         i32::try_from(number).map_err(|_| super::integers::out_of_range("integer"))
     }
 
-    fn text(&self, what: What) -> Result<Option<String>, SqlError> {
+    fn text(&self, what: RegexFunction) -> Result<Option<String>, SqlError> {
         let part = |group: usize| Ok(self.group(group)?.map(|(start, end)| self.text[start..end].to_owned()));
         match what {
-            What::Replace => self.replaced().map(Some),
+            RegexFunction::Replace => self.replaced().map(Some),
             // The first group, if there is one.
-            What::Substring => part(usize::from(self.pattern.n_groups() > 1)),
+            RegexFunction::Substring => part(usize::from(self.pattern.n_groups() > 1)),
             _ => part(usize::try_from(self.group).unwrap_or(usize::MAX)),
         }
     }
@@ -388,7 +388,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The replacement: `\1` is a group, `\&` the match, `\\` a backslash.
-    fn put(&self, groups: &[Place], out: &mut String) {
+    fn put(&self, groups: &[GroupSpan], out: &mut String) {
         let group = |nth: usize| groups.get(nth).copied().flatten().map_or("", |(start, end)| &self.text[start..end]);
         let mut rest = self.replacement;
         while let Some((before, after)) = rest.split_once('\\') {
@@ -406,7 +406,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The groups of a match; the whole, if there are none.
-    fn groups(&self, groups: &[Place]) -> Vec<Option<String>> {
+    fn groups(&self, groups: &[GroupSpan]) -> Vec<Option<String>> {
         let first = usize::from(self.pattern.n_groups() > 1);
         groups.iter().skip(first).map(|group| group.map(|(start, end)| self.text[start..end].to_owned())).collect()
     }
@@ -416,8 +416,8 @@ impl<'a> Asked<'a> {
         self.matches().take(n_wanted).map(|groups| Ok(self.groups(&groups?))).collect()
     }
 
-    fn list(&self, what: What) -> Result<Option<Vec<Option<String>>>, SqlError> {
-        if what == What::Match {
+    fn list(&self, what: RegexFunction) -> Result<Option<Vec<Option<String>>>, SqlError> {
+        if what == RegexFunction::Match {
             return Ok(self.matches().next().transpose()?.map(|groups| self.groups(&groups)));
         }
         let (mut parts, mut behind) = (vec![], 0);
@@ -435,7 +435,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Where a match is.
-fn whole(groups: &[Place]) -> (usize, usize) {
+fn whole(groups: &[GroupSpan]) -> (usize, usize) {
     groups.first().copied().flatten().unwrap_or_default()
 }
 

@@ -17,26 +17,26 @@ use tarn_query::datafusion;
 
 use super::averages::undefined;
 use super::division::{POWERS, too_long};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::SqlError;
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let all = [
-        (math::ceil(), What::Ceil),
-        (math::floor(), What::Floor),
-        (math::trunc(), What::Trunc),
-        (math::signum(), What::Sign),
+        (math::ceil(), RoundingFunction::Ceil),
+        (math::floor(), RoundingFunction::Floor),
+        (math::trunc(), RoundingFunction::Trunc),
+        (math::signum(), RoundingFunction::Sign),
     ];
     let function = |(inner, what)| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        Arc::new(ScalarUDF::from(Whole { inner, what, signature }))
+        Arc::new(ScalarUDF::from(NumericRounding { inner, what, signature }))
     };
     all.into_iter().map(function).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum RoundingFunction {
     Ceil,
     Floor,
     /// With so many digits behind the point, or none.
@@ -45,13 +45,13 @@ enum What {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Whole {
+struct NumericRounding {
     inner: Arc<ScalarUDF>,
-    what: What,
+    what: RoundingFunction,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Whole {
+impl ScalarUDFImpl for NumericRounding {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -71,7 +71,7 @@ impl ScalarUDFImpl for Whole {
             [DataType::Decimal128(precision, scale)] => Some(vec![DataType::Decimal128(*precision, (*scale).max(0))]),
             [DataType::Float32] => Some(vec![DataType::Float32]),
             [of] if is_number(of) => Some(vec![DataType::Float64]),
-            [of, digits] if self.what == What::Trunc && is_number(of) && digits.is_integer() => {
+            [of, digits] if self.what == RoundingFunction::Trunc && is_number(of) && digits.is_integer() => {
                 let of = match of {
                     DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, (*scale).max(0)),
                     of if of.is_integer() => DataType::Decimal128(20, 0),
@@ -130,10 +130,10 @@ impl ScalarUDFImpl for Whole {
         let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) =
             (args.arg_fields[0].data_type(), args.return_field.data_type())
         else {
-            let is_sign = self.what == What::Sign && args.return_field.data_type().is_floating();
+            let is_sign = self.what == RoundingFunction::Sign && args.return_field.data_type().is_floating();
             return if is_sign { signs(&args) } else { self.inner.invoke_with_args(args) };
         };
-        let (rows, from, to) = (Rows::of(&args)?, *from, *to);
+        let (rows, from, to) = (ArgumentRows::of(&args)?, *from, *to);
         let numbers = rows.columns[0].as_primitive::<Decimal128Type>();
         let digits = rows.columns.get(1).map(|digits| cast(digits, &DataType::Int64)).transpose()?;
         let of = |row: usize| {
@@ -148,7 +148,7 @@ impl ScalarUDFImpl for Whole {
 
 /// The signs of floats: that of NaN, which is neither above nor below, is 0.
 fn signs(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
-    let rows = Rows::of(args)?;
+    let rows = ArgumentRows::of(args)?;
     let numbers = cast(&rows.columns[0], &DataType::Float64)?;
     let sign = |number: f64| f64::from(i8::from(number > 0.0) - i8::from(number < 0.0));
     let signs: Float64Array = numbers.as_primitive::<Float64Type>().unary(sign);
@@ -160,17 +160,17 @@ fn whole_precision(precision: u8, scale: i8) -> u8 {
     (precision as i8 - scale).max(0).saturating_add(1).cast_unsigned().min(DECIMAL128_MAX_PRECISION)
 }
 
-impl What {
+impl RoundingFunction {
     /// Of a number with `from` digits behind the point; trunc: with `digits` that count; as one with `to` of them.
     /// `None`: it has no room.
     fn of(self, value: i128, from: i8, digits: i64, to: i8) -> Option<i128> {
         let unit = *POWERS.get(usize::from(from.unsigned_abs()))?;
         let (whole, rest) = (value.div_euclid(unit), value.rem_euclid(unit));
         match self {
-            What::Ceil => Some(whole + i128::from(rest > 0)),
-            What::Floor => Some(whole),
-            What::Sign => Some(value.signum()),
-            What::Trunc => {
+            RoundingFunction::Ceil => Some(whole + i128::from(rest > 0)),
+            RoundingFunction::Floor => Some(whole),
+            RoundingFunction::Sign => Some(value.signum()),
+            RoundingFunction::Trunc => {
                 let cut = i64::from(from) - digits;
                 let kept = match usize::try_from(cut) {
                     Err(_) | Ok(0) => value,
@@ -192,12 +192,28 @@ mod tests {
     #[test]
     fn numbers_are_cut_and_rounded() {
         assert_eq!(
-            [What::Ceil.of(51, 1, 0, 0), What::Ceil.of(-51, 1, 0, 0), What::Ceil.of(50, 1, 0, 0)],
+            [
+                RoundingFunction::Ceil.of(51, 1, 0, 0),
+                RoundingFunction::Ceil.of(-51, 1, 0, 0),
+                RoundingFunction::Ceil.of(50, 1, 0, 0)
+            ],
             [Some(6), Some(-5), Some(5)]
         );
-        assert_eq!([What::Floor.of(59, 1, 0, 0), What::Floor.of(-51, 1, 0, 0)], [Some(5), Some(-6)]);
-        assert_eq!([What::Trunc.of(-599, 2, 1, 1), What::Trunc.of(12_345_678, 4, -2, 0)], [Some(-59), Some(1200)]);
-        assert_eq!([What::Trunc.of(599, 2, 5, 2), What::Trunc.of(599, 2, -40, 0)], [Some(599), Some(0)]);
-        assert_eq!([What::Sign.of(-5, 1, 0, 0), What::Sign.of(0, 1, 0, 0)], [Some(-1), Some(0)]);
+        assert_eq!(
+            [RoundingFunction::Floor.of(59, 1, 0, 0), RoundingFunction::Floor.of(-51, 1, 0, 0)],
+            [Some(5), Some(-6)]
+        );
+        assert_eq!(
+            [RoundingFunction::Trunc.of(-599, 2, 1, 1), RoundingFunction::Trunc.of(12_345_678, 4, -2, 0)],
+            [Some(-59), Some(1200)]
+        );
+        assert_eq!(
+            [RoundingFunction::Trunc.of(599, 2, 5, 2), RoundingFunction::Trunc.of(599, 2, -40, 0)],
+            [Some(599), Some(0)]
+        );
+        assert_eq!(
+            [RoundingFunction::Sign.of(-5, 1, 0, 0), RoundingFunction::Sign.of(0, 1, 0, 0)],
+            [Some(-1), Some(0)]
+        );
     }
 }

@@ -8,7 +8,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 /// The arguments of a call.
-pub(super) struct Rows {
+pub(super) struct ArgumentRows {
     /// Each as long as the others.
     pub(super) columns: Vec<ArrayRef>,
     /// How long: one row if all arguments are constants.
@@ -16,12 +16,12 @@ pub(super) struct Rows {
     is_scalar: bool,
 }
 
-impl Rows {
-    pub(super) fn of(args: &ScalarFunctionArgs) -> Result<Rows> {
+impl ArgumentRows {
+    pub(super) fn of(args: &ScalarFunctionArgs) -> Result<ArgumentRows> {
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_scalar { 1 } else { args.number_rows };
         let columns = args.args.iter().map(|arg| arg.to_array(n_rows)).collect::<Result<Vec<_>>>()?;
-        Ok(Rows { columns, n_rows, is_scalar })
+        Ok(ArgumentRows { columns, n_rows, is_scalar })
     }
 
     /// The rows in which no argument is NULL; of the others, `None`.

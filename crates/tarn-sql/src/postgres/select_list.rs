@@ -31,7 +31,7 @@ use tarn_query::{ALL_COLUMNS, array_items, walk, walk_mut};
 use super::calls::{call, is_call, is_named, is_volatile, number, take};
 use super::date_reading::{TO_DATE, TO_TIMESTAMP};
 use super::epoch::TO_INSTANT;
-use super::fitted::{Longer, fitted};
+use super::fitted::{OverlongText, fitted};
 use super::format::SIMILAR;
 use super::json::{record_sets, to_record, written as json};
 use super::kept_as_text::{UUID, cast_to, items_cast_to};
@@ -447,7 +447,7 @@ fn cast(expr: &mut Expr) -> Result<()> {
         return Ok(());
     }
     if let Some((text, of)) = with_length(expr) {
-        if let Some(cut) = fitted(&text, &of, Longer::Cut)? {
+        if let Some(cut) = fitted(&text, &of, OverlongText::Cut)? {
             *expr = cut;
         }
         return Ok(());
@@ -738,15 +738,15 @@ fn subscripts(expr: &mut Expr) {
 
 /// Whether a text in it is `infinity`, whatever it is cast to.
 fn says_infinity(expr: &Expr) -> bool {
-    let mut texts = Texts::default();
+    let mut texts = InfinityFinder::default();
     let _ = walk(expr, &mut texts);
     texts.0
 }
 
 #[derive(Default)]
-struct Texts(bool);
+struct InfinityFinder(bool);
 
-impl Visitor for Texts {
+impl Visitor for InfinityFinder {
     type Break = ();
 
     fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<()> {

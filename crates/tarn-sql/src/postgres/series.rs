@@ -32,7 +32,7 @@ use super::calls::{call, is_named, take};
 use super::division::POWERS;
 use super::extract::intervals;
 use super::instants::later;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use super::times::length;
 use crate::error::{SqlError, state};
 
@@ -148,32 +148,32 @@ struct Series {
 }
 
 /// What a series is of.
-enum Of {
+enum SeriesType {
     Whole,
     Numerics(i8),
     Times(DataType),
 }
 
-fn kind(types: &[DataType]) -> Of {
+fn kind(types: &[DataType]) -> SeriesType {
     let instants = || DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     let ends = &types[..types.len().min(2)];
     let is_instant = |of: &DataType| matches!(of, DataType::Timestamp(_, Some(_)));
     let is_time = |of: &DataType| matches!(of, DataType::Timestamp(_, None));
     if let Some(of) = ends.iter().find(|of| is_instant(of)) {
-        let DataType::Timestamp(_, zone) = of else { return Of::Whole };
-        return Of::Times(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()));
+        let DataType::Timestamp(_, zone) = of else { return SeriesType::Whole };
+        return SeriesType::Times(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()));
     }
     if ends.iter().any(is_time) {
-        return Of::Times(DataType::Timestamp(TimeUnit::Microsecond, None));
+        return SeriesType::Times(DataType::Timestamp(TimeUnit::Microsecond, None));
     }
     if ends.contains(&DataType::Date32) {
-        return Of::Times(instants());
+        return SeriesType::Times(instants());
     }
     let scale = types.iter().filter_map(|of| match of {
         DataType::Decimal128(_, scale) => Some((*scale).max(0)),
         _ => None,
     });
-    scale.max().map_or(Of::Whole, Of::Numerics)
+    scale.max().map_or(SeriesType::Whole, SeriesType::Numerics)
 }
 
 /// The type of a series of whole numbers.
@@ -195,13 +195,13 @@ impl ScalarUDFImpl for Series {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match kind(types) {
-            Of::Times(of) if types.len() == 3 => {
+            SeriesType::Times(of) if types.len() == 3 => {
                 Ok(vec![of.clone(), of, DataType::Interval(IntervalUnit::MonthDayNano)])
             }
-            Of::Numerics(scale) if (2..=3).contains(&types.len()) => {
+            SeriesType::Numerics(scale) if (2..=3).contains(&types.len()) => {
                 Ok(vec![DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale); types.len()])
             }
-            Of::Whole if types.iter().all(|of| of.is_integer() || of.is_null() || of.is_string()) => {
+            SeriesType::Whole if types.iter().all(|of| of.is_integer() || of.is_null() || of.is_string()) => {
                 // Texts are written out.
                 (2..=3)
                     .contains(&types.len())
@@ -214,9 +214,9 @@ impl ScalarUDFImpl for Series {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let item = match kind(types) {
-            Of::Times(of) => of,
-            Of::Numerics(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
-            Of::Whole => whole(types),
+            SeriesType::Times(of) => of,
+            SeriesType::Numerics(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
+            SeriesType::Whole => whole(types),
         };
         Ok(DataType::new_list(item, true))
     }
@@ -235,7 +235,7 @@ impl ScalarUDFImpl for Series {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let item = match args.return_field.data_type() {
             DataType::List(item) => Arc::clone(item),
             other => return datafusion::common::exec_err!("{SERIES} gives no {other}"),
@@ -297,7 +297,7 @@ fn no_step() -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, "step size cannot equal zero")
 }
 
-fn check_whole_steps(rows: &Rows) -> Result<()> {
+fn check_whole_steps(rows: &ArgumentRows) -> Result<()> {
     let Some(steps) = rows.columns.get(2) else { return Ok(()) };
     let steps = arrow::compute::cast(steps, &DataType::Int64)?;
     let steps = steps.as_primitive::<arrow::datatypes::Int64Type>();

@@ -75,14 +75,14 @@ fn settled(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
     let is_written_out = |arg: &Expr| matches!(arg, Expr::Literal(..));
     let may_change = BY_VALUE.contains(&call.func.name()) && !call.args.iter().all(is_written_out);
-    if !may_change || call.func.inner().is::<Settled>() {
+    if !may_change || call.func.inner().is::<FixedTypeFunction>() {
         return Ok(Transformed::no(expr));
     }
     let (_, field) = expr.to_field(schema)?;
     if !field.data_type().is_decimal() {
         return Ok(Transformed::no(expr));
     }
-    let function = ScalarUDF::from(Settled { inner: Arc::clone(&call.func), field });
+    let function = ScalarUDF::from(FixedTypeFunction { inner: Arc::clone(&call.func), field });
     let call = ScalarFunction::new_udf(Arc::new(function), call.args.clone());
     Ok(Transformed::yes(Expr::ScalarFunction(call)))
 }
@@ -130,12 +130,12 @@ fn constant(arg: &Expr) -> Option<ScalarValue> {
 
 /// A function whose type is known.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Settled {
+struct FixedTypeFunction {
     inner: Arc<ScalarUDF>,
     field: FieldRef,
 }
 
-impl ScalarUDFImpl for Settled {
+impl ScalarUDFImpl for FixedTypeFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -28,7 +28,7 @@ impl OfBits {
         OfBits {
             left: Arc::new(operator_function(Shift::Left)),
             right: Arc::new(operator_function(Shift::Right)),
-            exclusive: Arc::new(operator_function(Exclusive)),
+            exclusive: Arc::new(operator_function(ExclusiveOr)),
         }
     }
 
@@ -90,9 +90,9 @@ impl BinaryKernel for Shift {
 
 /// `a # b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Exclusive;
+struct ExclusiveOr;
 
-impl BinaryKernel for Exclusive {
+impl BinaryKernel for ExclusiveOr {
     fn symbol(&self) -> &'static str {
         "#"
     }
@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn null_beside_itself_is_null() {
         let values = Int16Array::from(vec![Some(5), None]);
-        let none = Exclusive.compute(&values, &values).unwrap();
+        let none = ExclusiveOr.compute(&values, &values).unwrap();
         assert_eq!(none.as_primitive::<Int16Type>(), &Int16Array::from(vec![Some(0), None]));
         let one = Scalar::new(Int16Array::from(vec![1]));
-        let one = Exclusive.compute(&one, &values).unwrap();
+        let one = ExclusiveOr.compute(&one, &values).unwrap();
         assert_eq!(one.as_primitive::<Int16Type>(), &Int16Array::from(vec![Some(4), None]));
     }
 

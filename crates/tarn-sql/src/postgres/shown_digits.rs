@@ -309,7 +309,7 @@ fn is_transparent(function: &str) -> bool {
 }
 
 /// What is known of the digits of a value that is one of several.
-enum Side {
+enum OperandDigits {
     Marked(Digits),
     /// So many behind the point, in PostgreSQL, too.
     Exact(i8),
@@ -319,42 +319,42 @@ enum Side {
     Nothing,
 }
 
-fn side(expr: &Expr, schema: &DFSchema) -> Side {
+fn side(expr: &Expr, schema: &DFSchema) -> OperandDigits {
     if let Some(digits) = digits(expr, schema) {
-        return Side::Marked(digits);
+        return OperandDigits::Marked(digits);
     }
     match expr {
         // Made one type with what it stands beside.
         Expr::Cast(cast) if !cast.field.metadata().contains_key(DIGITS_METADATA) => side(&cast.expr, schema),
         Expr::Alias(alias) => side(&alias.expr, schema),
-        Expr::Literal(value, _) if value.is_null() => Side::Nothing,
-        Expr::Literal(ScalarValue::Decimal128(_, _, scale), _) => Side::Written((*scale).max(0)),
-        Expr::Literal(value, _) if value.data_type().is_integer() => Side::Written(0),
+        Expr::Literal(value, _) if value.is_null() => OperandDigits::Nothing,
+        Expr::Literal(ScalarValue::Decimal128(_, _, scale), _) => OperandDigits::Written((*scale).max(0)),
+        Expr::Literal(value, _) if value.data_type().is_integer() => OperandDigits::Written(0),
         Expr::Negative(of) => side(of, schema),
         other => match other.get_type(schema) {
-            Ok(DataType::Decimal128(_, scale)) => Side::Exact(scale.max(0)),
-            Ok(of) if of.is_integer() => Side::Exact(0),
-            _ => Side::Nothing,
+            Ok(DataType::Decimal128(_, scale)) => OperandDigits::Exact(scale.max(0)),
+            Ok(of) if of.is_integer() => OperandDigits::Exact(0),
+            _ => OperandDigits::Nothing,
         },
     }
 }
 
 /// The digits of a value that is one of these. Of numbers that are written out alone, those that are no zeros.
-fn one_of(sides: impl IntoIterator<Item = Side>) -> Option<Digits> {
+fn one_of(sides: impl IntoIterator<Item = OperandDigits>) -> Option<Digits> {
     let (mut marked, mut is_one, mut is_written) = (None::<Digits>, true, true);
     let (mut least, mut most) = (i8::MAX, 0);
     for side in sides {
         match side {
-            Side::Marked(digits) => {
+            OperandDigits::Marked(digits) => {
                 is_one &= marked.is_none_or(|of| of.rule() == digits.rule());
                 least = least.min(digits.least());
                 marked = Some(digits);
             }
-            Side::Exact(scale) | Side::Written(scale) => {
-                is_written &= matches!(side, Side::Written(_));
+            OperandDigits::Exact(scale) | OperandDigits::Written(scale) => {
+                is_written &= matches!(side, OperandDigits::Written(_));
                 (least, most) = (least.min(scale), most.max(scale));
             }
-            Side::Nothing => {}
+            OperandDigits::Nothing => {}
         }
     }
     match marked {
@@ -364,12 +364,12 @@ fn one_of(sides: impl IntoIterator<Item = Side>) -> Option<Digits> {
 }
 
 /// The digits of what is computed of two values of which one has no zeros at its end.
-fn computed(left: Side, right: Side, least: impl Fn(i8, i8) -> i8) -> Option<Digits> {
-    let natural = |side: &Side| match side {
-        Side::Marked(digits) if digits.rule() == Rule::Natural => Some((digits.least(), Some(*digits))),
-        Side::Marked(_) => None,
-        Side::Exact(scale) | Side::Written(scale) => Some((*scale, None)),
-        Side::Nothing => Some((0, None)),
+fn computed(left: OperandDigits, right: OperandDigits, least: impl Fn(i8, i8) -> i8) -> Option<Digits> {
+    let natural = |side: &OperandDigits| match side {
+        OperandDigits::Marked(digits) if digits.rule() == Rule::Natural => Some((digits.least(), Some(*digits))),
+        OperandDigits::Marked(_) => None,
+        OperandDigits::Exact(scale) | OperandDigits::Written(scale) => Some((*scale, None)),
+        OperandDigits::Nothing => Some((0, None)),
     };
     let ((left, left_digits), (right, right_digits)) = natural(&left).zip(natural(&right))?;
     let of = left_digits.or(right_digits)?;
@@ -451,18 +451,18 @@ fn shown(of: Expr, digits: Digits, schema: &DFSchema) -> Result<Expr> {
 }
 
 fn marked_as(of: Expr, tag: Option<String>) -> Expr {
-    let function = ScalarUDF::from(Marked { tag, signature: Signature::any(1, Volatility::Immutable) });
+    let function = ScalarUDF::from(DigitsMark { tag, signature: Signature::any(1, Volatility::Immutable) });
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![of]))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Marked {
+struct DigitsMark {
     /// What is said of its digits. `None`: it has those of its type.
     tag: Option<String>,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Marked {
+impl ScalarUDFImpl for DigitsMark {
     fn name(&self) -> &str {
         MARK
     }

@@ -59,8 +59,8 @@ pub(super) fn subquery(expr: &mut Expr) {
 fn outside(select: &mut Select) -> Option<Expr> {
     let tables: HashSet<String> = select.from.iter().flat_map(qualifiers).collect();
     let is_outside = |condition: &Expr| {
-        struct Columns<'a>(&'a HashSet<String>, usize);
-        impl Visitor for Columns<'_> {
+        struct OuterColumnFinder<'a>(&'a HashSet<String>, usize);
+        impl Visitor for OuterColumnFinder<'_> {
             type Break = ();
             fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
                 match expr {
@@ -78,7 +78,7 @@ fn outside(select: &mut Select) -> Option<Expr> {
                 }
             }
         }
-        let mut columns = Columns(&tables, 0);
+        let mut columns = OuterColumnFinder(&tables, 0);
         walk(condition, &mut columns).is_continue() && columns.1 > 0
     };
     let mut conditions = vec![];
@@ -126,10 +126,10 @@ pub(super) fn aggregates(expr: &Expr) -> bool {
         names.chain(OTHERS.map(str::to_owned)).collect()
     });
     #[derive(Default)]
-    struct Calls {
+    struct AggregateFinder {
         n_queries: usize,
     }
-    impl Visitor for Calls {
+    impl Visitor for AggregateFinder {
         type Break = ();
         fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
             self.n_queries += 1;
@@ -151,7 +151,7 @@ pub(super) fn aggregates(expr: &Expr) -> bool {
             }
         }
     }
-    walk(expr, &mut Calls::default()).is_break()
+    walk(expr, &mut AggregateFinder::default()).is_break()
 }
 
 /// The aggregate.
@@ -182,7 +182,7 @@ impl AggregateUDFImpl for Single {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Only { value: ScalarValue::try_new_null(args.return_field.data_type())?, n_rows: 0 }))
+        Ok(Box::new(SingleAccumulator { value: ScalarValue::try_new_null(args.return_field.data_type())?, n_rows: 0 }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -194,12 +194,12 @@ impl AggregateUDFImpl for Single {
 
 /// The only value of some rows.
 #[derive(Debug)]
-struct Only {
+struct SingleAccumulator {
     value: ScalarValue,
     n_rows: i64,
 }
 
-impl Only {
+impl SingleAccumulator {
     fn add(&mut self, n_rows: i64, value: impl FnOnce() -> Result<ScalarValue>) -> Result<()> {
         self.n_rows += n_rows;
         match (self.n_rows, n_rows) {
@@ -218,7 +218,7 @@ impl Only {
     }
 }
 
-impl Accumulator for Only {
+impl Accumulator for SingleAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.add(values[0].len() as i64, || ScalarValue::try_from_array(&values[0], 0))
     }

@@ -21,7 +21,7 @@ use tarn_query::{datafusion, each_expr};
 
 use super::averages::undefined;
 use super::calls::{call, is_named};
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::names::column_of;
 
 const STRING_AGG: &str = "string_agg";
@@ -114,7 +114,7 @@ impl ScalarUDFImpl for Joined {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let lists = rows.columns.iter().map(|column| column.as_list_opt::<i32>()).collect::<Option<Vec<_>>>();
         let Some([of, between]) = lists.as_deref() else { return exec_err!("{JOINED} is of two arrays") };
         let (values, delimiters) =

@@ -22,7 +22,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
 
 use super::averages::undefined;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 use crate::nested::MAX_DIMENSIONS;
 
@@ -44,30 +44,30 @@ impl ExprPlanner for Subscripts {
         let is_name = |key: &Expr| key.get_type(schema).is_ok_and(|of| of.is_string());
         let (what, args) = match (field_access, before) {
             // The next dimension.
-            (GetFieldAccess::ListIndex { key }, Some((What::Item, mut args))) if !is_name(&key) => {
+            (GetFieldAccess::ListIndex { key }, Some((SubscriptFunction::Item, mut args))) if !is_name(&key) => {
                 args.push(*key);
-                (What::Item, args)
+                (SubscriptFunction::Item, args)
             }
             // Beside a slice, `n` is `1:n`.
-            (GetFieldAccess::ListIndex { key }, Some((What::Slice, mut args))) if !is_name(&key) => {
+            (GetFieldAccess::ListIndex { key }, Some((SubscriptFunction::Slice, mut args))) if !is_name(&key) => {
                 args.extend([first(), *key]);
-                (What::Slice, args)
+                (SubscriptFunction::Slice, args)
             }
             (GetFieldAccess::ListRange { start, stop, stride }, Some((what, mut args))) if is_one(&stride) => {
-                if what == What::Item {
+                if what == SubscriptFunction::Item {
                     let rest = args.split_off(1);
                     args.extend(rest.into_iter().flat_map(|to| [first(), to]));
                 }
                 args.extend([*start, *stop]);
-                (What::Slice, args)
+                (SubscriptFunction::Slice, args)
             }
-            (GetFieldAccess::ListIndex { key }, _) if is_array => (What::Item, vec![expr, *key]),
+            (GetFieldAccess::ListIndex { key }, _) if is_array => (SubscriptFunction::Item, vec![expr, *key]),
             (GetFieldAccess::ListRange { start, stop, stride }, _) if is_array && is_one(&stride) => {
-                (What::Slice, vec![expr, *start, *stop])
+                (SubscriptFunction::Slice, vec![expr, *start, *stop])
             }
             (field_access, _) => return Ok(PlannerResult::Original(RawFieldAccessExpr { expr, field_access })),
         };
-        let n_dimensions = if what == What::Slice { args.len() / 2 } else { args.len() - 1 };
+        let n_dimensions = if what == SubscriptFunction::Slice { args.len() / 2 } else { args.len() - 1 };
         if n_dimensions > MAX_DIMENSIONS {
             let message =
                 format!("number of array dimensions ({n_dimensions}) exceeds the maximum allowed ({MAX_DIMENSIONS})");
@@ -80,7 +80,7 @@ impl ExprPlanner for Subscripts {
 }
 
 /// The subscripts that this one stands behind.
-fn before(expr: &Expr) -> Option<(What, Vec<Expr>)> {
+fn before(expr: &Expr) -> Option<(SubscriptFunction, Vec<Expr>)> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let of = call.func.inner().downcast_ref::<Subscript>()?;
     Some((of.what, call.args.clone()))
@@ -100,22 +100,22 @@ fn innermost(of: &FieldRef) -> (FieldRef, usize) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum SubscriptFunction {
     Item,
     Slice,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Subscript {
-    what: What,
+    what: SubscriptFunction,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for Subscript {
     fn name(&self) -> &str {
         match self.what {
-            What::Item => "array_item",
-            What::Slice => "array_slice",
+            SubscriptFunction::Item => "array_item",
+            SubscriptFunction::Slice => "array_slice",
         }
     }
 
@@ -139,8 +139,8 @@ impl ScalarUDFImpl for Subscript {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let of = Arc::new(Field::new("", types[0].clone(), true));
         Ok(match self.what {
-            What::Item => innermost(&of).0.data_type().clone(),
-            What::Slice => types[0].clone(),
+            SubscriptFunction::Item => innermost(&of).0.data_type().clone(),
+            SubscriptFunction::Slice => types[0].clone(),
         })
     }
 
@@ -148,8 +148,10 @@ impl ScalarUDFImpl for Subscript {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let of = &args.arg_fields[0];
         let field = match self.what {
-            What::Item => innermost(of).0.as_ref().clone().with_name(self.name()).with_nullable(true),
-            What::Slice => Field::new(self.name(), of.data_type().clone(), true).with_metadata(of.metadata().clone()),
+            SubscriptFunction::Item => innermost(of).0.as_ref().clone().with_name(self.name()).with_nullable(true),
+            SubscriptFunction::Slice => {
+                Field::new(self.name(), of.data_type().clone(), true).with_metadata(of.metadata().clone())
+            }
         };
         Ok(Arc::new(field))
     }
@@ -159,23 +161,25 @@ impl ScalarUDFImpl for Subscript {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let (item, n_dimensions) = innermost(&args.arg_fields[0]);
         let answer = match self.what {
             // As many subscripts as dimensions, or there is no such item.
-            What::Item if rows.columns.len() - 1 != n_dimensions => new_null_array(item.data_type(), rows.n_rows),
-            What::Item => items(&rows)?,
-            What::Slice => slices(&rows, n_dimensions)?,
+            SubscriptFunction::Item if rows.columns.len() - 1 != n_dimensions => {
+                new_null_array(item.data_type(), rows.n_rows)
+            }
+            SubscriptFunction::Item => items(&rows)?,
+            SubscriptFunction::Slice => slices(&rows, n_dimensions)?,
         };
         rows.answer(answer)
     }
 }
 
-fn subscript(rows: &Rows, idx: usize, row: usize) -> i64 {
+fn subscript(rows: &ArgumentRows, idx: usize, row: usize) -> i64 {
     rows.columns[idx].as_primitive::<Int64Type>().value(row)
 }
 
-fn items(rows: &Rows) -> Result<ArrayRef> {
+fn items(rows: &ArgumentRows) -> Result<ArrayRef> {
     let mut values = &rows.columns[0];
     let mut places: Vec<Option<usize>> = rows.there().collect();
     for idx in 1..rows.columns.len() {
@@ -196,7 +200,7 @@ fn items(rows: &Rows) -> Result<ArrayRef> {
 
 /// Dimensions behind the last subscript are whole. Where one has nothing, or an array has fewer dimensions than there
 /// are subscripts, nothing is left.
-fn slices(rows: &Rows, n_dimensions: usize) -> Result<ArrayRef> {
+fn slices(rows: &ArgumentRows, n_dimensions: usize) -> Result<ArrayRef> {
     let bounds: Vec<Option<Vec<(i64, i64)>>> =
         rows.there().map(|row| row.map(|row| bounds_of(rows, row, n_dimensions))).collect();
     // The row of each list that is kept, and its place.
@@ -228,7 +232,7 @@ fn slices(rows: &Rows, n_dimensions: usize) -> Result<ArrayRef> {
 }
 
 /// The first and the last item of each dimension; none at all if one has none.
-fn bounds_of(rows: &Rows, row: usize, n_dimensions: usize) -> Vec<(i64, i64)> {
+fn bounds_of(rows: &ArgumentRows, row: usize, n_dimensions: usize) -> Vec<(i64, i64)> {
     let n_subscripts = (rows.columns.len() - 1) / 2;
     if n_subscripts > n_dimensions {
         return vec![];

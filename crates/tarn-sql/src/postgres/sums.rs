@@ -59,9 +59,9 @@ impl WideSum {
         &self,
         args: AccumulatorArgs<'_>,
         make: impl FnOnce(&AggregateUDF, AccumulatorArgs<'_>) -> Result<T>,
-    ) -> Result<(T, Widened)> {
+    ) -> Result<(T, SumTypes)> {
         let of = args.expr_fields[0].data_type();
-        let widened = Widened { to: summed_as(of), told: args.return_field.data_type().clone() };
+        let widened = SumTypes { to: summed_as(of), told: args.return_field.data_type().clone() };
         let return_field = Arc::new(Field::new(args.name, self.inner_type(of)?, true));
         let summed = [Arc::new(Field::new(args.name, widened.to.clone(), true))];
         let inner = make(&self.inner, AccumulatorArgs { return_field, expr_fields: &summed, ..args })?;
@@ -112,7 +112,7 @@ impl AggregateUDFImpl for WideSum {
             return self.inner.accumulator(args);
         }
         let (inner, widened) = self.inner_args(args, |inner, args| inner.accumulator(args))?;
-        Ok(Box::new(OfRows { widened, inner }))
+        Ok(Box::new(SumAccumulator { widened, inner }))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -123,7 +123,7 @@ impl AggregateUDFImpl for WideSum {
             return self.inner.create_sliding_accumulator(args);
         }
         let (inner, widened) = self.inner_args(args, |inner, args| inner.create_sliding_accumulator(args))?;
-        Ok(Box::new(OfRows { widened, inner }))
+        Ok(Box::new(SumAccumulator { widened, inner }))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -161,12 +161,12 @@ fn listed(types: &[DataType]) -> String {
 
 /// From the type of the values to that which is summed, and from that to the sum's.
 #[derive(Debug)]
-struct Widened {
+struct SumTypes {
     to: DataType,
     told: DataType,
 }
 
-impl Widened {
+impl SumTypes {
     fn values(&self, values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         values.iter().map(|values| Ok(cast(values, &self.to)?)).collect()
     }
@@ -181,12 +181,12 @@ impl Widened {
 }
 
 #[derive(Debug)]
-struct OfRows {
-    widened: Widened,
+struct SumAccumulator {
+    widened: SumTypes,
     inner: Box<dyn Accumulator>,
 }
 
-impl Accumulator for OfRows {
+impl Accumulator for SumAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.inner.update_batch(&self.widened.values(values)?)
     }
@@ -217,7 +217,7 @@ impl Accumulator for OfRows {
 }
 
 struct OfGroups {
-    widened: Widened,
+    widened: SumTypes,
     inner: Box<dyn GroupsAccumulator>,
 }
 

@@ -36,7 +36,7 @@ const NULLIF: &str = "nullif";
 /// These functions. `greatest` and `least` tell the type of texts beside others.
 pub(super) fn told(functions: Vec<Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let told = |function: Arc<ScalarUDF>| match matches!(function.name(), "greatest" | "least") {
-        true => Arc::new(Told::function(function)),
+        true => Arc::new(LiteralTypeFunction::function(function)),
         false => function,
     };
     functions.into_iter().map(told).collect()
@@ -44,7 +44,7 @@ pub(super) fn told(functions: Vec<Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
 
 /// To be registered over DataFusion's.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
-    [core::coalesce(), core::nullif()].map(|function| Arc::new(Told::function(function))).to_vec()
+    [core::coalesce(), core::nullif()].map(|function| Arc::new(LiteralTypeFunction::function(function))).to_vec()
 }
 
 /// Whether a text beside a value of this type is read as one by these functions. Beside numbers and addresses
@@ -58,14 +58,14 @@ fn is_read(of: &DataType) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Told {
+struct LiteralTypeFunction {
     inner: Arc<ScalarUDF>,
     signature: Signature,
 }
 
-impl Told {
+impl LiteralTypeFunction {
     fn function(inner: Arc<ScalarUDF>) -> ScalarUDF {
-        Told { inner, signature: Signature::user_defined(Volatility::Immutable) }.into()
+        LiteralTypeFunction { inner, signature: Signature::user_defined(Volatility::Immutable) }.into()
     }
 
     fn by_inner(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -79,7 +79,7 @@ impl Told {
     }
 }
 
-impl ScalarUDFImpl for Told {
+impl ScalarUDFImpl for LiteralTypeFunction {
     fn name(&self) -> &str {
         self.inner.name()
     }

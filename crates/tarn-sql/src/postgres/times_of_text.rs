@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType as ArrowType, IntervalMonthDayNano};
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
 use tarn_query::{datafusion, now_of, style_of};
-use tarn_types::{DataType, Error, Here, Span, SpanFields, Value, Zone, parse_span};
+use tarn_types::{DataType, Error, ParseContext, Span, SpanFields, Value, Zone, parse_span};
 
 use crate::error::{SqlError, state};
 
@@ -20,7 +20,7 @@ use crate::error::{SqlError, state};
 pub(super) fn times_of_text(values: &ArrayRef, to: &ArrowType, config: &ConfigOptions) -> Result<ArrayRef> {
     let texts = cast(values, &ArrowType::Utf8View)?;
     let (texts, style) = (texts.as_string_view(), style_of(config));
-    let here = Here { zone: Some(&style.zone), order: style.forms.order, now_us: now_of(config) };
+    let here = ParseContext { zone: Some(&style.zone), order: style.forms.order, now_us: now_of(config) };
     let instant = |data_type| {
         read(texts, &data_type, here, |value| match value {
             Value::Timestamp(us) => Some(us),
@@ -57,7 +57,7 @@ pub(super) fn times_of_text(values: &ArrayRef, to: &ArrowType, config: &ConfigOp
 fn read<T>(
     texts: &StringViewArray,
     data_type: &DataType,
-    here: Here<'_>,
+    here: ParseContext<'_>,
     value: impl Fn(Value) -> Option<T>,
 ) -> Result<Vec<Option<T>>, SqlError> {
     texts

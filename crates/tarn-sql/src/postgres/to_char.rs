@@ -18,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, zone_of};
 use tarn_types::{Zone, is_infinite_us};
 
-use super::date_template::{DateTemplate, Moment};
+use super::date_template::{DateTemplate, TimeFields};
 use super::extract::intervals;
 use super::number_template::NumberTemplate;
 use crate::error::{SqlError, state};
@@ -124,8 +124,8 @@ impl<'a> Templates<'a> {
 /// `None`: there is no template, and no text of anything.
 fn written(values: &ArrayRef, zone: &Zone, templates: Option<Templates<'_>>) -> Result<ArrayRef> {
     let mut texts = StringViewBuilder::with_capacity(values.len());
-    let mut dates = Last::<DateTemplate>::default();
-    let mut numbers = Last::<NumberTemplate>::default();
+    let mut dates = TemplateCache::<DateTemplate>::default();
+    let mut numbers = TemplateCache::<NumberTemplate>::default();
     let mut text = String::new();
     for row in 0..values.len() {
         let template = templates.as_ref().and_then(|templates| templates.of(row));
@@ -144,12 +144,12 @@ fn written(values: &ArrayRef, zone: &Zone, templates: Option<Templates<'_>>) -> 
                     continue;
                 }
                 let zone = of_zone.as_ref().map(|_| zone);
-                dates.of(template, DateTemplate::parse)?.write(&Moment::of_time(us, zone), &mut text)?;
+                dates.of(template, DateTemplate::parse)?.write(&TimeFields::of_time(us, zone), &mut text)?;
             }
             DataType::Interval(_) => {
                 let interval = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
                 let us = interval.nanoseconds / 1_000;
-                let moment = Moment::of_interval(interval.months, interval.days, us);
+                let moment = TimeFields::of_interval(interval.months, interval.days, us);
                 dates.of(template, DateTemplate::parse)?.write(&moment, &mut text)?;
             }
             DataType::Decimal128(_, scale) => {
@@ -167,15 +167,15 @@ fn written(values: &ArrayRef, zone: &Zone, templates: Option<Templates<'_>>) -> 
 }
 
 /// The template that was read last: that of the next row is usually the same.
-struct Last<T>(Option<(String, T)>);
+struct TemplateCache<T>(Option<(String, T)>);
 
-impl<T> Default for Last<T> {
+impl<T> Default for TemplateCache<T> {
     fn default() -> Self {
-        Last(None)
+        TemplateCache(None)
     }
 }
 
-impl<T> Last<T> {
+impl<T> TemplateCache<T> {
     fn of(&mut self, text: &str, parse: impl FnOnce(&str) -> Result<T, SqlError>) -> Result<&T, SqlError> {
         if self.0.as_ref().is_none_or(|(last, _)| last != text) {
             self.0 = None;

@@ -15,7 +15,7 @@ use tarn_query::datafusion;
 use super::averages::undefined;
 use super::division::{POWERS, too_long};
 use super::number_template::NumberTemplate;
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::digits::{Digits, Rule};
 use crate::error::SqlError;
 
@@ -80,7 +80,7 @@ impl ScalarUDFImpl for ToNumber {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let (texts, templates) = (rows.columns[0].as_string::<i32>(), rows.columns[1].as_string::<i32>());
         let DataType::Decimal128(_, scale) = *args.return_field.data_type() else { return Err(too_long().into()) };
         // There is one template.

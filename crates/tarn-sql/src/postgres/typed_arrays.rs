@@ -25,7 +25,7 @@ impl AnalyzerRule for TypedArrays {
         let plan = each_expression(plan, |expr, schema| {
             let item = match &expr {
                 Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
-                    call.args.iter().find_map(|arg| Item::of(arg, schema))
+                    call.args.iter().find_map(|arg| ItemType::of(arg, schema))
                 }
                 _ => None,
             };
@@ -54,36 +54,36 @@ impl AnalyzerRule for TypedArrays {
 }
 
 /// What an array forgets of its items.
-enum Item {
+enum ItemType {
     Uuid,
     /// An enumerated type, as its fields are tagged.
     Label(String),
 }
 
-impl Item {
-    fn of(expr: &Expr, schema: &DFSchema) -> Option<Item> {
+impl ItemType {
+    fn of(expr: &Expr, schema: &DFSchema) -> Option<ItemType> {
         let (_, field) = expr.to_field(schema).ok()?;
         match data_type_of(&field) {
-            Ok(Stored::Uuid) => Some(Item::Uuid),
-            _ => tag_of(expr, schema).map(Item::Label),
+            Ok(Stored::Uuid) => Some(ItemType::Uuid),
+            _ => tag_of(expr, schema).map(ItemType::Label),
         }
     }
 
     /// An array of texts that are such items.
     fn array(&self, expr: Expr) -> Expr {
         match self {
-            Item::Uuid => cast_function(Stored::Uuid).call(vec![expr]),
-            Item::Label(tag) => marked_as(expr, tag),
+            ItemType::Uuid => cast_function(Stored::Uuid).call(vec![expr]),
+            ItemType::Label(tag) => marked_as(expr, tag),
         }
     }
 }
 
 /// The items of an array that an aggregate makes, if it forgets something of them.
-fn collected(expr: &Expr, aggregate: &Aggregate) -> Option<Item> {
+fn collected(expr: &Expr, aggregate: &Aggregate) -> Option<ItemType> {
     match expr {
         Expr::Alias(alias) => collected(&alias.expr, aggregate),
         Expr::AggregateFunction(call) if call.func.name() == "array_agg" => {
-            Item::of(call.params.args.first()?, aggregate.input.schema())
+            ItemType::of(call.params.args.first()?, aggregate.input.schema())
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_node};
 use tarn_types::Length;
 
-use super::common_types::{Change, Common, Kind, is_written, together};
+use super::common_types::{Common, TypeClass, TypeCoercion, is_written, together};
 use super::filled::is_filled;
 
 /// The rule; it runs before other rules ask for types.
@@ -94,7 +94,7 @@ fn with_times_together(values: Values, common: &Common) -> Result<Transformed<Va
         let mut of_column = None;
         for value in rows.iter_mut().map(|row| &mut row[at]).filter(|value| !is_null(value)) {
             let own = (!is_written(value)).then(|| value.to_field(&nothing)).transpose()?.map(|(_, own)| own);
-            if let Some(change) = Change::of(own.as_deref(), value, to, common)? {
+            if let Some(change) = TypeCoercion::of(own.as_deref(), value, to, common)? {
                 *value = change.applied(std::mem::take(value));
             }
             of_column = Some(value.get_type(&nothing)?);
@@ -114,7 +114,7 @@ fn is_null(value: &Expr) -> bool {
 }
 
 /// For each side, for each of its columns, what it becomes.
-fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], common: &Common) -> Result<Vec<Vec<Option<Change>>>> {
+fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], common: &Common) -> Result<Vec<Vec<Option<TypeCoercion>>>> {
     let n_columns = sides.iter().map(|side| side.schema().fields().len()).min().unwrap_or(0);
     let mut casts = vec![vec![None; n_columns]; sides.len()];
     for at in 0..n_columns {
@@ -131,15 +131,21 @@ fn casts_of(operation: &str, sides: &[Arc<LogicalPlan>], common: &Common) -> Res
 }
 
 /// A text or a NULL that is written out has no type yet; a `char(n)` beside another text loses its blanks.
-fn change(input: &LogicalPlan, at: usize, to: &Field, all_filled: bool, common: &Common) -> Result<Option<Change>> {
+fn change(
+    input: &LogicalPlan,
+    at: usize,
+    to: &Field,
+    all_filled: bool,
+    common: &Common,
+) -> Result<Option<TypeCoercion>> {
     let own = input.schema().field(at);
     if let Some(written) = written(input, at) {
-        return Change::of(None, written, to, common);
+        return TypeCoercion::of(None, written, to, common);
     }
-    if Kind::of(to) == Some(Kind::Text) && is_filled(own) && !all_filled {
-        return Ok(Some(Change::To(DataType::Utf8)));
+    if TypeClass::of(to) == Some(TypeClass::Text) && is_filled(own) && !all_filled {
+        return Ok(Some(TypeCoercion::To(DataType::Utf8)));
     }
-    Change::of(Some(own), &Expr::Literal(ScalarValue::Null, None), to, common)
+    TypeCoercion::of(Some(own), &Expr::Literal(ScalarValue::Null, None), to, common)
 }
 
 /// What is written out as a column of a side.
@@ -148,7 +154,7 @@ fn written(input: &LogicalPlan, at: usize) -> Option<&Expr> {
     projection.expr.get(at).filter(|expr| is_written(expr))
 }
 
-fn with_casts(input: Arc<LogicalPlan>, casts: Vec<Option<Change>>) -> Result<Arc<LogicalPlan>> {
+fn with_casts(input: Arc<LogicalPlan>, casts: Vec<Option<TypeCoercion>>) -> Result<Arc<LogicalPlan>> {
     if casts.iter().all(Option::is_none) {
         return Ok(input);
     }

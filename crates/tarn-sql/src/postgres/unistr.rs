@@ -9,7 +9,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use tarn_query::datafusion;
 
-use super::rowwise::Rows;
+use super::rowwise::ArgumentRows;
 use crate::error::{SqlError, state};
 
 /// The function.
@@ -40,7 +40,7 @@ impl ScalarUDFImpl for Unistr {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let texts = rows.columns[0].as_string::<i32>();
         let of = |row: usize| unescaped(texts.value(row));
         let answer: StringArray = rows.there().map(|row| row.map(of).transpose()).collect::<Result<_, SqlError>>()?;

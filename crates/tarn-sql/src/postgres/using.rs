@@ -6,7 +6,7 @@
 //! first, then those of the tables. So it is of other joins by USING, where DataFusion leaves a column in the place
 //! that it has in its table.
 
-use tarn_query::Walked;
+use tarn_query::Walkable;
 use tarn_query::sqlparser::ast::{
     BinaryOperator, ExceptSelectItem, Expr, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
     OrderBy, OrderByKind, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor, TableWithJoins,
@@ -26,7 +26,7 @@ pub(super) fn write_out(select: &mut Select, order_by: Option<&mut OrderBy>) -> 
         return Ok(());
     }
     let [from] = &mut select.from[..] else { return Err(refused("beside other tables of FROM")) };
-    let joined = Joined::of(from)?;
+    let joined = JoinedColumns::of(from)?;
     expand_wildcards(&mut select.projection, &joined)?;
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
@@ -78,7 +78,7 @@ fn put_first(select: &mut Select) {
         return;
     }
     let mut written = select.projection.clone();
-    if let Ok(joined) = Joined::of(&mut from.clone())
+    if let Ok(joined) = JoinedColumns::of(&mut from.clone())
         && expand_wildcards(&mut written, &joined).is_ok()
     {
         select.projection = written;
@@ -104,17 +104,17 @@ fn refused(what: &str) -> SqlError {
 }
 
 /// The tables of FROM, and the columns that several of them have together.
-struct Joined {
+struct JoinedColumns {
     /// With the columns that are not of the table alone.
     tables: Vec<(Ident, Vec<Ident>)>,
     /// As `*` shows them.
     columns: Vec<(Ident, Expr)>,
 }
 
-impl Joined {
+impl JoinedColumns {
     /// Makes conditions of the USINGs.
-    fn of(from: &mut TableWithJoins) -> Result<Joined> {
-        let mut joined = Joined { tables: vec![(table(&from.relation)?, vec![])], columns: vec![] };
+    fn of(from: &mut TableWithJoins) -> Result<JoinedColumns> {
+        let mut joined = JoinedColumns { tables: vec![(table(&from.relation)?, vec![])], columns: vec![] };
         for join in &mut from.joins {
             let right = table(&join.relation)?;
             let mut shared = vec![];
@@ -175,7 +175,7 @@ impl Joined {
     }
 
     /// Writes out what names a column of several tables without a table.
-    fn write_out(&self, part: &mut impl Walked) {
+    fn write_out(&self, part: &mut impl Walkable) {
         each_outside_queries(part, |expr| {
             if let Expr::Identifier(name) = &*expr
                 && let Some(value) = self.value(name)
@@ -201,7 +201,7 @@ fn table(factor: &TableFactor) -> Result<Ident> {
     name.ok_or_else(|| refused("of a table without a name"))
 }
 
-fn expand_wildcards(projection: &mut Vec<SelectItem>, joined: &Joined) -> Result<()> {
+fn expand_wildcards(projection: &mut Vec<SelectItem>, joined: &JoinedColumns) -> Result<()> {
     let Some(at) = projection.iter().position(|item| matches!(item, SelectItem::Wildcard(_))) else { return Ok(()) };
     let mut items: Vec<SelectItem> = joined
         .columns

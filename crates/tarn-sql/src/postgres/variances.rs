@@ -21,20 +21,20 @@ use tarn_query::datafusion;
 use super::averages::{averaged_as, digits_of, undefined};
 use super::division::{POWERS, digits_of_long_quotient, long_quotient, scale_of, too_long};
 use super::frames::OfFrame;
-use super::moments::{Finish, Moments, OfDistinct, OfGroups, OfRows, Squares, state_fields};
+use super::moments::{Moments, MomentsAccumulator, MomentsResult, OfDistinct, OfGroups, Squares, state_fields};
 use super::powers::root;
 use crate::digits::{Digits, MIN_DIGITS, Rule};
 use crate::error::{SqlError, state};
 
 /// The functions, to be registered over DataFusion's.
 pub(super) fn variances() -> Vec<Arc<AggregateUDF>> {
-    let all: [(&'static str, &[&str], Of, What); 4] = [
-        ("var", &["var_sample", "var_samp", "variance"], Of::Sample, What::Variance),
-        ("var_pop", &["var_population"], Of::Population, What::Variance),
-        ("stddev", &["stddev_samp"], Of::Sample, What::Deviation),
-        ("stddev_pop", &[], Of::Population, What::Deviation),
+    let all: [(&'static str, &[&str], VarianceDivisor, VarianceFunction); 4] = [
+        ("var", &["var_sample", "var_samp", "variance"], VarianceDivisor::Sample, VarianceFunction::Variance),
+        ("var_pop", &["var_population"], VarianceDivisor::Population, VarianceFunction::Variance),
+        ("stddev", &["stddev_samp"], VarianceDivisor::Sample, VarianceFunction::Deviation),
+        ("stddev_pop", &[], VarianceDivisor::Population, VarianceFunction::Deviation),
     ];
-    let function = |(name, aliases, of, what): (&'static str, &[&str], Of, What)| {
+    let function = |(name, aliases, of, what): (&'static str, &[&str], VarianceDivisor, VarianceFunction)| {
         let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(AggregateUDF::from(Variance { name, aliases, of, what, signature }))
@@ -43,13 +43,13 @@ pub(super) fn variances() -> Vec<Arc<AggregateUDF>> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Of {
+enum VarianceDivisor {
     Sample,
     Population,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum VarianceFunction {
     Variance,
     /// Its root.
     Deviation,
@@ -59,33 +59,33 @@ enum What {
 struct Variance {
     name: &'static str,
     aliases: Vec<String>,
-    of: Of,
-    what: What,
+    of: VarianceDivisor,
+    what: VarianceFunction,
     signature: Signature,
 }
 
-impl Of {
+impl VarianceDivisor {
     /// What a sum is divided by; `None`: there are too few values.
     fn divisor(self, n: u64) -> Option<i128> {
         let n = i128::from(n);
         match self {
-            Of::Population => Some(n * n).filter(|divisor| *divisor > 0),
-            Of::Sample => Some(n * (n - 1)).filter(|divisor| *divisor > 0),
+            VarianceDivisor::Population => Some(n * n).filter(|divisor| *divisor > 0),
+            VarianceDivisor::Sample => Some(n * (n - 1)).filter(|divisor| *divisor > 0),
         }
     }
 }
 
-impl What {
+impl VarianceFunction {
     fn rule(self) -> Rule {
         match self {
-            What::Variance => Rule::Variance,
-            What::Deviation => Rule::Deviation,
+            VarianceFunction::Variance => Rule::Variance,
+            VarianceFunction::Deviation => Rule::Deviation,
         }
     }
 
     /// Of numbers with so many digits before and behind the point. What is before it has room, if that leaves sixteen.
     fn result(self, (whole, scale): (i8, i8)) -> DataType {
-        let whole = if self == What::Variance { whole.saturating_mul(2) } else { whole };
+        let whole = if self == VarianceFunction::Variance { whole.saturating_mul(2) } else { whole };
         let whole = whole.min(DECIMAL128_MAX_PRECISION as i8);
         let room = (DECIMAL128_MAX_PRECISION as i8 - whole).max(MIN_DIGITS);
         let scale = scale_of(whole, scale.saturating_mul(2).min(room));
@@ -94,7 +94,14 @@ impl What {
 
     /// Of values with `of` digits behind the point, with `scale` of them. Those that are `natural` have as many as are
     /// no zeros.
-    fn exact(self, divided: Of, kept: &Squares, of: i8, scale: i8, is_natural: bool) -> Result<Option<i128>, SqlError> {
+    fn exact(
+        self,
+        divided: VarianceDivisor,
+        kept: &Squares,
+        of: i8,
+        scale: i8,
+        is_natural: bool,
+    ) -> Result<Option<i128>, SqlError> {
         let Some(divisor) = divided.divisor(kept.n) else { return Ok(None) };
         let (n, sum) = (i256::from_i128(kept.n.into()), i256::from_i128(kept.sum));
         let dividend =
@@ -111,9 +118,9 @@ impl What {
         let digits = digits_of_long_quotient(dividend, of, divisor);
         let shown = digits.min(scale.into());
         let value = match self {
-            What::Variance => long_quotient(dividend, of, divisor, shown),
+            VarianceFunction::Variance => long_quotient(dividend, of, divisor, shown),
             // That of all digits for which there is room: the last one that is shown hangs on those behind it.
-            What::Deviation => long_quotient(dividend, of, divisor, 0).and_then(|whole| {
+            VarianceFunction::Deviation => long_quotient(dividend, of, divisor, 0).and_then(|whole| {
                 let n_whole = whole.unsigned_abs().checked_ilog10().map_or(0, |digits| digits as i32 + 1);
                 let digits = digits.min(i32::from(DECIMAL128_MAX_PRECISION) - n_whole);
                 let variance = long_quotient(dividend, of, divisor, digits)?;
@@ -125,13 +132,13 @@ impl What {
         filled.filter(|value| value.unsigned_abs() < POWERS[38].unsigned_abs()).map(Some).ok_or_else(long)
     }
 
-    fn of_floats(self, divided: Of, kept: &Floats) -> Option<f64> {
+    fn of_floats(self, divided: VarianceDivisor, kept: &Floats) -> Option<f64> {
         let divisor = match divided {
-            Of::Population => kept.n as f64,
-            Of::Sample => kept.n as f64 - 1.0,
+            VarianceDivisor::Population => kept.n as f64,
+            VarianceDivisor::Sample => kept.n as f64 - 1.0,
         };
         let variance = (divisor > 0.0).then(|| kept.squares / divisor)?;
-        Some(if self == What::Variance { variance } else { variance.sqrt() })
+        Some(if self == VarianceFunction::Variance { variance } else { variance.sqrt() })
     }
 }
 
@@ -140,7 +147,7 @@ fn long() -> SqlError {
 }
 
 impl Variance {
-    fn exact(&self, args: &AccumulatorArgs<'_>) -> Option<(Finish<Squares>, DataType)> {
+    fn exact(&self, args: &AccumulatorArgs<'_>) -> Option<(MomentsResult<Squares>, DataType)> {
         let (_, of) = digits_of(args.expr_fields.first()?.data_type())?;
         let DataType::Decimal128(_, scale) = *args.return_field.data_type() else { return None };
         let (what, divided) = (self.what, self.of);
@@ -149,7 +156,7 @@ impl Variance {
         Some((Arc::new(finish), args.return_field.data_type().clone()))
     }
 
-    fn of_floats(&self) -> Finish<Floats> {
+    fn of_floats(&self) -> MomentsResult<Floats> {
         let (what, divided) = (self.what, self.of);
         Arc::new(move |kept: &Floats| match kept.is_over {
             true => Err(SqlError::new(state::NUMERIC_OUT_OF_RANGE, "value out of range: overflow")),
@@ -204,9 +211,9 @@ impl AggregateUDFImpl for Variance {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let floats = || (self.of_floats(), DataType::Float64);
         Ok(match (self.exact(&args), args.is_distinct) {
-            (Some((finish, to)), false) => Box::new(OfRows::new(finish, to)),
+            (Some((finish, to)), false) => Box::new(MomentsAccumulator::new(finish, to)),
             (Some((finish, to)), true) => Box::new(OfDistinct::new(finish, to)),
-            (None, false) => Box::new(OfRows::new(floats().0, floats().1)),
+            (None, false) => Box::new(MomentsAccumulator::new(floats().0, floats().1)),
             (None, true) => Box::new(OfDistinct::new(floats().0, floats().1)),
         })
     }
@@ -356,44 +363,65 @@ mod tests {
     /// What PostgreSQL 15 says.
     #[test]
     fn exact_numbers_have_exact_variances() {
-        let of = |what: What, divided: Of, values: &[i128], of: i8, scale: i8| {
+        let of = |what: VarianceFunction, divided: VarianceDivisor, values: &[i128], of: i8, scale: i8| {
             let mut kept = Squares::default();
             values.iter().for_each(|value| assert!(kept.add(*value)));
             what.exact(divided, &kept, of, scale, false).unwrap()
         };
         let unit = 10_i128.pow(20);
-        assert_eq!(of(What::Variance, Of::Sample, &[1, 2, 3, 4], 0, 20), Some(16_666_666_666_666_667 * 10_000));
-        assert_eq!(of(What::Deviation, Of::Sample, &[1, 2, 3, 4], 0, 20), Some(12_909_944_487_358_056 * 10_000));
         assert_eq!(
-            of(What::Variance, Of::Population, &[100_000_003, 100_000_004, 100_000_006, 100_000_007], 0, 16),
+            of(VarianceFunction::Variance, VarianceDivisor::Sample, &[1, 2, 3, 4], 0, 20),
+            Some(16_666_666_666_666_667 * 10_000)
+        );
+        assert_eq!(
+            of(VarianceFunction::Deviation, VarianceDivisor::Sample, &[1, 2, 3, 4], 0, 20),
+            Some(12_909_944_487_358_056 * 10_000)
+        );
+        assert_eq!(
+            of(
+                VarianceFunction::Variance,
+                VarianceDivisor::Population,
+                &[100_000_003, 100_000_004, 100_000_006, 100_000_007],
+                0,
+                16
+            ),
             Some(25 * 10_i128.pow(15))
         );
-        assert_eq!(of(What::Variance, Of::Sample, &[5], 0, 20), None);
+        assert_eq!(of(VarianceFunction::Variance, VarianceDivisor::Sample, &[5], 0, 20), None);
         // Of averages, which have twenty digits behind the point; and of such that there is no room for all of them.
         let averages = [1_775_000_000_000_000_000, 4_000_000_000_000_000_000].map(|of: i128| of * 100);
-        assert_eq!(of(What::Variance, Of::Sample, &averages, 20, 26), Some(24_753_125 * 10_i128.pow(19)));
-        assert_eq!(of(What::Deviation, Of::Population, &averages, 20, 32), Some(11_125 * 10_i128.pow(28)));
-        assert_eq!(of(What::Variance, Of::Population, &[5], 0, 20), Some(0));
-        assert_eq!(of(What::Variance, Of::Population, &[50, 150], 2, 20), Some(unit / 4));
+        assert_eq!(
+            of(VarianceFunction::Variance, VarianceDivisor::Sample, &averages, 20, 26),
+            Some(24_753_125 * 10_i128.pow(19))
+        );
+        assert_eq!(
+            of(VarianceFunction::Deviation, VarianceDivisor::Population, &averages, 20, 32),
+            Some(11_125 * 10_i128.pow(28))
+        );
+        assert_eq!(of(VarianceFunction::Variance, VarianceDivisor::Population, &[5], 0, 20), Some(0));
+        assert_eq!(of(VarianceFunction::Variance, VarianceDivisor::Population, &[50, 150], 2, 20), Some(unit / 4));
     }
 
     #[test]
     fn floats_that_are_no_numbers_have_no_variance() {
-        let of = |divided: Of, values: &[f64]| {
+        let of = |divided: VarianceDivisor, values: &[f64]| {
             let mut kept = Floats::default();
             values.iter().for_each(|value| assert!(kept.add((value.to_bits().cast_signed()).into())));
-            What::Variance.of_floats(divided, &kept)
+            VarianceFunction::Variance.of_floats(divided, &kept)
         };
-        assert!(of(Of::Population, &[f64::INFINITY]).unwrap().is_nan());
-        assert!(of(Of::Population, &[1.0, f64::NAN]).unwrap().is_nan());
-        assert_eq!(of(Of::Sample, &[f64::INFINITY]), None);
-        assert_eq!(of(Of::Population, &[1.0, 2.0, 3.0, 4.0]), Some(1.25));
+        assert!(of(VarianceDivisor::Population, &[f64::INFINITY]).unwrap().is_nan());
+        assert!(of(VarianceDivisor::Population, &[1.0, f64::NAN]).unwrap().is_nan());
+        assert_eq!(of(VarianceDivisor::Sample, &[f64::INFINITY]), None);
+        assert_eq!(of(VarianceDivisor::Population, &[1.0, 2.0, 3.0, 4.0]), Some(1.25));
         let (mut left, mut right) = (Floats::default(), Floats::default());
         let bits = |value: f64| i128::from(value.to_bits().cast_signed());
         assert!(left.add(bits(1.0)) && left.add(bits(2.0)) && right.add(bits(3.0)) && right.add(bits(4.0)));
         assert!(left.merge(&right));
-        assert_eq!(What::Variance.of_floats(Of::Population, &left), Some(1.25));
+        assert_eq!(VarianceFunction::Variance.of_floats(VarianceDivisor::Population, &left), Some(1.25));
         left.remove(bits(4.0));
-        assert!((What::Variance.of_floats(Of::Population, &left).unwrap() - 2.0 / 3.0).abs() < 1e-12);
+        assert!(
+            (VarianceFunction::Variance.of_floats(VarianceDivisor::Population, &left).unwrap() - 2.0 / 3.0).abs()
+                < 1e-12
+        );
     }
 }

@@ -16,37 +16,37 @@ use datafusion::sql::sqlparser::ast::{CopySource, CreateTable, ObjectName, Objec
 use tarn_node::auth::access::{Grant, Objects};
 use tarn_node::auth::authorize::{is_superuser, may_see};
 use tarn_node::auth::users::Users;
-use tarn_node::auth::{Access, Action, Principal, Privilege, audit, authorize};
+use tarn_node::auth::{Access, AuthAction, Principal, Privilege, audit, authorize};
 use tarn_query::dml::DmlKind;
 use tarn_query::keyed::KeyedPlan;
 use tarn_query::merge::Clause;
-use tarn_query::{OnKey, Read, reads};
+use tarn_query::{OnKey, RelationRead, reads};
 use tarn_types::{TableSchema, full_name};
 
 use super::literals::call_texts;
-use super::prepare::Kind;
-use super::{Answer, Prepared, Session};
+use super::prepare::StatementKind;
+use super::{Answer, PreparedStatement, Session};
 use crate::access_sql::tag;
-use crate::altered::Called;
-use crate::comment_sql::Commented;
+use crate::altered::NameLookup;
+use crate::comment_sql::CommentTarget;
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError};
 use crate::names::table_name;
 use crate::privileges::is_open_relation;
 
 /// Who asks, and what they may do now.
-struct Asking {
+struct AccessCheck {
     users: Arc<Users>,
     who: Principal,
 }
 
-impl Asking {
-    fn may(&self, action: Action<'_>) -> Result<()> {
+impl AccessCheck {
+    fn may(&self, action: AuthAction<'_>) -> Result<()> {
         Ok(authorize(&self.users, &self.who, &action)?)
     }
 
     fn rows(&self, table: &TableSchema, privilege: Privilege) -> Result<()> {
-        self.may(Action::Rows { of: table, privilege })
+        self.may(AuthAction::Rows { of: table, privilege })
     }
 
     /// An INSERT: one that may replace or change rows that are there needs the right to UPDATE them.
@@ -61,19 +61,21 @@ impl Asking {
     fn reads(&self, plan: &LogicalPlan) -> Result<()> {
         for read in reads(plan)? {
             match read {
-                Read::Table { table: of, through } | Read::View { view: of, through, .. } => match through {
-                    None => self.rows(&of, Privilege::Select)?,
-                    // Its own view has no other owner.
-                    Some(view) if view.id.is_temporary() => self.rows(&of, Privilege::Select)?,
-                    Some(view) => self.may(Action::Through { view: view.id, of: &of })?,
-                },
-                Read::Other(reference) => self.catalog(&reference)?,
+                RelationRead::Table { table: of, through } | RelationRead::View { view: of, through, .. } => {
+                    match through {
+                        None => self.rows(&of, Privilege::Select)?,
+                        // Its own view has no other owner.
+                        Some(view) if view.id.is_temporary() => self.rows(&of, Privilege::Select)?,
+                        Some(view) => self.may(AuthAction::Through { view: view.id, of: &of })?,
+                    }
+                }
+                RelationRead::Other(reference) => self.catalog(&reference)?,
             }
         }
         Ok(())
     }
 
-    /// As [`Asking::reads`], of plans whose rows are written: who may read the tables could read there what system
+    /// As [`AccessCheck::reads`], of plans whose rows are written: who may read the tables could read there what system
     /// tables say.
     fn reads_to_write<'p>(&self, plans: impl IntoIterator<Item = &'p LogicalPlan>) -> Result<()> {
         let mut is_of_system = false;
@@ -82,7 +84,7 @@ impl Asking {
             is_of_system |= reads(plan)?.iter().any(is_system);
         }
         match is_of_system {
-            true => self.may(Action::Server { what: "write what system tables say" }),
+            true => self.may(AuthAction::Server { what: "write what system tables say" }),
             false => Ok(()),
         }
     }
@@ -91,8 +93,8 @@ impl Asking {
         // Functions, and the working tables of recursive queries: schema public has nothing else that is no table.
         let is_open = reference.schema().is_none_or(|schema| is_open_relation(schema, reference.table()));
         match is_open {
-            true => self.may(Action::Session),
-            false => self.may(Action::Server { what: &format!("read {reference}") }),
+            true => self.may(AuthAction::Session),
+            false => self.may(AuthAction::Server { what: &format!("read {reference}") }),
         }
     }
 }
@@ -115,7 +117,7 @@ impl Session {
     /// Whether a setting of the engine may be set: some would let one session take all memory.
     pub(super) fn allow_setting(&self, name: &str) -> Result<()> {
         match name.starts_with("datafusion.") {
-            true => self.asking().may(Action::Server { what: "change settings of the engine" }),
+            true => self.asking().may(AuthAction::Server { what: "change settings of the engine" }),
             false => Ok(()),
         }
     }
@@ -125,25 +127,25 @@ impl Session {
         self.principal.lock().clone()
     }
 
-    fn asking(&self) -> Asking {
-        Asking { users: self.node.users().users(), who: self.principal() }
+    fn asking(&self) -> AccessCheck {
+        AccessCheck { users: self.node.users().users(), who: self.principal() }
     }
 
     /// Whether a prepared statement may run now.
-    pub(super) fn allow(&self, prepared: &Prepared) -> Result<()> {
+    pub(super) fn allow(&self, prepared: &PreparedStatement) -> Result<()> {
         let asking = self.asking();
         if asking.users.is_empty() {
             return Ok(());
         }
         // Who may do nothing at all is told so, whatever the statement.
-        asking.may(Action::Session)?;
+        asking.may(AuthAction::Session)?;
         self.allow_kind(&asking, &prepared.kind)
     }
 
-    fn allow_kind(&self, asking: &Asking, kind: &Kind) -> Result<()> {
+    fn allow_kind(&self, asking: &AccessCheck, kind: &StatementKind) -> Result<()> {
         match kind {
-            Kind::With(with) => with.steps.iter().try_for_each(|step| self.allow_kind(asking, &step.kind)),
-            Kind::Keyed { plan, table, .. } => {
+            StatementKind::With(with) => with.steps.iter().try_for_each(|step| self.allow_kind(asking, &step.kind)),
+            StatementKind::Keyed { plan, table, .. } => {
                 // The one that has the name now: it is the one that is read.
                 let table = self.definition(&table.name)?;
                 let reads = match plan {
@@ -163,14 +165,14 @@ impl Session {
                 };
                 if reads { asking.rows(&table, Privilege::Select) } else { Ok(()) }
             }
-            Kind::Query { plan, .. } => asking.reads(plan),
-            Kind::Move { dml, rows, returning } => {
+            StatementKind::Query { plan, .. } => asking.reads(plan),
+            StatementKind::Move { dml, rows, returning } => {
                 let table = self.definition(&dml.table.name)?;
                 asking.rows(&table, Privilege::Update)?;
                 asking.reads_to_write([&dml.source, rows.as_ref()])?;
                 returning.as_ref().map_or(Ok(()), |returning| asking.reads(&returning.plan))
             }
-            Kind::Dml { dml, returning, .. } => {
+            StatementKind::Dml { dml, returning, .. } => {
                 let table = self.definition(&dml.table.name)?;
                 match dml.kind {
                     DmlKind::Insert { on_key } => asking.inserts(&table, on_key)?,
@@ -180,7 +182,7 @@ impl Session {
                 asking.reads_to_write(std::iter::once(&dml.source).chain(&dml.change))?;
                 returning.as_ref().map_or(Ok(()), |returning| asking.reads(&returning.plan))
             }
-            Kind::Merge(merge) => {
+            StatementKind::Merge(merge) => {
                 let table = self.definition(&merge.table.name)?;
                 for clause in &merge.clauses {
                     match clause {
@@ -193,8 +195,8 @@ impl Session {
                 let of_clauses = merge.clauses.iter().filter_map(Clause::plan);
                 asking.reads_to_write(std::iter::once(&merge.pairs).chain(of_clauses))
             }
-            Kind::Utility(statement) => self.allow_utility(asking, statement),
-            Kind::Copy { statement, on_key } => {
+            StatementKind::Utility(statement) => self.allow_utility(asking, statement),
+            StatementKind::Copy { statement, on_key } => {
                 self.allow_utility(asking, statement)?;
                 match statement.as_ref() {
                     Statement::Copy { source: CopySource::Table { table_name, .. }, .. }
@@ -205,54 +207,54 @@ impl Session {
                     _ => Ok(()),
                 }
             }
-            Kind::Admin { table, .. } => self.allow_own(asking, table),
+            StatementKind::Admin { table, .. } => self.allow_own(asking, table),
             // Its condition may read other tables: they are asked for when it is planned.
-            Kind::CacheTable(asked) => self.allow_own(asking, &asked.table),
-            Kind::Attach(_) => Ok(self.node.may_attach(&asking.who)?),
-            Kind::Detach { .. } => Ok(self.node.may_detach(&asking.who)?),
-            Kind::DropCache(_) => Ok(self.node.may_drop_caches(&asking.who)?),
-            Kind::Access(access) => self.allow_access(asking, access),
+            StatementKind::CacheTable(asked) => self.allow_own(asking, &asked.table),
+            StatementKind::Attach(_) => Ok(self.node.may_attach(&asking.who)?),
+            StatementKind::Detach { .. } => Ok(self.node.may_detach(&asking.who)?),
+            StatementKind::DropCache(_) => Ok(self.node.may_drop_caches(&asking.who)?),
+            StatementKind::Access(access) => self.allow_access(asking, access),
             // What its query reads is asked for when it is planned, and its owner when it is replaced.
-            Kind::CreateView(view) if view.temporary => Ok(()),
-            Kind::CreateView(view) => Ok(self.node.may_make(&asking.who, &view.name)?),
+            StatementKind::CreateView(view) if view.temporary => Ok(()),
+            StatementKind::CreateView(view) => Ok(self.node.may_make(&asking.who, &view.name)?),
             // Asked for when it is known whose it is.
-            Kind::Comment(comment) if comment.on == Commented::Type => asking.may(Action::Session),
-            Kind::Comment(comment) => self.allow_own(asking, &comment.table),
-            Kind::Sequence(statement) => self.allow_sequence(statement),
-            Kind::Type(statement) => self.allow_types(statement),
-            Kind::Function(statement) => self.allow_functions(statement),
-            Kind::Schema(statement) => self.allow_schemas(statement),
-            Kind::CreateLike(like) => {
+            StatementKind::Comment(comment) if comment.on == CommentTarget::Type => asking.may(AuthAction::Session),
+            StatementKind::Comment(comment) => self.allow_own(asking, &comment.table),
+            StatementKind::Sequence(statement) => self.allow_sequence(statement),
+            StatementKind::Type(statement) => self.allow_types(statement),
+            StatementKind::Function(statement) => self.allow_functions(statement),
+            StatementKind::Schema(statement) => self.allow_schemas(statement),
+            StatementKind::CreateLike(like) => {
                 if let Ok(of) = self.relation(&like.of) {
                     asking.rows(&of, Privilege::Select)?;
                 }
                 self.allow_create(&like.create)
             }
-            Kind::Alter(alter) => match self.temporary.entry(self.node.catalog(), &alter.name).is_some() {
+            StatementKind::Alter(alter) => match self.temporary.entry(self.node.catalog(), &alter.name).is_some() {
                 true => self.allow_own(asking, &alter.name),
                 // It may be a sequence, or need not be there: asked for when it is known whose it is.
-                false => asking.may(Action::Session),
+                false => asking.may(AuthAction::Session),
             },
-            Kind::Declare { plan, locked, .. } => {
+            StatementKind::Declare { plan, locked, .. } => {
                 if let Some(table) = locked {
                     asking.rows(&*self.definition(&table.name)?, Privilege::Update)?;
                 }
                 asking.reads(plan)
             }
-            Kind::Explain(asked) => asking.reads(&asked.plan),
+            StatementKind::Explain(asked) => asking.reads(&asked.plan),
             // As in PostgreSQL: who locks keeps others from changing the row.
-            Kind::Lock(asked) => {
+            StatementKind::Lock(asked) => {
                 asking.rows(&*self.definition(&asked.table.name)?, Privilege::Update)?;
                 asking.reads(&asked.plan)
             }
-            Kind::Fetch(_) => Ok(()),
+            StatementKind::Fetch(_) => Ok(()),
             // Of what is not there, and of the session's own, is told when it runs.
-            Kind::Vacuum(asked) if asked.vacuums => {
+            StatementKind::Vacuum(asked) if asked.vacuums => {
                 let names = asked.tables.iter().filter_map(|table| table_name(&table.name).ok());
                 let mut there = names.filter(|name| self.node.catalog().contains(name));
                 there.try_for_each(|name| self.allow_own(asking, &name))
             }
-            Kind::Vacuum(_) | Kind::Constraints(_) => Ok(()),
+            StatementKind::Vacuum(_) | StatementKind::Constraints(_) => Ok(()),
         }
     }
 
@@ -289,17 +291,17 @@ impl Session {
     }
 
     /// The names of the tables of which the user may know more than the name.
-    fn visible(&self, asking: &Asking) -> Vec<Expr> {
+    fn visible(&self, asking: &AccessCheck) -> Vec<Expr> {
         let catalog = self.node.catalog();
         let is_seen =
             |name: &String| catalog.schema(name).is_ok_and(|table| may_see(&asking.users, &asking.who, &table));
         catalog.names().into_iter().filter(is_seen).map(|name| lit(full_name::dotted(&name).into_owned())).collect()
     }
 
-    fn allow_own(&self, asking: &Asking, table: &str) -> Result<()> {
+    fn allow_own(&self, asking: &AccessCheck, table: &str) -> Result<()> {
         match self.temporary.called(table) {
-            Called::Altered(altered) => Ok(self.node.may_own(&asking.who, altered.handle.schema())?),
-            Called::AsCommitted | Called::Nothing => Ok(self.node.may_own_named(&asking.who, table)?),
+            NameLookup::Altered(altered) => Ok(self.node.may_own(&asking.who, altered.handle.schema())?),
+            NameLookup::AsCommitted | NameLookup::Nothing => Ok(self.node.may_own_named(&asking.who, table)?),
         }
     }
 
@@ -309,12 +311,12 @@ impl Session {
         if is_own { Ok(()) } else { Ok(self.node.may_make(&self.principal(), &table_name(&create.name)?)?) }
     }
 
-    fn allow_rows(&self, asking: &Asking, name: &ObjectName, privilege: Privilege) -> Result<()> {
+    fn allow_rows(&self, asking: &AccessCheck, name: &ObjectName, privilege: Privilege) -> Result<()> {
         let table = table_name(name).and_then(|name| self.definition(&name));
         table.map_or(Ok(()), |table| asking.rows(&table, privilege))
     }
 
-    fn allow_utility(&self, asking: &Asking, statement: &Statement) -> Result<()> {
+    fn allow_utility(&self, asking: &AccessCheck, statement: &Statement) -> Result<()> {
         match statement {
             Statement::CreateTable(create) => self.allow_create(create),
             Statement::Drop { object_type: ObjectType::Table | ObjectType::View, names, .. } => {
@@ -368,11 +370,11 @@ impl Session {
             | Statement::CreateIndex(_)
             | Statement::AlterIndex { .. }
             | Statement::Drop { object_type: ObjectType::Index, .. } => Ok(()),
-            _ => asking.may(Action::Server { what: "run this statement" }),
+            _ => asking.may(AuthAction::Server { what: "run this statement" }),
         }
     }
 
-    fn allow_access(&self, asking: &Asking, access: &Access) -> Result<()> {
+    fn allow_access(&self, asking: &AccessCheck, access: &Access) -> Result<()> {
         match access {
             // By the names that its transaction gave them.
             Access::Grant(Grant { on: Objects::Tables(names), .. })
@@ -410,42 +412,42 @@ impl Session {
     }
 
     /// Writes down what changed tables, users and rights, or was to.
-    pub(super) fn audit(&self, prepared: &Prepared, failed: Option<&SqlError>) {
+    pub(super) fn audit(&self, prepared: &PreparedStatement, failed: Option<&SqlError>) {
         let (statement, objects) = match &*prepared.kind {
-            Kind::Access(access) => (tag(access), access.objects()),
-            Kind::Sequence(statement) => (statement.tag(), statement.objects()),
-            Kind::Type(statement) => (statement.tag(), statement.objects()),
-            Kind::Function(statement) => (statement.tag(), statement.objects()),
-            Kind::Schema(statement) => (statement.tag(), statement.objects()),
-            Kind::Attach(request) => ("ATTACH", request.name.clone()),
-            Kind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
-            Kind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
-            Kind::Comment(comment) => ("COMMENT", comment.table.clone()),
-            Kind::CreateLike(like) => ("CREATE TABLE", like.create.name.to_string()),
-            Kind::Alter(alter) => (alter.tag(), alter.name.clone()),
-            Kind::Utility(statement) => match statement.as_ref() {
+            StatementKind::Access(access) => (tag(access), access.objects()),
+            StatementKind::Sequence(statement) => (statement.tag(), statement.objects()),
+            StatementKind::Type(statement) => (statement.tag(), statement.objects()),
+            StatementKind::Function(statement) => (statement.tag(), statement.objects()),
+            StatementKind::Schema(statement) => (statement.tag(), statement.objects()),
+            StatementKind::Attach(request) => ("ATTACH", request.name.clone()),
+            StatementKind::Detach { table, .. } => ("DETACH TABLE", table.clone()),
+            StatementKind::CreateView(view) => ("CREATE VIEW", view.name.clone()),
+            StatementKind::Comment(comment) => ("COMMENT", comment.table.clone()),
+            StatementKind::CreateLike(like) => ("CREATE TABLE", like.create.name.to_string()),
+            StatementKind::Alter(alter) => (alter.tag(), alter.name.clone()),
+            StatementKind::Utility(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) => ("CREATE TABLE", create.name.to_string()),
                 Statement::Drop { names, .. } => {
                     ("DROP", names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
                 }
                 _ => return,
             },
-            Kind::Keyed { .. }
-            | Kind::Copy { .. }
-            | Kind::Query { .. }
-            | Kind::Dml { .. }
-            | Kind::Merge(_)
-            | Kind::Move { .. }
-            | Kind::With(_)
-            | Kind::Admin { .. }
-            | Kind::CacheTable(_)
-            | Kind::DropCache(_)
-            | Kind::Declare { .. }
-            | Kind::Lock(_)
-            | Kind::Explain(_)
-            | Kind::Vacuum(_)
-            | Kind::Constraints(_)
-            | Kind::Fetch(_) => return,
+            StatementKind::Keyed { .. }
+            | StatementKind::Copy { .. }
+            | StatementKind::Query { .. }
+            | StatementKind::Dml { .. }
+            | StatementKind::Merge(_)
+            | StatementKind::Move { .. }
+            | StatementKind::With(_)
+            | StatementKind::Admin { .. }
+            | StatementKind::CacheTable(_)
+            | StatementKind::DropCache(_)
+            | StatementKind::Declare { .. }
+            | StatementKind::Lock(_)
+            | StatementKind::Explain(_)
+            | StatementKind::Vacuum(_)
+            | StatementKind::Constraints(_)
+            | StatementKind::Fetch(_) => return,
         };
         let objects = full_name::dotted(&objects);
         audit::change(&self.principal(), statement, &objects, failed.map(SqlError::state));
@@ -454,8 +456,8 @@ impl Session {
 
 /// Whether it is one of the tables about the system: rows that are written of it would not be held back by table, as
 /// those of a query are.
-fn is_system(read: &Read) -> bool {
-    matches!(read, Read::Other(of) if of.schema() == Some("tarn"))
+fn is_system(read: &RelationRead) -> bool {
+    matches!(read, RelationRead::Other(of) if of.schema() == Some("tarn"))
 }
 
 /// The tables that it names.

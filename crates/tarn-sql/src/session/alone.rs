@@ -7,11 +7,11 @@ use futures::future::BoxFuture;
 
 use super::dml::turn_of;
 use super::in_parts::MAX_ROUNDS;
-use super::prepare::Kind;
-use super::{Answer, Parameter, Prepared, Session};
-use crate::alter_sql::{Action, Alter};
+use super::prepare::StatementKind;
+use super::{Answer, Parameter, PreparedStatement, Session};
+use crate::alter_sql::{Alter, AlterAction};
 use crate::error::{Result, SqlError, state};
-use crate::transaction::{Open, Transaction};
+use crate::transaction::{OpenTransaction, Transaction};
 
 /// How often a statement of several parts runs that finds a key where it inserts.
 const MAX_MOVED: usize = 4;
@@ -21,7 +21,7 @@ impl Session {
     /// its own.
     pub(super) fn run_by_itself<'a>(
         &'a self,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedStatement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Answer>> {
         // On the heap, as what it runs stands on a deep stack; so is the other of this file.
@@ -38,7 +38,7 @@ impl Session {
             self.must_hold()?;
             // Who takes the next rows of a table does not read them in vain.
             let table = match &*prepared.kind {
-                Kind::Dml { dml, .. } if dml.locks.is_some() => Some(self.table(&dml.table.name)?),
+                StatementKind::Dml { dml, .. } if dml.locks.is_some() => Some(self.table(&dml.table.name)?),
                 _ => None,
             };
             let _turn = self.sql.turns.wait(table.as_deref().map(turn_of).into_iter()).await;
@@ -63,7 +63,7 @@ impl Session {
                 let is_anew = |error: &SqlError| match error.state() {
                     state::SERIALIZATION_FAILURE => true,
                     state::UNIQUE_VIOLATION => {
-                        is_committing || (matches!(*prepared.kind, Kind::With(_)) && round < MAX_MOVED)
+                        is_committing || (matches!(*prepared.kind, StatementKind::With(_)) && round < MAX_MOVED)
                     }
                     _ => false,
                 };
@@ -80,14 +80,19 @@ impl Session {
     /// A statement is a transaction of its own.
     pub(super) fn begin_alone(&self) -> Result<()> {
         let (read_only, isolation) = self.transaction_defaults()?;
-        *self.transaction.lock() = Transaction::Open(Open::alone(read_only, isolation, self.temporary.now()));
+        *self.transaction.lock() =
+            Transaction::Open(OpenTransaction::alone(read_only, isolation, self.temporary.now()));
         self.query.begin();
         Ok(())
     }
 
     /// Runs an `ALTER TABLE` that adds a foreign key as a transaction of its own: nobody writes the two tables when it
     /// commits.
-    pub(super) fn alter_as_one<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
+    pub(super) fn alter_as_one<'a>(
+        &'a self,
+        alter: &'a Alter,
+        actions: &'a [AlterAction],
+    ) -> BoxFuture<'a, Result<()>> {
         async move {
             for round in 1.. {
                 self.begin_alone()?;

@@ -11,27 +11,27 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use tarn_node::alter::Altering;
+use tarn_node::alter::TableAlteration;
 use tarn_node::jobs::Work;
 use tarn_node::renames::Rename;
 use tarn_node::sequences::Sequence;
 use tarn_node::types::Types;
 use tarn_node::views::no_view;
-use tarn_types::{Check, Column, ColumnId, DataType, ForeignKey, Style, TableSchema, Value, full_name};
+use tarn_types::{CheckRule, Column, ColumnId, DataType, ForeignKey, Style, TableSchema, Value, full_name};
 
 use super::columns::{
-    Added, InOlderRows, Retyped, WrittenAnew, as_they_will_be, default_of_type, exists, with_added, with_dropped,
-    with_type,
+    AddedColumn, InOlderRows, TypeChange, WrittenAnew, as_they_will_be, default_of_type, exists, with_added,
+    with_dropped, with_type,
 };
 use super::create_as::written;
 use super::execute::to_its_end;
 use super::sequences::taken;
 use super::{Answer, Session};
-use crate::alter_sql::{Action, Alter, Change, DropColumn, Kind};
+use crate::alter_sql::{Alter, AlterAction, AlterStatement, DropColumn, RelationKind};
 use crate::column_rules::{SaidCheck, checks, default_of, generated, length};
 use crate::ddl::{Ddl, check_column_name, column_uniques, keyed};
 use crate::error::{Result, SqlError, state};
-use crate::expressions::{Place, kept, read, sequence_of, with_column_renamed};
+use crate::expressions::{ExpressionContext, kept, read, sequence_of, with_column_renamed};
 use crate::foreign_rules::{self, SaidForeignKey};
 use crate::names::{fold, quote};
 use crate::seen_schemas::REWRITES;
@@ -44,18 +44,18 @@ impl Session {
     pub(super) async fn alter(&self, alter: &Alter) -> Result<Answer> {
         self.refuse_own(alter.tag(), &alter.name)?;
         match &alter.change {
-            Change::Rename(to) => self.rename(alter, to).await?,
-            Change::SetSchema(schema) => {
+            AlterStatement::Rename(to) => self.rename(alter, to).await?,
+            AlterStatement::SetSchema(schema) => {
                 let to = full_name::join(schema, full_name::bare(&alter.name));
                 self.check_moved(&alter.name, &to).await?;
                 self.rename(alter, &to).await?;
             }
-            Change::Actions(actions) => match self.must_hold()? {
+            AlterStatement::Actions(actions) => match self.must_hold()? {
                 false if adds_foreign_key(actions) => self.alter_as_one(alter, actions).await?,
                 true => self.alter_later(alter, actions).await?,
                 false => self.change_table(alter, actions).await?,
             },
-            Change::Counts { column, clauses } => self.count_otherwise(alter, column, clauses).await?,
+            AlterStatement::Counts { column, clauses } => self.count_otherwise(alter, column, clauses).await?,
         }
         Ok(Answer::done(alter.tag()))
     }
@@ -108,7 +108,7 @@ impl Session {
 
     async fn rename(&self, alter: &Alter, to: &str) -> Result<()> {
         let in_transaction = self.must_hold()?;
-        if in_transaction && alter.kind == Kind::Table && self.rename_later(&alter.name, to).await? {
+        if in_transaction && alter.kind == RelationKind::Table && self.rename_later(&alter.name, to).await? {
             return Ok(());
         }
         // Then, and now.
@@ -118,7 +118,7 @@ impl Session {
         let is_sequence = |name: &str| sequences.iter().any(|(other, _)| other == name);
         let name = &alter.name;
         let Some(now) = names.get(name) else {
-            if is_sequence(name) && alter.kind != Kind::View {
+            if is_sequence(name) && alter.kind != RelationKind::View {
                 self.outside_transaction("ALTER SEQUENCE … RENAME")?;
                 return self.rename_sequence(name, to).await;
             }
@@ -129,11 +129,11 @@ impl Session {
         };
         let schema = self.temporary.schema(self.node.catalog(), now)?;
         match alter.kind {
-            Kind::View if !schema.is_view() => return Err(no_view(name).into()),
-            Kind::Sequence => {
+            RelationKind::View if !schema.is_view() => return Err(no_view(name).into()),
+            RelationKind::Sequence => {
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence")));
             }
-            Kind::View | Kind::Table => {}
+            RelationKind::View | RelationKind::Table => {}
         }
         if names.contains_key(to) || is_sequence(to) {
             return Err(taken(to));
@@ -147,31 +147,32 @@ impl Session {
     }
 
     /// All actions, or none. The rows are looked at while nobody writes them.
-    fn change_table<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
+    fn change_table<'a>(&'a self, alter: &'a Alter, actions: &'a [AlterAction]) -> BoxFuture<'a, Result<()>> {
         // On the heap: what it runs of other statements stands on a deep stack.
         self.changed_table(alter, actions).boxed()
     }
 
-    async fn changed_table(&self, alter: &Alter, actions: &[Action]) -> Result<()> {
+    async fn changed_table(&self, alter: &Alter, actions: &[AlterAction]) -> Result<()> {
         let name = &alter.name;
         if alter.if_exists && !self.node.catalog().contains(name) {
             return Ok(());
         }
         self.check_now()?;
-        if let [Action::AddPrimaryKey { key, name: said }] = actions {
+        if let [AlterAction::AddPrimaryKey { key, name: said }] = actions {
             return self.add_key(name, key, said.as_deref()).await;
         }
         // What is wrong with it is told before anybody is kept out, and most of the rows are delivered by then.
         let before = Arc::clone(self.node.catalog().require(name)?.schema());
-        let Changed { to, dropped, anew, .. } = self.changed(&before, actions).await?;
+        let AlteredDefinition { to, dropped, anew, .. } = self.changed(&before, actions).await?;
         self.check_dropped(&before, &dropped).await?;
         self.check_references(&before, &to, !anew.is_empty())?;
         if anew.is_empty() && !to.stores_as(&before) {
             self.admin(Work::Deliver, name).await?;
         }
         let (node, who, table) = (Arc::clone(&self.node), self.principal(), name.clone());
-        let altering: Altering = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
-        let Changed { to, added, dropped, anew, looks, .. } = self.changed(altering.schema(), actions).await?;
+        let altering: TableAlteration = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
+        let AlteredDefinition { to, added, dropped, anew, looks, .. } =
+            self.changed(altering.schema(), actions).await?;
         self.check_dropped(altering.schema(), &dropped).await?;
         self.check_references(altering.schema(), &to, !anew.is_empty())?;
         let rows = as_they_will_be(&to, &added, &anew);
@@ -220,7 +221,7 @@ impl Session {
     /// `said` is what the constraint is called.
     async fn keyed_anew(&self, name: &str, key: &[(String, bool)], said: Option<&str>) -> Result<()> {
         let (node, who, table) = (Arc::clone(&self.node), self.principal(), name.to_owned());
-        let altering: Altering = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
+        let altering: TableAlteration = to_its_end(async move { node.begin_alter(&who, &table).await }).await?;
         let table = Arc::clone(altering.schema());
         let mut to = keyed(&table, key)?;
         to.options.rules.key_name = said.filter(|name| !to.is_key_named(name)).map(str::to_owned);
@@ -240,12 +241,12 @@ impl Session {
     pub(super) fn changed<'a>(
         &'a self,
         table: &'a Arc<TableSchema>,
-        actions: &'a [Action],
-    ) -> BoxFuture<'a, Result<Changed>> {
+        actions: &'a [AlterAction],
+    ) -> BoxFuture<'a, Result<AlteredDefinition>> {
         // On the heap, as what it plans.
         async move {
             let to = (**table).clone();
-            let mut changed = Changed {
+            let mut changed = AlteredDefinition {
                 to,
                 added: vec![],
                 computed: vec![],
@@ -269,8 +270,11 @@ impl Session {
             to.validate().map_err(|error| {
                 SqlError::new(state::INVALID_TABLE_DEFINITION, format!("table \"{}\": {error}", to.name))
             })?;
-            let may_compute = |action: &Action| {
-                matches!(action, Action::SetDefault { .. } | Action::AddColumn { .. } | Action::SetType { .. })
+            let may_compute = |action: &AlterAction| {
+                matches!(
+                    action,
+                    AlterAction::SetDefault { .. } | AlterAction::AddColumn { .. } | AlterAction::SetType { .. }
+                )
             };
             self.check_retyped(table, to, &changed.retyped).await?;
             changed.keep_defaults()?;
@@ -279,13 +283,13 @@ impl Session {
                 self.check_defaults(to).await?;
                 self.check_sequences(to, &[], |_| false).await?;
             }
-            let may_check = |action: &Action| {
-                matches!(action, Action::AddCheck(_) | Action::AddColumn { .. } | Action::SetType { .. })
+            let may_check = |action: &AlterAction| {
+                matches!(action, AlterAction::AddCheck(_) | AlterAction::AddColumn { .. } | AlterAction::SetType { .. })
             };
             if actions.iter().any(may_check) {
                 self.plan_checks(to).await?;
             }
-            if actions.iter().any(|action| matches!(action, Action::AddColumn { .. })) {
+            if actions.iter().any(|action| matches!(action, AlterAction::AddColumn { .. })) {
                 self.plan_generated(to).await?;
             }
             for (id, default) in std::mem::take(&mut changed.computed) {
@@ -305,7 +309,7 @@ impl Session {
     }
 
     /// The constraints and indexes that come, under names that are free.
-    async fn add_uniques(&self, changed: &mut Changed) -> Result<()> {
+    async fn add_uniques(&self, changed: &mut AlteredDefinition) -> Result<()> {
         let said = std::mem::take(&mut changed.uniques);
         if said.is_empty() {
             return Ok(());
@@ -323,7 +327,7 @@ impl Session {
     /// The foreign keys that come, and the indexes that they all need.
     ///
     /// Errors: `0A000` for other values of a column that refers to a parent.
-    fn add_foreign_keys_to(&self, changed: &mut Changed) -> Result<()> {
+    fn add_foreign_keys_to(&self, changed: &mut AlteredDefinition) -> Result<()> {
         let said = std::mem::take(&mut changed.foreign_keys);
         foreign_rules::add(&mut changed.to, said, |name| self.parent(name))?;
         if changed.to.options.rules.foreign_keys.is_empty() && changed.to.options.rules.uniques.is_empty() {
@@ -345,9 +349,9 @@ impl Session {
     }
 
     /// Whether no row of a FROM is there that must not be.
-    pub(super) fn look<'a>(&'a self, rows: &'a str, look: Look) -> BoxFuture<'a, Result<()>> {
+    pub(super) fn look<'a>(&'a self, rows: &'a str, look: RowCheck) -> BoxFuture<'a, Result<()>> {
         async move {
-            let Look { condition, error, is_check: _ } = look;
+            let RowCheck { condition, error, is_check: _ } = look;
             let statement = written(&format!("SELECT 1 FROM {rows} WHERE {condition} LIMIT 1"))?;
             let plan = self.permitted(self.plan(&statement, &[]).await?)?;
             let mut batches = self.query.stream(plan, None).await?;
@@ -363,10 +367,10 @@ impl Session {
 }
 
 /// Whether others may not write the parent meanwhile, either.
-fn adds_foreign_key(actions: &[Action]) -> bool {
-    let adds = |action: &Action| match action {
-        Action::AddForeignKey(_) => true,
-        Action::AddColumn { def, .. } => {
+fn adds_foreign_key(actions: &[AlterAction]) -> bool {
+    let adds = |action: &AlterAction| match action {
+        AlterAction::AddForeignKey(_) => true,
+        AlterAction::AddColumn { def, .. } => {
             def.options.iter().any(|option| matches!(option.option, ColumnOption::ForeignKey(_)))
         }
         _ => false,
@@ -387,46 +391,46 @@ fn is_own_cast(using: &Expr, column: &str, to: &SqlType) -> bool {
 
 /// In the order of PostgreSQL, whatever the order in which they are said: `SET NOT NULL, DROP NOT NULL` leaves a column
 /// that is NOT NULL.
-fn in_passes(actions: &[Action]) -> Vec<&Action> {
-    let pass = |action: &&Action| match action {
-        Action::DropColumn(_)
-        | Action::DropConstraint { .. }
-        | Action::DropIndex { .. }
-        | Action::RenameIndex { .. }
-        | Action::RenameConstraint { .. }
-        | Action::DropNotNull { .. }
-        | Action::DropDefault { .. }
-        | Action::DropExpression { .. } => 0,
-        Action::SetType { .. } => 1,
-        Action::AddColumn { .. } => 2,
-        Action::AddCheck(_) | Action::AddUnique(_) | Action::AddForeignKey(_) => 3,
-        Action::SetNotNull { .. } => 4,
-        Action::SetDefault { .. } => 5,
+fn in_passes(actions: &[AlterAction]) -> Vec<&AlterAction> {
+    let pass = |action: &&AlterAction| match action {
+        AlterAction::DropColumn(_)
+        | AlterAction::DropConstraint { .. }
+        | AlterAction::DropIndex { .. }
+        | AlterAction::RenameIndex { .. }
+        | AlterAction::RenameConstraint { .. }
+        | AlterAction::DropNotNull { .. }
+        | AlterAction::DropDefault { .. }
+        | AlterAction::DropExpression { .. } => 0,
+        AlterAction::SetType { .. } => 1,
+        AlterAction::AddColumn { .. } => 2,
+        AlterAction::AddCheck(_) | AlterAction::AddUnique(_) | AlterAction::AddForeignKey(_) => 3,
+        AlterAction::SetNotNull { .. } => 4,
+        AlterAction::SetDefault { .. } => 5,
         // By themselves.
-        Action::AddPrimaryKey { .. } | Action::RenameColumn { .. } => 6,
+        AlterAction::AddPrimaryKey { .. } | AlterAction::RenameColumn { .. } => 6,
     };
-    let mut actions: Vec<&Action> = actions.iter().collect();
+    let mut actions: Vec<&AlterAction> = actions.iter().collect();
     actions.sort_by_key(pass);
     actions
 }
 
 /// What is looked for in the rows of a table, and what is wrong if it is there.
-pub(super) struct Look {
+pub(super) struct RowCheck {
     condition: String,
     error: SqlError,
     is_check: bool,
 }
 
-impl Look {
+impl RowCheck {
     /// For any row at all.
-    fn for_any(error: SqlError) -> Look {
-        Look { condition: "true".to_owned(), error, is_check: false }
+    fn for_any(error: SqlError) -> RowCheck {
+        RowCheck { condition: "true".to_owned(), error, is_check: false }
     }
 }
 
-fn has_null(table: &TableSchema, column: &str) -> Look {
+fn has_null(table: &TableSchema, column: &str) -> RowCheck {
     let error = contains_null(table, column).with_hint("UPDATE these rows, or DELETE them, first");
-    Look { condition: format!("{} IS NULL", quote(column)), error, is_check: false }
+    RowCheck { condition: format!("{} IS NULL", quote(column)), error, is_check: false }
 }
 
 fn contains_null(table: &TableSchema, column: &str) -> SqlError {
@@ -434,16 +438,16 @@ fn contains_null(table: &TableSchema, column: &str) -> SqlError {
     SqlError::new(state::NOT_NULL_VIOLATION, message)
 }
 
-fn violates(table: &TableSchema, check: &Check) -> Look {
+fn violates(table: &TableSchema, check: &CheckRule) -> RowCheck {
     let message = format!("check constraint \"{}\" of relation \"{}\" is violated by some row", check.name, table.name);
     let error = SqlError::new(state::CHECK_VIOLATION, message)
         .with_constraint(&table.name, &check.name)
         .with_hint("UPDATE these rows, or DELETE them, first");
-    Look { condition: format!("NOT ({})", check.expr), error, is_check: true }
+    RowCheck { condition: format!("NOT ({})", check.expr), error, is_check: true }
 }
 
 /// A table as it is to be.
-pub(super) struct Changed {
+pub(super) struct AlteredDefinition {
     /// Its definition, as far as the actions so far have changed it.
     pub to: TableSchema,
     /// Columns that were not there before.
@@ -458,17 +462,17 @@ pub(super) struct Changed {
     /// Columns that go.
     pub dropped: Vec<DropColumn>,
     /// Columns of other types, whose values are others for that.
-    retyped: Vec<Retyped>,
+    retyped: Vec<TypeChange>,
     /// If any, all rows are written anew.
     pub anew: Vec<WrittenAnew>,
     /// What must be true of the rows that are there, asked before anything changes.
-    pub looks: Vec<Look>,
+    pub looks: Vec<RowCheck>,
 }
 
-impl Changed {
-    fn apply(&mut self, action: &Action, style: &Style, types: &Types) -> Result<()> {
+impl AlteredDefinition {
+    fn apply(&mut self, action: &AlterAction, style: &Style, types: &Types) -> Result<()> {
         match action {
-            Action::SetDefault { column, to } => {
+            AlterAction::SetDefault { column, to } => {
                 let at = self.column(column)?;
                 self.check_own_default(at)?;
                 let rules = self.to.rules_of(at).cloned().unwrap_or_default();
@@ -478,19 +482,19 @@ impl Changed {
                 }
                 self.set_default(at, constant, computed);
             }
-            Action::DropDefault { column } => {
+            AlterAction::DropDefault { column } => {
                 let at = self.column(column)?;
                 self.check_own_default(at)?;
                 self.set_default(at, None, None);
             }
-            Action::SetNotNull { column } => {
+            AlterAction::SetNotNull { column } => {
                 let at = self.column(column)?;
                 if self.to.columns[at].nullable {
                     self.to.columns[at].nullable = false;
                     self.looks.push(has_null(&self.to, column));
                 }
             }
-            Action::DropNotNull { column } => {
+            AlterAction::DropNotNull { column } => {
                 let at = self.column(column)?;
                 self.check_no_identity(at)?;
                 if self.to.key.iter().any(|part| part.column_idx == at) {
@@ -499,28 +503,28 @@ impl Changed {
                 }
                 self.to.columns[at].nullable = true;
             }
-            Action::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
-            Action::AddCheck(said) => self.add_checks(vec![said.clone()])?,
-            Action::AddUnique(said) => self.uniques.push(said.clone()),
-            Action::AddForeignKey(said) => self.foreign_keys.push((**said).clone()),
-            Action::RenameIndex { name, to } => {
+            AlterAction::DropExpression { column, if_exists } => self.drop_expression(column, *if_exists)?,
+            AlterAction::AddCheck(said) => self.add_checks(vec![said.clone()])?,
+            AlterAction::AddUnique(said) => self.uniques.push(said.clone()),
+            AlterAction::AddForeignKey(said) => self.foreign_keys.push((**said).clone()),
+            AlterAction::RenameIndex { name, to } => {
                 let uniques = self.to.options.rules.uniques.iter_mut();
                 uniques.filter(|unique| unique.name == *name).for_each(|unique| unique.name.clone_from(to));
                 if self.to.is_key_named(name) {
                     self.to.options.rules.key_name = Some(to.clone());
                 }
             }
-            Action::RenameConstraint { name, to } => self.rename_constraint(name, to)?,
-            Action::DropIndex { name } => self.to.options.rules.uniques.retain(|unique| unique.name != *name),
-            Action::AddPrimaryKey { .. } => {
+            AlterAction::RenameConstraint { name, to } => self.rename_constraint(name, to)?,
+            AlterAction::DropIndex { name } => self.to.options.rules.uniques.retain(|unique| unique.name != *name),
+            AlterAction::AddPrimaryKey { .. } => {
                 return Err(SqlError::unsupported(
                     "ALTER TABLE … ADD PRIMARY KEY beside other actions",
                     "ALTER TABLE t ADD PRIMARY KEY (…) in a statement of its own",
                 ));
             }
-            Action::RenameColumn { column, to } => self.rename_column(column, to)?,
-            Action::AddColumn { def, if_not_exists } => {
-                if let Some(Added { to, id, checks, computed, generated }) =
+            AlterAction::RenameColumn { column, to } => self.rename_column(column, to)?,
+            AlterAction::AddColumn { def, if_not_exists } => {
+                if let Some(AddedColumn { to, id, checks, computed, generated }) =
                     with_added(&self.to, def, *if_not_exists, style, types)?
                 {
                     self.to = to;
@@ -534,7 +538,7 @@ impl Changed {
                     self.foreign_keys.extend(SaidForeignKey::of_column(def)?);
                 }
             }
-            Action::DropColumn(dropped) => {
+            AlterAction::DropColumn(dropped) => {
                 self.check_not_computed_of(&dropped.column, || {
                     let (column, table) = (&dropped.column, &self.to.name);
                     let message =
@@ -547,8 +551,8 @@ impl Changed {
                     self.dropped.push(dropped.clone());
                 }
             }
-            Action::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
-            Action::SetType { column, to, using } => self.set_type(column, to, using.as_ref(), types)?,
+            AlterAction::DropConstraint { name, if_exists } => self.drop_constraint(name, *if_exists)?,
+            AlterAction::SetType { column, to, using } => self.set_type(column, to, using.as_ref(), types)?,
         }
         Ok(())
     }
@@ -602,13 +606,13 @@ impl Changed {
             self.to.options.rules.forget_empty();
             return Ok(());
         }
-        let using = using.map(|expr| kept(expr, Place::Transform)).transpose()?;
+        let using = using.map(|expr| kept(expr, ExpressionContext::Transform)).transpose()?;
         let (to, default) = with_type(&self.to, at, wanted, n_chars, labels)?;
         self.to = to;
         self.anew.push(WrittenAnew { id, expr: using.clone().unwrap_or_else(|| quote(column)) });
-        self.retyped.push(Retyped { id, column: column.to_owned(), using, default });
+        self.retyped.push(TypeChange { id, column: column.to_owned(), using, default });
         if !nullable {
-            self.looks.push(Look { error: contains_null(&self.to, column), ..has_null(&self.to, column) });
+            self.looks.push(RowCheck { error: contains_null(&self.to, column), ..has_null(&self.to, column) });
         }
         let checks = self.to.options.rules.checks.iter().filter(|check| check.columns.contains(&id));
         self.looks.extend(checks.map(|check| violates(&self.to, check)));
@@ -624,11 +628,11 @@ impl Changed {
         }
         let id = self.to.columns[at].id;
         for check in self.to.options.rules.checks.iter_mut().filter(|check| check.columns.contains(&id)) {
-            check.expr = with_column_renamed(&check.expr, Place::Check, column, to)?;
+            check.expr = with_column_renamed(&check.expr, ExpressionContext::Check, column, to)?;
         }
         let generated = self.to.options.rules.columns.iter_mut().filter_map(|rules| rules.generated.as_mut());
         for generated in generated.filter(|generated| generated.columns.contains(&id)) {
-            generated.expr = with_column_renamed(&generated.expr, Place::Generated, column, to)?;
+            generated.expr = with_column_renamed(&generated.expr, ExpressionContext::Generated, column, to)?;
         }
         self.to = self.to.with_column_renamed(at, to);
         Ok(())
@@ -665,7 +669,7 @@ impl Changed {
     /// Constants that were defaults of columns of other types are those of the types that they have now, unless another
     /// default was said.
     fn keep_defaults(&mut self) -> Result<()> {
-        for Retyped { id, default, .. } in &self.retyped {
+        for TypeChange { id, default, .. } in &self.retyped {
             let (Some(default), Some(at)) = (default, self.to.columns.iter().position(|column| column.id == *id))
             else {
                 continue;
@@ -687,7 +691,7 @@ impl Changed {
     fn look_for_nulls(&mut self) {
         for column in self.to.columns.iter().filter(|column| self.added.contains(&column.id) && !column.nullable) {
             if self.to.missing(column.id).is_none() && !self.anew.iter().any(|of| of.id == column.id) {
-                self.looks.push(Look::for_any(contains_null(&self.to, &column.name)));
+                self.looks.push(RowCheck::for_any(contains_null(&self.to, &column.name)));
             }
         }
     }

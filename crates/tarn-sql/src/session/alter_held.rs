@@ -13,23 +13,23 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::alter_at_commit;
-use tarn_node::catalog::Entry;
+use tarn_node::catalog::CatalogEntry;
 use tarn_node::jobs::Work;
 use tarn_node::transaction::TableWrites;
 use tarn_types::ForeignKey;
 
 use super::Session;
-use super::alter::Changed;
+use super::alter::AlteredDefinition;
 use super::columns::as_they_will_be;
 use super::execute::to_its_end;
-use crate::alter_sql::{Action, Alter, DropColumn};
-use crate::altered::{Altered, AlteredTables, Called};
+use crate::alter_sql::{Alter, AlterAction, DropColumn};
+use crate::altered::{AlteredHandle, AlteredTables, NameLookup};
 use crate::error::{Result, SqlError, state};
 use crate::seen_schemas::{REWRITES, with_views};
 use crate::unique_rules::NOT_MADE;
 
 /// Whether a table is to refer to another from now on, which is kept as it is meanwhile.
-fn refers(child: &Altered, parent: &Altered) -> bool {
+fn refers(child: &AlteredHandle, parent: &AlteredHandle) -> bool {
     let now = &child.handle.schema().options.rules.foreign_keys;
     now.iter().any(|key| key.parent == parent.from.id && !child.from.options.rules.foreign_keys.contains(key))
 }
@@ -38,23 +38,23 @@ impl Session {
     /// The table as everybody sees it, and as the transaction does so far.
     ///
     /// Errors: as of [`Session::table`].
-    fn altered_so_far(&self, name: &str) -> Result<Altered> {
+    fn altered_so_far(&self, name: &str) -> Result<AlteredHandle> {
         match self.temporary.called(name) {
-            Called::Altered(altered) => Ok(altered),
-            Called::AsCommitted | Called::Nothing => {
+            NameLookup::Altered(altered) => Ok(altered),
+            NameLookup::AsCommitted | NameLookup::Nothing => {
                 let handle = self.table(name)?;
-                Ok(Altered { from: Arc::clone(handle.schema()), handle, looked_at: None })
+                Ok(AlteredHandle { from: Arc::clone(handle.schema()), handle, looked_at: None })
             }
         }
     }
 
     /// All actions, or none.
-    pub(super) fn alter_later<'a>(&'a self, alter: &'a Alter, actions: &'a [Action]) -> BoxFuture<'a, Result<()>> {
+    pub(super) fn alter_later<'a>(&'a self, alter: &'a Alter, actions: &'a [AlterAction]) -> BoxFuture<'a, Result<()>> {
         // On the heap, as what it runs of other statements stands on a deep stack; so are the others of this file.
         self.altered_later(alter, actions).boxed()
     }
 
-    async fn altered_later(&self, alter: &Alter, actions: &[Action]) -> Result<()> {
+    async fn altered_later(&self, alter: &Alter, actions: &[AlterAction]) -> Result<()> {
         let name = &alter.name;
         self.transaction.lock().check_there(name)?;
         if alter.if_exists && self.temporary.entry(self.node.catalog(), name).is_none() {
@@ -64,7 +64,7 @@ impl Session {
         let mut altered = self.altered_so_far(name)?;
         let before = Arc::clone(altered.handle.schema());
         self.node.may_own(&self.principal(), &before)?;
-        if actions.iter().any(|action| matches!(action, Action::AddPrimaryKey { .. })) {
+        if actions.iter().any(|action| matches!(action, AlterAction::AddPrimaryKey { .. })) {
             return Err(SqlError::unsupported(
                 format!(
                     "ALTER TABLE {name} ADD PRIMARY KEY inside a transaction, which writes all rows into another table"
@@ -72,7 +72,7 @@ impl Session {
                 "say the key in CREATE TABLE, or run ALTER TABLE … ADD PRIMARY KEY by itself, outside of BEGIN … COMMIT",
             ));
         }
-        let Changed { to, added, dropped, anew, looks, .. } = self.changed(&before, actions).await?;
+        let AlteredDefinition { to, added, dropped, anew, looks, .. } = self.changed(&before, actions).await?;
         if !anew.is_empty() {
             return Err(SqlError::unsupported(
                 format!("ALTER TABLE {name} inside a transaction, for which all rows are written into another table"),
@@ -127,7 +127,7 @@ impl Session {
         for parent in parents {
             self.see(parent).await?;
         }
-        self.see(Altered { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
+        self.see(AlteredHandle { handle: altered.handle.seen_as(Arc::new(to))?, ..altered }).await
     }
 
     /// Calls a table otherwise. False: that is not for it, and COMMIT renames behind all else.
@@ -139,7 +139,7 @@ impl Session {
 
     async fn renamed_later(&self, name: &str, to: &str) -> Result<bool> {
         let catalog = self.node.catalog();
-        let is_table = matches!(self.temporary.entry(catalog, name), Some(Entry::Table(_)));
+        let is_table = matches!(self.temporary.entry(catalog, name), Some(CatalogEntry::Table(_)));
         // Names that are free at COMMIT alone are given behind what frees them.
         if !is_table || self.transaction.lock().changes_names() {
             return Ok(false);
@@ -151,14 +151,14 @@ impl Session {
         let altered = self.altered_so_far(name)?;
         self.node.may_own(&self.principal(), altered.handle.schema())?;
         let called = Arc::new(altered.handle.schema().renamed(to));
-        self.see(Altered { handle: altered.handle.seen_as(called)?, ..altered }).await?;
+        self.see(AlteredHandle { handle: altered.handle.seen_as(called)?, ..altered }).await?;
         Ok(true)
     }
 
     /// The session sees a table otherwise from now on.
     ///
     /// Errors: `2BP01` for a view that cannot follow.
-    async fn see(&self, altered: Altered) -> Result<()> {
+    async fn see(&self, altered: AlteredHandle) -> Result<()> {
         let mut tables = self.temporary.now().altered.clone();
         tables.insert(altered);
         let views = self.node.catalog().views();
@@ -179,15 +179,15 @@ impl Session {
     }
 
     async fn committed_altered(&self, altered: &AlteredTables, writes: Vec<TableWrites>) -> Result<()> {
-        let of = |altered: &Altered| alter_at_commit::Altered {
+        let of = |altered: &AlteredHandle| alter_at_commit::AlteredTable {
             from: Arc::clone(&altered.from),
             to: Arc::clone(altered.handle.schema()),
             looked_at: altered.looked_at.clone(),
         };
         // One that is as it was again.
-        let is_altered = |altered: &&Altered| altered.from != *altered.handle.schema();
-        let is_other = |table: &&Altered| is_altered(table) || altered.iter().any(|child| refers(child, table));
-        let tables: Vec<alter_at_commit::Altered> = altered.iter().filter(is_other).map(of).collect();
+        let is_altered = |altered: &&AlteredHandle| altered.from != *altered.handle.schema();
+        let is_other = |table: &&AlteredHandle| is_altered(table) || altered.iter().any(|child| refers(child, table));
+        let tables: Vec<alter_at_commit::AlteredTable> = altered.iter().filter(is_other).map(of).collect();
         if tables.is_empty() {
             let by_its_name = |of_table: TableWrites| match altered.get(of_table.table.schema().id) {
                 Some(altered) => {
@@ -212,14 +212,14 @@ impl Session {
     }
 
     /// A table that others are to refer to when the transaction commits.
-    async fn parent_looked_at(&self, key: &ForeignKey) -> Result<Altered> {
+    async fn parent_looked_at(&self, key: &ForeignKey) -> Result<AlteredHandle> {
         let now = self.temporary.now();
         let altered = match now.altered.get(key.parent) {
             Some(altered) => altered.clone(),
             None => {
                 let handle = self.node.tables().handle(key.parent);
                 let handle = handle.ok_or_else(|| SqlError::undefined_table(&key.name))?;
-                Altered { from: Arc::clone(handle.schema()), handle, looked_at: None }
+                AlteredHandle { from: Arc::clone(handle.schema()), handle, looked_at: None }
             }
         };
         if altered.looked_at.is_some() {
@@ -229,7 +229,7 @@ impl Session {
             self.admin(Work::Deliver, &altered.from.name).await?;
         }
         let position = altered.handle.position();
-        Ok(Altered { looked_at: Some(position), ..altered })
+        Ok(AlteredHandle { looked_at: Some(position), ..altered })
     }
 
     /// Before a table is made inside or outside of a transaction.
@@ -238,10 +238,10 @@ impl Session {
     /// COMMIT; `42P07` for one that it gives.
     pub(super) fn check_free(&self, name: &str) -> Result<()> {
         match self.temporary.called(name) {
-            Called::AsCommitted => Ok(()),
-            Called::Altered(altered) if altered.from.name == name => Ok(()),
-            Called::Altered(_) => Err(super::sequences::taken(name)),
-            Called::Nothing => Err(super::utility::made_anew(name)),
+            NameLookup::AsCommitted => Ok(()),
+            NameLookup::Altered(altered) if altered.from.name == name => Ok(()),
+            NameLookup::Altered(_) => Err(super::sequences::taken(name)),
+            NameLookup::Nothing => Err(super::utility::made_anew(name)),
         }
     }
 }

@@ -19,7 +19,7 @@ pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
 /// The outcome of one statement.
 pub enum Answer {
     /// Rows; dropping the stream cancels the query.
-    Rows(Rows),
+    Rows(ResultSet),
     /// No rows; the command tag says what happened, e.g. `UPDATE 3`.
     Done(Tag),
     /// The client may now send data.
@@ -29,7 +29,7 @@ pub enum Answer {
 }
 
 /// A result set.
-pub struct Rows {
+pub struct ResultSet {
     /// As clients are shown it.
     pub schema: SchemaRef,
     /// In order; the first may come long before the last is computed.
@@ -43,7 +43,7 @@ pub struct Rows {
 /// A COPY TO that is about to run.
 pub struct CopyTo {
     /// What is sent.
-    pub rows: Rows,
+    pub rows: ResultSet,
     /// How rows are written.
     pub format: Format,
 }
@@ -57,13 +57,13 @@ pub struct Tag {
     pub rows: Option<u64>,
 }
 
-impl Rows {
-    fn counted_by(self, rows: Arc<AtomicU64>) -> Rows {
+impl ResultSet {
+    fn counted_by(self, rows: Arc<AtomicU64>) -> ResultSet {
         let count = move |batch: &Result<RecordBatch>| {
             let n_rows = batch.as_ref().map_or(0, RecordBatch::num_rows);
             rows.fetch_add(n_rows as u64, Ordering::Relaxed);
         };
-        Rows { batches: self.batches.inspect(count).boxed(), ..self }
+        ResultSet { batches: self.batches.inspect(count).boxed(), ..self }
     }
 }
 
@@ -111,13 +111,13 @@ impl Answer {
     /// A small result that is already there.
     pub fn batch(batch: RecordBatch, command: &'static str) -> Answer {
         let (schema, batches) = (batch.schema(), stream::once(async { Ok(batch) }).boxed());
-        Answer::Rows(Rows { schema, batches, command, is_binary: false })
+        Answer::Rows(ResultSet { schema, batches, command, is_binary: false })
     }
 
     /// The rows of a query as they are computed; an error may come behind some of them.
     pub fn stream(stream: datafusion::execution::SendableRecordBatchStream, command: &'static str) -> Answer {
         let schema = shown(&stream.schema());
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
-        Answer::Rows(Rows { schema, batches, command, is_binary: false })
+        Answer::Rows(ResultSet { schema, batches, command, is_binary: false })
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};
 use futures::{StreamExt, stream};
-use tarn_node::caches::Dropped;
-use tarn_query::{Warm, Warmed};
+use tarn_node::caches::DropStats;
+use tarn_query::{Warm, WarmedPart};
 
-use super::{Answer, Rows, Session};
+use super::{Answer, ResultSet, Session};
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::error::{Result, SqlError};
 
@@ -40,7 +40,7 @@ impl Session {
         asked.table.as_deref().map_or(Ok(()), |table| self.refuse_own("SYSTEM DROP CACHE", table))?;
         let dropped = self.node.drop_caches(&self.principal(), asked.layer, asked.table.as_deref()).await?;
         let (layers, entries): (Vec<_>, Vec<_>) =
-            dropped.into_iter().map(|Dropped { layer, entries }| (layer, entries as i64)).unzip();
+            dropped.into_iter().map(|DropStats { layer, entries }| (layer, entries as i64)).unzip();
         let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(layers)), Arc::new(Int64Array::from(entries))];
         Ok(Answer::batch(RecordBatch::try_new(dropped_schema(), columns)?, "SYSTEM DROP CACHE"))
     }
@@ -53,7 +53,7 @@ impl Session {
         let caches = Arc::clone(self.node.caches());
         let before = caches.lost_pages();
         let table = asked.table.clone();
-        let mut sum = Warmed::default();
+        let mut sum = WarmedPart::default();
         let mut done = 0;
         let mut said = 0;
         let rows = stream.map(Some).chain(stream::iter([None])).filter_map(move |read| {
@@ -81,7 +81,7 @@ impl Session {
             };
             std::future::ready(row)
         });
-        Ok(Answer::Rows(Rows {
+        Ok(Answer::Rows(ResultSet {
             schema: warmed_schema(),
             batches: rows.boxed(),
             command: "CACHE TABLE",
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-fn row(table: &str, percent: u64, sum: &Warmed, note: Option<String>) -> Result<RecordBatch> {
+fn row(table: &str, percent: u64, sum: &WarmedPart, note: Option<String>) -> Result<RecordBatch> {
     let count = |n: u64| Arc::new(Int64Array::from(vec![n as i64])) as ArrayRef;
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from(vec![table])),

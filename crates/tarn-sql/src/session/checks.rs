@@ -8,20 +8,20 @@ use datafusion::catalog::MemTable;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::LogicalPlan;
-use tarn_query::{Compiled, sql_schema};
+use tarn_query::{CompiledExprs, sql_schema};
 use tarn_types::{TableSchema, full_name};
 
 use super::Session;
 use super::create_as::written;
 use super::returning::reads_instead;
 use crate::error::{Result, SqlError, state};
-use crate::expressions::{Place, no_expression};
+use crate::expressions::{ExpressionContext, no_expression};
 use crate::names::quote;
 use crate::rows::{long_name, pg_type};
 
 impl Session {
     /// The checks of a table; of most there are none.
-    pub(super) async fn compiled_checks(&self, table: &TableSchema) -> Result<Option<Compiled>> {
+    pub(super) async fn compiled_checks(&self, table: &TableSchema) -> Result<Option<CompiledExprs>> {
         let checks = &table.options.rules.checks;
         if checks.is_empty() {
             return Ok(None);
@@ -31,7 +31,7 @@ impl Session {
     }
 
     /// Expressions over the columns of rows that are not written yet: the table is not read.
-    pub(super) async fn compiled_of(&self, table: &TableSchema, exprs: &[String]) -> Result<Compiled> {
+    pub(super) async fn compiled_of(&self, table: &TableSchema, exprs: &[String]) -> Result<CompiledExprs> {
         exprs.iter().try_for_each(|expr| self.check_order(expr))?;
         let statement = written(&format!("SELECT {} FROM {}", exprs.join(", "), quote(&table.name)))?;
         // The rows are the same in every session, however that shows values.
@@ -48,7 +48,7 @@ impl Session {
             return Ok(());
         }
         for check in &table.options.rules.checks {
-            let plan = self.plan_of_rows(table, &check.expr, Place::Check).await?;
+            let plan = self.plan_of_rows(table, &check.expr, ExpressionContext::Check).await?;
             let of = plan.schema().field(0);
             if !matches!(of.data_type(), ArrowType::Boolean | ArrowType::Null) {
                 let of = pg_type(of).map_or_else(|_| of.data_type().to_string(), |of| long_name(&of));
@@ -62,7 +62,12 @@ impl Session {
     /// The plan of an expression over the columns of a table, which may not be there yet.
     ///
     /// Errors: as of planning it; `42803`, `0A000` for one that is of several rows, or makes them.
-    pub(super) async fn plan_of_rows(&self, table: &TableSchema, expr: &str, place: Place) -> Result<LogicalPlan> {
+    pub(super) async fn plan_of_rows(
+        &self,
+        table: &TableSchema,
+        expr: &str,
+        place: ExpressionContext,
+    ) -> Result<LogicalPlan> {
         self.check_order(expr)?;
         let columns =
             table.shown().iter().map(|column| format!("NULL::{} AS {}", column.data_type, quote(&column.name)));

@@ -23,11 +23,11 @@ use tarn_types::{
 use super::Session;
 use super::sequences::borrower;
 use crate::alter_sql::DropColumn;
-use crate::column_rules::{Said, SaidCheck};
+use crate::column_rules::{ColumnClauses, SaidCheck};
 use crate::ddl::added_column;
 use crate::definition::type_text;
 use crate::error::{Result, SqlError, state};
-use crate::expressions::Place;
+use crate::expressions::ExpressionContext;
 use crate::names::{fold, quote};
 use crate::postgres::assignments::is_assigned;
 use crate::rows::{long_name, pg_type};
@@ -35,7 +35,7 @@ use crate::user_types::{check_default, enumerated};
 use crate::view_columns::may_read;
 
 /// A table with a column more.
-pub(super) struct Added {
+pub(super) struct AddedColumn {
     /// The table with it.
     pub to: TableSchema,
     pub id: ColumnId,
@@ -65,7 +65,7 @@ pub(super) struct WrittenAnew {
 
 /// A column of another type.
 #[derive(Debug, Clone)]
-pub(super) struct Retyped {
+pub(super) struct TypeChange {
     pub id: ColumnId,
     /// What it is called.
     pub column: String,
@@ -84,7 +84,7 @@ pub(super) fn with_added(
     if_not_exists: bool,
     style: &Style,
     types: &Types,
-) -> Result<Option<Added>> {
+) -> Result<Option<AddedColumn>> {
     let name = fold(&def.name);
     if table.shown().iter().any(|other| other.name == name) {
         return if if_not_exists { Ok(None) } else { Err(exists(table, &name)) };
@@ -93,14 +93,14 @@ pub(super) fn with_added(
     let enumerated = enumerated(&def.data_type, types)?;
     let plain = enumerated.as_ref().map(|_| ColumnDef { data_type: ast::DataType::Text, ..def.clone() });
     let (column, said) = added_column(plain.as_ref().unwrap_or(def), id, &table.name, style)?;
-    let Said { mut rules, checks, sequence: _, generated } = said;
+    let ColumnClauses { mut rules, checks, sequence: _, generated } = said;
     if let Some(of) = &enumerated {
         check_default(column.default.as_ref(), of)?;
     }
     rules.enumerated = enumerated;
     rules.missing = column.default.clone().filter(|value| !value.is_null());
     let computed = rules.default.clone();
-    Ok(Some(Added { to: table.with_column_added(column, rules), id, checks, computed, generated }))
+    Ok(Some(AddedColumn { to: table.with_column_added(column, rules), id, checks, computed, generated }))
 }
 
 pub(super) fn exists(table: &TableSchema, column: &str) -> SqlError {
@@ -239,10 +239,10 @@ impl Session {
         &'a self,
         table: &'a TableSchema,
         to: &'a TableSchema,
-        retyped: &'a [Retyped],
+        retyped: &'a [TypeChange],
     ) -> BoxFuture<'a, Result<()>> {
         async move {
-            for Retyped { id, column, using, default: _ } in retyped {
+            for TypeChange { id, column, using, default: _ } in retyped {
                 let Some((at, wanted)) = to.columns.iter().enumerate().find(|(_, column)| column.id == *id) else {
                     continue;
                 };
@@ -255,7 +255,8 @@ impl Session {
                     return Err(SqlError::unsupported(message, instead).with_detail(why));
                 }
                 let named = quote(column);
-                let plan = self.plan_of_rows(table, using.as_deref().unwrap_or(&named), Place::Transform).await?;
+                let plan =
+                    self.plan_of_rows(table, using.as_deref().unwrap_or(&named), ExpressionContext::Transform).await?;
                 let given = plan.schema().field(0);
                 let is_given = match labels {
                     Some(of) => given.data_type().is_null() || Enumerated::of(given).is_some_and(|(id, _)| id == of.id),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
-use tarn_query::Compiled;
+use tarn_query::CompiledExprs;
 use tarn_types::{TableSchema, Value, conform};
 
 use crate::error::{Result, SqlError, state};
@@ -22,9 +22,9 @@ pub(super) struct RowRules {
     /// Whose rules they are.
     pub table: Arc<TableSchema>,
     /// A column for each that is generated, in their order.
-    pub generated: Option<Compiled>,
+    pub generated: Option<CompiledExprs>,
     /// A column for each check of the table, in their order.
-    pub checks: Option<Compiled>,
+    pub checks: Option<CompiledExprs>,
 }
 
 impl RowRules {
@@ -49,7 +49,7 @@ impl RowRules {
         Ok(rows)
     }
 
-    fn computed(&self, generated: &Compiled, rows: &RecordBatch) -> Result<RecordBatch> {
+    fn computed(&self, generated: &CompiledExprs, rows: &RecordBatch) -> Result<RecordBatch> {
         let n_columns = self.table.columns.len();
         let mut fields = rows.schema_ref().fields().to_vec();
         let mut columns = rows.columns().to_vec();
@@ -71,7 +71,7 @@ impl RowRules {
         Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
-    fn check(&self, compiled: &Compiled, rows: &RecordBatch) -> Result<()> {
+    fn check(&self, compiled: &CompiledExprs, rows: &RecordBatch) -> Result<()> {
         let checks = &self.table.options.rules.checks;
         let mut failed: Option<(usize, &str)> = None;
         for (column, check) in compiled.evaluate(rows)?.iter().zip(checks) {
@@ -107,20 +107,20 @@ impl RowRules {
 
 /// What is computed for columns that are missing in the rows of a COPY.
 #[derive(Clone, Default)]
-pub(super) struct Fills {
+pub(super) struct DefaultFiller {
     /// By the column's name.
-    columns: Arc<[(String, Compiled)]>,
+    columns: Arc<[(String, CompiledExprs)]>,
 }
 
-impl Fills {
+impl DefaultFiller {
     /// By the columns' names; each computes one column.
-    pub fn new(columns: Vec<(String, Compiled)>) -> Fills {
-        Fills { columns: columns.into() }
+    pub fn new(columns: Vec<(String, CompiledExprs)>) -> DefaultFiller {
+        DefaultFiller { columns: columns.into() }
     }
 
     /// The rows with what is missing. On the caller's thread, which waits where a number of a sequence is waited for.
     pub fn fill(&self, rows: RecordBatch) -> Result<RecordBatch> {
-        let missing = |(name, _): &&(String, Compiled)| rows.schema_ref().column_with_name(name).is_none();
+        let missing = |(name, _): &&(String, CompiledExprs)| rows.schema_ref().column_with_name(name).is_none();
         let missing: Vec<_> = self.columns.iter().filter(missing).collect();
         if missing.is_empty() {
             return Ok(rows);

@@ -24,7 +24,7 @@ use tarn_node::catalog::TableHandle;
 use tarn_node::entries::Index;
 use tarn_node::tables::Row;
 use tarn_node::threads::blocking;
-use tarn_node::write::{Written, all_written, conflict, taken};
+use tarn_node::write::{WriteOutcome, all_written, conflict, taken};
 use tarn_query::dml::Dml;
 use tarn_query::{Arbiter, OnKey};
 use tarn_types::{
@@ -33,9 +33,9 @@ use tarn_types::{
 };
 
 use super::compiled_rules::RowRules;
-use super::gather::Gathered;
+use super::gather::RowGatherer;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
-use super::returning::{self, Answers, Returning};
+use super::returning::{self, ReturnedRows, Returning};
 use super::{PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
@@ -46,7 +46,7 @@ use crate::transaction::no_room;
 const LOOK_UP: usize = 256;
 
 /// A statement that inserts rows beside those that are there.
-pub(super) struct Beside<'a> {
+pub(super) struct ConflictInsert<'a> {
     /// The planned statement.
     pub dml: &'a Dml,
     /// Of the table that is written.
@@ -62,7 +62,7 @@ pub(super) struct Beside<'a> {
 }
 
 /// What one round writes.
-struct Round {
+struct InsertRound {
     batch: MutationBatch,
     /// The rows as they are written, in the order of those that were given; where somebody asks for them.
     rows: Option<RecordBatch>,
@@ -74,13 +74,13 @@ impl Session {
     ///
     /// Errors: 21000 for two rows of one key; 23505 where DO UPDATE makes of a row what another is; 40001 where others
     /// were first too often.
-    pub(super) async fn insert_beside(&self, asked: Beside<'_>) -> Result<(u64, Option<Answers>)> {
+    pub(super) async fn insert_beside(&self, asked: ConflictInsert<'_>) -> Result<(u64, Option<ReturnedRows>)> {
         let rules = self.row_rules(asked.handle.schema()).await?;
         let found_by = self.found_by(&asked)?;
         let rows = self.rows_apart(&asked, &found_by, &rules).await?;
         // What is answered is written as one.
         let is_whole = asked.returning.is_some();
-        let mut gathered = Gathered::new(if is_whole { usize::MAX } else { MAX_BATCH_ROWS });
+        let mut gathered = RowGatherer::new(if is_whole { usize::MAX } else { MAX_BATCH_ROWS });
         rows.batches.into_iter().for_each(|batch| gathered.push(batch));
         let (mut written, mut answers) = (0, None);
         while let Some(chunk) = next_chunk(&mut gathered, is_whole)? {
@@ -97,12 +97,12 @@ impl Session {
 
     async fn write_beside(
         &self,
-        asked: &Beside<'_>,
+        asked: &ConflictInsert<'_>,
         found_by: &FoundBy,
         rules: &RowRules,
         chunk: &RecordBatch,
-    ) -> Result<(u64, Option<Answers>)> {
-        let Beside { dml, handle, returning, hold, .. } = *asked;
+    ) -> Result<(u64, Option<ReturnedRows>)> {
+        let ConflictInsert { dml, handle, returning, hold, .. } = *asked;
         let keys = found_by.keys(handle.schema(), chunk)?;
         // Who holds rows until COMMIT makes nobody wait.
         let _turn = match hold {
@@ -129,13 +129,13 @@ impl Session {
             }
             let (who, tables) = (self.principal(), self.node.tables());
             match tables.write_whole(&who, handle, privilege, batch, &*self.interrupt).await? {
-                Written::Rows(n_rows) => return Ok((n_rows, answers)),
+                WriteOutcome::Rows(n_rows) => return Ok((n_rows, answers)),
                 // Somebody else was first.
-                Written::Conflict => refused = conflict(&handle.schema().name),
-                Written::Exists { .. } if found_by.key => refused = conflict(&handle.schema().name),
+                WriteOutcome::Conflict => refused = conflict(&handle.schema().name),
+                WriteOutcome::Exists { .. } if found_by.key => refused = conflict(&handle.schema().name),
                 // Or what DO UPDATE makes of a row is another's: of one that the next round finds by this key, or,
                 // where it is so again and again, of a row of this statement.
-                Written::Taken { index, key } if found_by.is_by(index) && is_among(&keys, &key) => {
+                WriteOutcome::Taken { index, key } if found_by.is_by(index) && is_among(&keys, &key) => {
                     refused = taken(handle, index, key);
                 }
                 // What the statement does not find rows by: as of any other INSERT.
@@ -150,22 +150,22 @@ impl Session {
     /// What becomes of rows now. `None`: rows moved while they were looked for.
     async fn round(
         &self,
-        asked: &Beside<'_>,
+        asked: &ConflictInsert<'_>,
         found_by: &FoundBy,
         keys: &[Vec<Option<Vec<u8>>>],
         rules: &RowRules,
         chunk: &RecordBatch,
-    ) -> Result<Option<Round>> {
-        let Beside { dml, handle, on_key, .. } = *asked;
+    ) -> Result<Option<InsertRound>> {
+        let ConflictInsert { dml, handle, on_key, .. } = *asked;
         let is_asked = asked.returning.is_some();
         let schema = Arc::clone(handle.schema());
         if on_key == OnKey::ReplaceOnce {
             let (rows, chunk) = (is_asked.then(|| chunk.clone()), chunk.clone());
             let batch = blocking(move || Ok(batch_from_columns(&schema, &chunk, Op::Put)?));
-            return Ok(Some(Round { batch: batch.await?, rows }));
+            return Ok(Some(InsertRound { batch: batch.await?, rows }));
         }
         let Some(there) = self.find_all(handle, found_by, keys, chunk.num_rows()).await? else { return Ok(None) };
-        let places = Places::of(&there, keys);
+        let places = ConflictRows::of(&there, keys);
         let mut written_keys: Vec<Option<Vec<u8>>> = vec![None; chunk.num_rows()];
         let row_keys = encode_keys(&schema, chunk)?;
         for place in &places.new {
@@ -196,7 +196,7 @@ impl Session {
             true => Some(in_order(&schema, &written_keys, &new, &changed)?),
             false => None,
         };
-        Ok(Some(Round { batch, rows }))
+        Ok(Some(InsertRound { batch, rows }))
     }
 
     /// The rows that are there at the keys of these as the statement sees them, wherever they lie. `None`: one moved
@@ -254,10 +254,15 @@ impl Session {
     }
 
     /// All rows that the statement gives, no two of one key.
-    async fn rows_apart(&self, asked: &Beside<'_>, found_by: &FoundBy, rules: &RowRules) -> Result<Apart> {
+    async fn rows_apart(
+        &self,
+        asked: &ConflictInsert<'_>,
+        found_by: &FoundBy,
+        rules: &RowRules,
+    ) -> Result<DistinctRows> {
         let mut stream = self.query.dml_rows(asked.dml, asked.parameters.clone()).await?;
         let budget = self.sql.held();
-        let mut apart = Apart {
+        let mut apart = DistinctRows {
             keeps_all: asked.on_key == OnKey::Keep,
             max_bytes: if asked.returning.is_some() { returning::MAX_BYTES } else { MAX_CHANGE_BYTES },
             batches: Vec::new(),
@@ -289,7 +294,7 @@ struct FoundBy {
 }
 
 impl Session {
-    fn found_by(&self, asked: &Beside<'_>) -> Result<FoundBy> {
+    fn found_by(&self, asked: &ConflictInsert<'_>) -> Result<FoundBy> {
         let table = asked.handle.schema();
         let mut indexes = self.node.tables().indexes(table)?;
         let key = match asked.dml.arbiter {
@@ -339,17 +344,17 @@ impl FoundBy {
 }
 
 /// What becomes of which of the rows that are given.
-struct Places {
+struct ConflictRows {
     /// They are created.
     new: Vec<u32>,
     /// There is a row.
     there: Vec<u32>,
 }
 
-impl Places {
+impl ConflictRows {
     /// Of rows that are not there, the first of each key is new.
-    fn of(there: &[Option<Row>], keys: &[Vec<Option<Vec<u8>>>]) -> Places {
-        let mut places = Places { new: vec![], there: vec![] };
+    fn of(there: &[Option<Row>], keys: &[Vec<Option<Vec<u8>>>]) -> ConflictRows {
+        let mut places = ConflictRows { new: vec![], there: vec![] };
         let mut met: Vec<HashSet<&[u8]>> = vec![HashSet::new(); keys.len()];
         for (place, row) in there.iter().enumerate() {
             let own = || keys.iter().map(|keys| keys[place].as_deref());
@@ -365,7 +370,7 @@ impl Places {
 }
 
 /// Rows of different keys.
-struct Apart {
+struct DistinctRows {
     /// Two rows may have one key; else it is an error.
     keeps_all: bool,
     max_bytes: usize,
@@ -376,7 +381,7 @@ struct Apart {
     reservation: Reservation,
 }
 
-impl Apart {
+impl DistinctRows {
     fn add(&mut self, table: &TableSchema, found_by: &FoundBy, batch: RecordBatch) -> Result<()> {
         let keys = if self.keeps_all { vec![] } else { found_by.keys(table, &batch)? };
         let of_keys: usize = keys.iter().flatten().flatten().map(Vec::len).sum();
@@ -402,7 +407,7 @@ fn is_among(keys: &[Vec<Option<Vec<u8>>>], key: &[u8]) -> bool {
 }
 
 /// The rows of the next write; all that are left when they are written as one.
-fn next_chunk(gathered: &mut Gathered, is_whole: bool) -> Result<Option<RecordBatch>> {
+fn next_chunk(gathered: &mut RowGatherer, is_whole: bool) -> Result<Option<RecordBatch>> {
     Ok(if is_whole { gathered.take_all()? } else { gathered.take(true)? })
 }
 

@@ -12,8 +12,8 @@ use tarn_query::dml::{rows_of, table_of};
 use tarn_types::TableSchema;
 
 use super::copy_from::{CopyFrom, Rules, Writing, start};
-use super::{Answer, CopyTo, Rows, Session};
-use crate::copy_format::{Format, Kind};
+use super::{Answer, CopyTo, ResultSet, Session};
+use crate::copy_format::{CopyFormat, Format};
 use crate::definition::has_primary_key;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, table_name};
@@ -73,7 +73,7 @@ impl Session {
         let hold = self.must_hold_for(handle.schema())?;
         let on_key = on_key_of(handle.schema(), on_key)?;
         // Which columns a stream of Arrow has is known when it comes.
-        let given = if format.kind == Kind::Arrow { &[][..] } else { &columns };
+        let given = if format.kind == CopyFormat::Arrow { &[][..] } else { &columns };
         let fills = self.fills(handle.schema(), given).await?;
         let rules = Rules { fills, row_rules: self.row_rules(handle.schema()).await? };
         let writing = Writing { rules, on_key, hold };
@@ -112,7 +112,7 @@ impl Session {
         let stream = self.query.stream(plan, None).await?;
         let schema = shown(&stream.schema());
         let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
-        let rows = Rows { schema, batches, command: "COPY", is_binary: false };
+        let rows = ResultSet { schema, batches, command: "COPY", is_binary: false };
         Ok(Answer::CopyTo(CopyTo { rows, format }))
     }
 }

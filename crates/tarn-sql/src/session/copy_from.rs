@@ -25,12 +25,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::compiled_rules::{Fills, RowRules};
-use super::gather::Gathered;
-use super::interrupt::{Unless, part_of_it, unless};
+use super::compiled_rules::{DefaultFiller, RowRules};
+use super::gather::RowGatherer;
+use super::interrupt::{Interruptible, part_of_it, unless};
 use super::on_key::op_of;
 use crate::copy_binary::BinaryReader;
-use crate::copy_format::{Format, Kind, RowReader, Splitter};
+use crate::copy_format::{CopyFormat, Format, RowReader, Splitter};
 use crate::duplicate::duplicate;
 use crate::error::{Result, SqlError, state};
 use crate::requests::Digest;
@@ -54,16 +54,16 @@ pub struct CopyFrom {
     /// Fields of each row.
     pub n_columns: usize,
     /// Closed when the data has ended, or the pipeline.
-    input: Option<mpsc::Sender<Input>>,
+    input: Option<mpsc::Sender<CopyMessage>>,
     /// None when it is known how it ended.
-    task: Option<JoinHandle<Done>>,
+    task: Option<JoinHandle<PipelineResult>>,
     /// Nothing more is committed.
     stop: CancellationToken,
     /// Of the statement and all data, where the client named the request.
     digest: Option<Digest>,
 }
 
-enum Input {
+enum CopyMessage {
     Data(Bytes),
     /// The client said that this was all. A queue that closes without it was aborted.
     End,
@@ -71,7 +71,7 @@ enum Input {
 
 /// What a pipeline did.
 #[derive(Default)]
-struct Done {
+struct PipelineResult {
     /// Rows that are committed, or held.
     rows: u64,
     /// Inside BEGIN, and of a table with foreign keys: what is to be held.
@@ -86,7 +86,7 @@ impl CopyFrom {
             digest.and(&data);
         }
         let Some(input) = &self.input else { return Ok(()) };
-        if input.send(Input::Data(data)).await.is_ok() {
+        if input.send(CopyMessage::Data(data)).await.is_ok() {
             return Ok(());
         }
         // The pipeline ended early: it knows why.
@@ -126,7 +126,7 @@ impl CopyFrom {
     /// held.
     pub(super) async fn finish(&mut self) -> Result<(u64, Option<PendingChanges>)> {
         if let Some(input) = &self.input {
-            let _ = input.send(Input::End).await;
+            let _ = input.send(CopyMessage::End).await;
         }
         let done = self.ended().await;
         match done.error {
@@ -149,15 +149,15 @@ impl CopyFrom {
     }
 
     /// Waits for the pipeline. Asked once; later it did nothing.
-    async fn ended(&mut self) -> Done {
+    async fn ended(&mut self) -> PipelineResult {
         self.input = None;
-        let Some(task) = &mut self.task else { return Done::default() };
+        let Some(task) = &mut self.task else { return PipelineResult::default() };
         // Whoever is stopped while it waits here may ask again.
         let done = task.await;
         self.task = None;
         done.unwrap_or_else(|died| {
             let error = SqlError::new(state::COMPLETION_UNKNOWN, format!("the COPY pipeline died: {died}"));
-            Done { error: Some(error), ..Done::default() }
+            PipelineResult { error: Some(error), ..PipelineResult::default() }
         })
     }
 }
@@ -187,17 +187,21 @@ pub(super) fn start(
     let zone = format.style.zone.clone();
     let stop = CancellationToken::new();
     tokio::spawn(decode(decoder, received, encoded));
-    let writer = Writer { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };
+    let writer = CopyWriter { who, stop: stop.clone(), is_submitted: AtomicBool::new(false) };
     let task = tokio::spawn(commit(Arc::clone(sql), handle, to_commit, hold, zone, writer));
     CopyFrom { format, n_columns, input: Some(input), task: Some(task), stop, digest: None }
 }
 
 /// The decoding task: ends when the input does, or when nobody commits any more.
-async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encoded: mpsc::Sender<Result<Encoded>>) {
+async fn decode(
+    mut decoder: Decoder,
+    mut received: mpsc::Receiver<CopyMessage>,
+    encoded: mpsc::Sender<Result<PlacedBatch>>,
+) {
     let (mut waiting, mut n_waiting) = (Vec::new(), 0);
     while let Some(input) = received.recv().await {
-        let is_last = matches!(input, Input::End);
-        if let Input::Data(data) = input {
+        let is_last = matches!(input, CopyMessage::End);
+        if let CopyMessage::Data(data) = input {
             n_waiting += data.len();
             waiting.push(data);
             if n_waiting < STEP_BYTES {
@@ -232,13 +236,13 @@ async fn decode(mut decoder: Decoder, mut received: mpsc::Receiver<Input>, encod
 }
 
 /// Who writes, and may be stopped.
-struct Writer {
+struct CopyWriter {
     who: Principal,
     stop: CancellationToken,
     is_submitted: AtomicBool,
 }
 
-impl Waiter for Writer {
+impl Waiter for CopyWriter {
     fn submits(&self) -> bool {
         let goes_on = !self.stop.is_cancelled();
         self.is_submitted.store(goes_on, Ordering::Release);
@@ -254,11 +258,11 @@ impl Waiter for Writer {
 async fn commit(
     sql: Arc<Sql>,
     handle: Arc<TableHandle>,
-    mut encoded: mpsc::Receiver<Result<Encoded>>,
+    mut encoded: mpsc::Receiver<Result<PlacedBatch>>,
     hold: bool,
     zone: Zone,
-    writer: Writer,
-) -> Done {
+    writer: CopyWriter,
+) -> PipelineResult {
     let (tables, budget) = (sql.node().tables(), sql.held());
     let limit = sql.settings().transaction_bytes as usize;
     let (mut rows, mut kept, mut kept_bytes) = (0, Vec::new(), 0);
@@ -268,7 +272,7 @@ async fn commit(
     loop {
         let step = async {
             let Some(next) = encoded.recv().await else { return Ok(None) };
-            let Encoded { batch, places } = next?;
+            let PlacedBatch { batch, places } = next?;
             if !hold {
                 let asked = vec![batch.clone()];
                 let written = tables.write(&writer.who, &handle, Privilege::Insert, asked, &writer).await?;
@@ -297,9 +301,9 @@ async fn commit(
         };
         let is_submitted = || writer.is_submitted.load(Ordering::Acquire);
         let (done, is_last) = match unless(writer.stop.cancelled(), pin!(step), is_submitted).await {
-            Unless::Done(done) => (done, false),
-            Unless::DoneAllTheSame(done, ()) => (done, true),
-            Unless::Stopped(()) => break,
+            Interruptible::Done(done) => (done, false),
+            Interruptible::DoneAllTheSame(done, ()) => (done, true),
+            Interruptible::Stopped(()) => break,
         };
         match done {
             Ok(None) => break,
@@ -317,7 +321,7 @@ async fn commit(
     }
     let held =
         (hold && rows > 0).then_some(PendingChanges { table: handle, privilege: Privilege::Insert, batches: kept });
-    Done { rows, held, error: failed }
+    PipelineResult { rows, held, error: failed }
 }
 
 /// What stays of a COPY that failed.
@@ -330,13 +334,13 @@ fn with_committed(error: SqlError, committed: u64) -> SqlError {
 }
 
 /// Rows that may be committed, and where they are from.
-struct Encoded {
+struct PlacedBatch {
     batch: MutationBatch,
-    places: Places,
+    places: RowPositions,
 }
 
 /// Where the rows of a batch stand in the data.
-enum Places {
+enum RowPositions {
     /// The line of each.
     Lines(Vec<u64>),
     /// They follow so many others.
@@ -344,12 +348,12 @@ enum Places {
 }
 
 /// An error of a commit: a row that was to be new is named by its place.
-fn placed(error: tarn_node::error::Error, batch: &MutationBatch, places: &Places, zone: &Zone) -> SqlError {
+fn placed(error: tarn_node::error::Error, batch: &MutationBatch, places: &RowPositions, zone: &Zone) -> SqlError {
     let Some(existing) = error.existing() else { return error.into() };
     let rows = batch.iter().enumerate().filter(|(_, mutation)| mutation.key == existing.key).map(|(row, _)| row);
     let (what, numbers): (_, Vec<u64>) = match places {
-        Places::Lines(lines) => ("line", rows.filter_map(|row| lines.get(row).copied()).collect()),
-        Places::Behind(before) => ("row", rows.map(|row| before + row as u64 + 1).collect()),
+        RowPositions::Lines(lines) => ("line", rows.filter_map(|row| lines.get(row).copied()).collect()),
+        RowPositions::Behind(before) => ("row", rows.map(|row| before + row as u64 + 1).collect()),
     };
     let told = duplicate(existing, zone).with_hint(ON_CONFLICT_HINT);
     let table = &existing.table.name;
@@ -378,7 +382,7 @@ pub(super) struct Writing {
 #[derive(Clone)]
 pub(super) struct Rules {
     /// Defaults of columns that do not come.
-    pub fills: Fills,
+    pub fills: DefaultFiller,
     /// What is computed and checked of those that are whole.
     pub row_rules: RowRules,
 }
@@ -405,7 +409,7 @@ struct Decoder {
 
 enum CopyInput {
     Rows { reader: Box<dyn RowReader>, last: bool },
-    Arrow { decoder: Box<StreamDecoder>, gathered: Gathered },
+    Arrow { decoder: Box<StreamDecoder>, gathered: RowGatherer },
 }
 
 impl Decoder {
@@ -418,13 +422,13 @@ impl Decoder {
         op: Op,
     ) -> Decoder {
         let input = match format.kind {
-            Kind::Arrow => {
-                CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: Gathered::new(batch_rows) }
+            CopyFormat::Arrow => {
+                CopyInput::Arrow { decoder: Box::new(StreamDecoder::new()), gathered: RowGatherer::new(batch_rows) }
             }
-            Kind::Binary => {
+            CopyFormat::Binary => {
                 CopyInput::Rows { reader: Box::new(BinaryReader::new(Arc::clone(&table), columns)), last: false }
             }
-            Kind::Text | Kind::Csv => {
+            CopyFormat::Text | CopyFormat::Csv => {
                 CopyInput::Rows { reader: Box::new(Splitter::new(format, Arc::clone(&table), columns)), last: false }
             }
         };
@@ -432,7 +436,7 @@ impl Decoder {
     }
 
     /// Decodes some data, and all that is left behind the last. Batches that came before an error are good.
-    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<Encoded>, Option<SqlError>) {
+    fn step(&mut self, data: Vec<Bytes>, is_last: bool) -> (Vec<PlacedBatch>, Option<SqlError>) {
         let mut out = Vec::new();
         let decode = || -> Result<()> {
             for bytes in data {
@@ -450,15 +454,15 @@ impl Decoder {
     }
 
     /// Everything that is long enough, as mutations.
-    fn encode(&mut self, is_last: bool, out: &mut Vec<Encoded>) -> Result<()> {
+    fn encode(&mut self, is_last: bool, out: &mut Vec<PlacedBatch>) -> Result<()> {
         while let Some(rows) = self.take(is_last)? {
             let batch = batch_from_columns(&self.table, &rows, self.op).map_err(|e| self.place(e.into()))?;
             let places = match &mut self.input {
-                CopyInput::Rows { reader, .. } => Places::Lines(reader.take_lines()),
-                CopyInput::Arrow { .. } => Places::Behind(self.n_rows),
+                CopyInput::Rows { reader, .. } => RowPositions::Lines(reader.take_lines()),
+                CopyInput::Arrow { .. } => RowPositions::Behind(self.n_rows),
             };
             self.n_rows += rows.num_rows() as u64;
-            out.push(Encoded { batch, places });
+            out.push(PlacedBatch { batch, places });
             self.go_on()?;
         }
         Ok(())

@@ -12,13 +12,13 @@ use futures::future::BoxFuture;
 use tarn_types::{BARE_NUMERIC, DataType, Length, Opaque, data_type_of};
 
 use super::{Answer, Session};
-use crate::ddl::{Ddl, Defined, table_of_columns};
+use crate::ddl::{Ddl, TableDefinition, table_of_columns};
 use crate::digits::Digits;
 use crate::error::{Result, SqlError, state};
 use crate::names::{quote, table_name};
 use crate::rows::{is_between_times, is_bpchar};
 use crate::shown::shown;
-use crate::statement::{Parsed, parse};
+use crate::statement::{ParsedSql, parse};
 
 impl Session {
     /// Errors: as of CREATE TABLE, of the query and of INSERT; the table is not there then.
@@ -64,7 +64,7 @@ impl Session {
             let id = schema.columns[at].id;
             schema.options.rules.entry(id).enumerated = Some(of);
         }
-        let defined = Defined { schema, sequences: vec![], unnamed: vec![], foreign_keys: vec![] };
+        let defined = TableDefinition { schema, sequences: vec![], unnamed: vec![], foreign_keys: vec![] };
         match own {
             Some(_) => drop(self.make_temporary(create, defined).await?),
             None => drop(self.create(defined, false).await?),
@@ -138,7 +138,7 @@ impl Session {
     /// How many rows a statement changed that stands for a part of another.
     pub(super) fn change_rows(&self, statement: Statement) -> BoxFuture<'_, Result<u64>> {
         let changing = async {
-            let prepared = Box::pin(self.prepare_meant(Opaque::new(Parsed::Sql(Box::new(statement))))).await?;
+            let prepared = Box::pin(self.prepare_meant(Opaque::new(ParsedSql::Sql(Box::new(statement))))).await?;
             match Box::pin(self.run_prepared(&prepared, vec![])).await? {
                 Answer::Done(tag) => Ok(tag.rows.unwrap_or(0)),
                 _ => Err(SqlError::new(state::INTERNAL, "a change of rows answered rows")),
@@ -150,7 +150,7 @@ impl Session {
 
 pub(super) fn written(sql: &str) -> Result<Statement> {
     match parse(sql)?.pop() {
-        Some(Parsed::Sql(statement)) => Ok(*statement),
+        Some(ParsedSql::Sql(statement)) => Ok(*statement),
         _ => Err(SqlError::new(state::INTERNAL, format!("{sql} is no statement"))),
     }
 }

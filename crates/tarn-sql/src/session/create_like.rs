@@ -11,7 +11,7 @@ use tarn_types::TableSchema;
 
 use super::{Answer, Session};
 use crate::column_rules::ColumnSequence;
-use crate::ddl::{Defined, table_like};
+use crate::ddl::{TableDefinition, table_like};
 use crate::error::{Result, SqlError};
 use crate::expressions::{read, sequence_of};
 use crate::like_sql::CreateLike;
@@ -39,7 +39,8 @@ impl Session {
         let is_own = |name: &str| own.is_some() && self.temporary.sequence(name).is_some();
         self.check_sequences(&schema, &made, is_own).await?;
         let unnamed = (0..schema.options.rules.uniques.len()).collect();
-        let (name, defined) = (schema.name.clone(), Defined { schema, sequences, unnamed, foreign_keys: vec![] });
+        let (name, defined) =
+            (schema.name.clone(), TableDefinition { schema, sequences, unnamed, foreign_keys: vec![] });
         if own.is_some() {
             self.make_temporary(create, defined).await?;
             return Ok(Answer::done("CREATE TABLE"));

@@ -25,14 +25,14 @@ use tarn_types::{TableSchema, Value, encode_keys};
 
 use super::locking::{MAX_BYTES, as_they_are, too_many};
 use super::prepare::write_target;
-use super::{Answer, PendingChanges, Rows, Session};
+use super::{Answer, PendingChanges, ResultSet, Session};
 use crate::cursor_sql::Fetch;
-use crate::cursors::book::{Facts, Taken};
+use crate::cursors::book::{Facts, TakenCursor};
 use crate::cursors::cursor::Run;
 use crate::error::{Result, SqlError, state};
 use crate::postgres::all_of;
-use crate::statement::Parsed;
-use crate::transaction::Does;
+use crate::statement::ParsedSql;
+use crate::transaction::HeldEffect;
 
 impl Session {
     /// The statement about the row on which its cursor stands. `None`: it is about no cursor.
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Rows of a cursor that locks, which are held as they are.
-    pub(super) async fn fetch_locked(&self, fetch: &Fetch, facts: Facts, mut taken: Taken) -> Result<Answer> {
+    pub(super) async fn fetch_locked(&self, fetch: &Fetch, facts: Facts, mut taken: TakenCursor) -> Result<Answer> {
         let Some(table) = facts.locked else {
             return Err(SqlError::new(state::INTERNAL, "a cursor that locks knows its table"));
         };
@@ -97,7 +97,7 @@ impl Session {
             let (batch, _met) = blocking(move || Ok(as_they_are(&of, &rows, HashSet::new()))).await??;
             let batches = vec![batch];
             let held = PendingChanges { table: Arc::clone(&handle), privilege: Privilege::Update, batches };
-            self.hold_as(held, Does::Locks).await?;
+            self.hold_as(held, HeldEffect::Locks).await?;
             run = left;
             if run == Run::Done {
                 break last;
@@ -109,7 +109,7 @@ impl Session {
             return Ok(Answer::counted("MOVE", n_rows));
         }
         let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
-        Ok(Answer::Rows(Rows { schema: facts.schema, batches, command: "FETCH", is_binary: facts.is_binary }))
+        Ok(Answer::Rows(ResultSet { schema: facts.schema, batches, command: "FETCH", is_binary: facts.is_binary }))
     }
 }
 
@@ -131,8 +131,8 @@ fn as_declared(
 }
 
 /// Whether a statement is about the row on which a cursor stands: then it is another one each time it runs.
-pub(super) fn is_at_cursor(parsed: &Parsed) -> bool {
-    matches!(parsed, Parsed::Sql(statement) if cursor_of(statement).is_some())
+pub(super) fn is_at_cursor(parsed: &ParsedSql) -> bool {
+    matches!(parsed, ParsedSql::Sql(statement) if cursor_of(statement).is_some())
 }
 
 /// As [`is_at_cursor`], of a part of a statement.

@@ -21,13 +21,13 @@ use tarn_query::parser::Overriding;
 use tarn_types::{Column, Identity, TableSchema, Value, arrow_field};
 
 use super::Session;
-use super::compiled_rules::Fills;
+use super::compiled_rules::DefaultFiller;
 use crate::error::{Result, SqlError, state};
-use crate::expressions::{Place, no_expression, read, sequence_of};
+use crate::expressions::{ExpressionContext, no_expression, read, sequence_of};
 use crate::names::fold;
 use crate::postgres::assignments::is_assigned;
 use crate::rows::{long_name, pg_type};
-use crate::statement::{Parsed, parse};
+use crate::statement::{ParsedSql, parse};
 
 impl Session {
     /// The plan of an INSERT, with what is computed for the columns that it leaves out.
@@ -56,7 +56,7 @@ impl Session {
     }
 
     /// The defaults of columns that may be missing in the rows of a COPY.
-    pub(super) async fn fills(&self, table: &TableSchema, given: &[usize]) -> Result<Fills> {
+    pub(super) async fn fills(&self, table: &TableSchema, given: &[usize]) -> Result<DefaultFiller> {
         let mut columns = vec![];
         for (place, column) in table.shown().iter().enumerate().filter(|(place, _)| !given.contains(place)) {
             let Some(text) = table.computed_default(place) else { continue };
@@ -64,7 +64,7 @@ impl Session {
             let plan = self.plan(&selecting(text)?, &[]).await?;
             columns.push((column.name.clone(), self.query.compile(plan).await?));
         }
-        Ok(Fills::new(columns))
+        Ok(DefaultFiller::new(columns))
     }
 
     /// Whether the defaults of a table that is to be made can be computed, and are of the right types.
@@ -97,7 +97,7 @@ impl Session {
     pub(super) async fn planned_default(&self, text: &str) -> Result<Planned> {
         self.check_order(text)?;
         let plan = self.plan(&selecting(text)?, &[]).await?;
-        let refused = no_expression(&plan, Place::Default);
+        let refused = no_expression(&plan, ExpressionContext::Default);
         only_expression(plan).ok_or(refused)
     }
 }
@@ -105,7 +105,7 @@ impl Session {
 /// Read as a client's: functions are called as they are called there.
 fn selecting(text: &str) -> Result<Statement> {
     match parse(&format!("SELECT {text}"))?.pop() {
-        Some(Parsed::Sql(statement)) => Ok(*statement),
+        Some(ParsedSql::Sql(statement)) => Ok(*statement),
         _ => Err(SqlError::new(state::INTERNAL, format!("{text} is no expression"))),
     }
 }

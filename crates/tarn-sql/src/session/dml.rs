@@ -18,7 +18,7 @@ use futures::StreamExt;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::threads::blocking;
-use tarn_node::write::{Written, conflict, taken};
+use tarn_node::write::{WriteOutcome, conflict, taken};
 use tarn_query::dml::{Dml, DmlKind};
 use tarn_query::parser::RowLocks;
 use tarn_query::{OnKey, RowKey};
@@ -27,11 +27,11 @@ use tarn_types::{
 };
 
 use super::compiled_rules::RowRules;
-use super::conflicts::{Beside, old_rows};
-use super::gather::Gathered;
+use super::conflicts::{ConflictInsert, old_rows};
+use super::gather::RowGatherer;
 use super::in_parts::{MAX_BATCH_ROWS, MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers, partial};
 use super::on_key::op_of;
-use super::returning::{self, Answers, Returning};
+use super::returning::{self, ReturnedRows, Returning};
 use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
@@ -61,7 +61,7 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         returning: Option<&Returning>,
-    ) -> Result<(u64, Option<Answers>)> {
+    ) -> Result<(u64, Option<ReturnedRows>)> {
         let hold = self.must_hold_for(handle.schema())?;
         self.check_skips(dml)?;
         // What is written and what is answered of it.
@@ -69,10 +69,10 @@ impl Session {
         Ok(match (dml.kind, returning) {
             (DmlKind::Insert { on_key: on_key @ (OnKey::Change | OnKey::ReplaceOnce) }, _)
             | (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, Some(_)) => {
-                self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
+                self.insert_beside(ConflictInsert { dml, handle, parameters, on_key, returning, hold }).await?
             }
             (DmlKind::Insert { on_key: on_key @ OnKey::Keep }, None) if handle.schema().has_indexes() => {
-                self.insert_beside(Beside { dml, handle, parameters, on_key, returning, hold }).await?
+                self.insert_beside(ConflictInsert { dml, handle, parameters, on_key, returning, hold }).await?
             }
             (DmlKind::Insert { on_key }, Some(returning)) => {
                 self.insert_returning(dml, handle, parameters, returning, op_of(on_key), hold).await?
@@ -108,7 +108,7 @@ impl Session {
     ) -> Result<u64> {
         let mut stream = self.query.dml_rows(dml, parameters).await?;
         let rules = self.row_rules(handle.schema()).await?;
-        let (mut gathered, mut written) = (Gathered::new(self.sql.settings().copy_batch_rows), 0);
+        let (mut gathered, mut written) = (RowGatherer::new(self.sql.settings().copy_batch_rows), 0);
         loop {
             let next = stream.next().await.transpose()?;
             let is_last = next.is_none();
@@ -152,11 +152,11 @@ impl Session {
         parameters: Option<ParamValues>,
         hold: bool,
         returning: Option<&Returning>,
-    ) -> Result<(u64, Option<Answers>)> {
+    ) -> Result<(u64, Option<ReturnedRows>)> {
         let privilege = if dml.kind == DmlKind::Delete { Privilege::Delete } else { Privilege::Update };
         let asked = self.asked(dml, handle, parameters, returning.is_some())?;
         if hold {
-            let Changed { batches, reservation, rows } = self.read_changes(&asked, None, usize::MAX).await?;
+            let PreparedChanges { batches, reservation, rows } = self.read_changes(&asked, None, usize::MAX).await?;
             let answers = self.answers_of(returning, rows, dml).await?;
             // The transaction has one of its own.
             drop(reservation);
@@ -173,7 +173,7 @@ impl Session {
         let mut again: Option<HashSet<Vec<u8>>> = None;
         for _ in 0..MAX_ROUNDS {
             let changes = self.read_changes(&asked, again.as_ref(), max_rows);
-            let Changed { batches, reservation: _held, rows } = changes.await?;
+            let PreparedChanges { batches, reservation: _held, rows } = changes.await?;
             let answers = self.answers_of(returning, rows, dml).await?;
             let mut failed = HashSet::new();
             for batch in batches {
@@ -183,8 +183,8 @@ impl Session {
                 let tables = self.node.tables();
                 let wrote = tables.write_whole(&who, handle, privilege, batch.clone(), &*self.interrupt).await;
                 match wrote.map_err(|error| partial(error.into(), written))? {
-                    Written::Rows(rows) => written += rows,
-                    Written::Taken { index, key } => {
+                    WriteOutcome::Rows(rows) => written += rows,
+                    WriteOutcome::Taken { index, key } => {
                         return Err(partial(self.told(taken(handle, index, key)), written));
                     }
                     _ => failed.extend(batch.iter().map(|mutation| mutation.key.to_vec())),
@@ -205,7 +205,7 @@ impl Session {
         handle: &'a Arc<TableHandle>,
         parameters: Option<ParamValues>,
         keeps_rows: bool,
-    ) -> Result<Asked<'a>> {
+    ) -> Result<DmlExecution<'a>> {
         let is_planned = self.is_forced() || self.transaction.lock().is_in_parts();
         let key = if is_planned { RowKey::Planned } else { dml.row_key(parameters.as_ref()) };
         let row = match key {
@@ -213,7 +213,7 @@ impl Session {
             RowKey::Nobody => RowsOf::Nobody,
             RowKey::Planned => RowsOf::Plan,
         };
-        Ok(Asked { dml, handle, parameters, keeps_rows, row })
+        Ok(DmlExecution { dml, handle, parameters, keeps_rows, row })
     }
 
     /// What is asked of rows that are about to be written, if anything is.
@@ -222,7 +222,7 @@ impl Session {
         returning: Option<&Returning>,
         rows: Option<Vec<RecordBatch>>,
         dml: &Dml,
-    ) -> Result<Option<Answers>> {
+    ) -> Result<Option<ReturnedRows>> {
         let (Some(returning), Some(rows)) = (returning, rows) else { return Ok(None) };
         let rows = rows.first().map(|first| concat_batches(&first.schema(), &rows)).transpose()?;
         Ok(Some(self.answers(returning, rows.as_ref(), dml).await?))
@@ -243,17 +243,17 @@ impl Session {
     /// The guarded mutations of an UPDATE or DELETE, at most `max_rows` a batch; with `only`, of these keys alone.
     async fn read_changes(
         &self,
-        asked: &Asked<'_>,
+        asked: &DmlExecution<'_>,
         only: Option<&HashSet<Vec<u8>>>,
         max_rows: usize,
-    ) -> Result<Changed> {
-        let Asked { dml, handle, .. } = *asked;
+    ) -> Result<PreparedChanges> {
+        let DmlExecution { dml, handle, .. } = *asked;
         let rules = match dml.kind {
             DmlKind::Update => self.row_rules(handle.schema()).await?,
             DmlKind::Insert { .. } | DmlKind::Delete => RowRules::none(handle.schema()),
         };
         let budget = self.sql.held();
-        let mut changes = Changes {
+        let mut changes = ChangeBuilder {
             kind: dml.kind,
             max_rows,
             open: BatchBuilder::new(handle.schema()),
@@ -283,7 +283,7 @@ impl Session {
 
     /// The row that is changed, as it is written, where it is one that is found by its key; no row where none is
     /// there, or it does not meet the condition. `None`: the plan answers.
-    async fn changed_row(&self, asked: &Asked<'_>) -> Result<Option<RecordBatch>> {
+    async fn changed_row(&self, asked: &DmlExecution<'_>) -> Result<Option<RecordBatch>> {
         let row = match &asked.row {
             RowsOf::Key(key) => self.find(asked.handle, key).await?,
             RowsOf::Nobody => None,
@@ -304,7 +304,7 @@ pub(super) fn turn_of(handle: &TableHandle) -> &[u8] {
 }
 
 /// An UPDATE or DELETE that runs.
-struct Asked<'a> {
+struct DmlExecution<'a> {
     dml: &'a Dml,
     handle: &'a Arc<TableHandle>,
     parameters: Option<ParamValues>,
@@ -332,7 +332,7 @@ impl RowsOf {
     }
 }
 
-struct Changes {
+struct ChangeBuilder {
     kind: DmlKind,
     max_rows: usize,
     open: BatchBuilder,
@@ -349,7 +349,7 @@ struct Changes {
     reservation: Reservation,
 }
 
-impl Changes {
+impl ChangeBuilder {
     fn add(&mut self, handle: &TableHandle, batch: &RecordBatch, only: Option<&HashSet<Vec<u8>>>) -> Result<()> {
         let schema = handle.schema();
         encoding::check_columns(batch)?;
@@ -407,14 +407,14 @@ impl Changes {
         self.reservation.resize((self.size_bytes + self.open.size_bytes() + self.rows_bytes) as u64)
     }
 
-    fn finish(mut self) -> Changed {
+    fn finish(mut self) -> PreparedChanges {
         self.done.extend(Some(self.open).filter(|open| !open.is_empty()).map(BatchBuilder::finish));
-        Changed { batches: self.done, rows: self.rows, reservation: self.reservation }
+        PreparedChanges { batches: self.done, rows: self.rows, reservation: self.reservation }
     }
 }
 
 /// What an UPDATE or DELETE is about to write.
-struct Changed {
+struct PreparedChanges {
     batches: Vec<MutationBatch>,
     rows: Option<Vec<RecordBatch>>,
     /// Of the batches, for as long as they are held.

@@ -8,27 +8,27 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
-use tarn_node::jobs::{Report, Work};
-use tarn_node::write::{Written, all_written};
+use tarn_node::jobs::{JobReport, Work};
+use tarn_node::write::{WriteOutcome, all_written};
 use tarn_query::AccessPath;
 use tarn_types::{MutationBatch, Opaque, TableSchema};
 use tracing::Instrument;
 
 use super::current_of::is_at_cursor;
-use super::prepare::{Kind, bind};
-use super::{Answer, Parameter, Prepared, Session};
+use super::prepare::{StatementKind, bind};
+use super::{Answer, Parameter, PreparedStatement, Session};
 use crate::access_sql::tag;
 use crate::duplicate::{duplicate, violated};
 use crate::error::{Result, SqlError, state};
-use crate::statement::{Parsed, work_tag};
+use crate::statement::{ParsedSql, work_tag};
 
 /// An error about a value, with the column it was meant for if that can be told.
-fn named(error: SqlError, parsed: &Parsed, table: &TableSchema) -> SqlError {
+fn named(error: SqlError, parsed: &ParsedSql, table: &TableSchema) -> SqlError {
     let about_value =
         [state::INVALID_TEXT, state::INVALID_PARAMETER_VALUE, state::NUMERIC_OUT_OF_RANGE, state::INTERNAL]
             .contains(&error.state());
     match parsed {
-        Parsed::Sql(statement) if about_value => super::literals::misfit(statement, table).unwrap_or(error),
+        ParsedSql::Sql(statement) if about_value => super::literals::misfit(statement, table).unwrap_or(error),
         _ => error,
     }
 }
@@ -53,7 +53,7 @@ impl Session {
     /// whoever prepared it was told those, and reads its rows by them.
     pub fn execute<'a>(
         &'a self,
-        prepared: &'a Arc<Prepared>,
+        prepared: &'a Arc<PreparedStatement>,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Answer>> {
         self.backend.shows(&prepared.text);
@@ -68,7 +68,7 @@ impl Session {
     /// As [`Session::execute`], as a part of the statement that others see.
     pub(super) async fn execute_prepared(
         &self,
-        prepared: &Arc<Prepared>,
+        prepared: &Arc<PreparedStatement>,
         parameters: Vec<Parameter>,
     ) -> Result<Answer> {
         self.node.metrics().statements.inc();
@@ -79,7 +79,7 @@ impl Session {
     }
 
     /// The catalog or the session's time zone is another than when it was prepared.
-    async fn execute_anew(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    async fn execute_anew(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         let fresh = self.prepare(Opaque::new(prepared.parsed.clone()), &prepared.declared).await?;
         if !prepared.answers_as(&fresh) {
             return Err(SqlError::unsupported(
@@ -92,13 +92,13 @@ impl Session {
     }
 
     /// As [`Session::execute`], for a statement of which nobody was told anything.
-    pub(super) async fn execute_once(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
+    pub(super) async fn execute_once(&self, parsed: Opaque<ParsedSql>) -> Result<Answer> {
         let answer = self.prepare_and_execute(parsed).instrument(self.backend.span()).await;
         self.settle();
         answer
     }
 
-    async fn prepare_and_execute(&self, parsed: Opaque<Parsed>) -> Result<Answer> {
+    async fn prepare_and_execute(&self, parsed: Opaque<ParsedSql>) -> Result<Answer> {
         let prepared = self.prepare(parsed, &[]).await?;
         self.node.metrics().statements.inc();
         if self.is_current(&prepared) {
@@ -107,48 +107,52 @@ impl Session {
         Box::pin(self.execute_anew(&prepared, Vec::new())).await
     }
 
-    fn is_current(&self, prepared: &Prepared) -> bool {
+    fn is_current(&self, prepared: &PreparedStatement) -> bool {
         // A name may be that of something in another schema by now.
         let is_moved = prepared.path.is_some() && prepared.generation != self.generation();
         if is_moved || prepared.path != self.path() {
             return false;
         }
         match &*prepared.kind {
-            Kind::Keyed { .. } | Kind::Dml { .. } if is_at_cursor(prepared.parsed()) => false,
-            Kind::Keyed { .. }
-            | Kind::Query { .. }
-            | Kind::Dml { .. }
-            | Kind::Merge(_)
-            | Kind::Move { .. }
-            | Kind::With(_)
-            | Kind::Declare { .. }
-            | Kind::Lock(_)
-            | Kind::Explain(_) => {
+            StatementKind::Keyed { .. } | StatementKind::Dml { .. } if is_at_cursor(prepared.parsed()) => false,
+            StatementKind::Keyed { .. }
+            | StatementKind::Query { .. }
+            | StatementKind::Dml { .. }
+            | StatementKind::Merge(_)
+            | StatementKind::Move { .. }
+            | StatementKind::With(_)
+            | StatementKind::Declare { .. }
+            | StatementKind::Lock(_)
+            | StatementKind::Explain(_) => {
                 prepared.generation == self.generation() && prepared.style == *self.vars.lock().style()
             }
-            Kind::Utility(_)
-            | Kind::Copy { .. }
-            | Kind::Admin { .. }
-            | Kind::Attach(_)
-            | Kind::Detach { .. }
-            | Kind::CacheTable(_)
-            | Kind::DropCache(_)
-            | Kind::Access(_)
-            | Kind::CreateView(_)
-            | Kind::Comment(_)
-            | Kind::Sequence(_)
-            | Kind::Type(_)
-            | Kind::Function(_)
-            | Kind::Schema(_)
-            | Kind::CreateLike(_)
-            | Kind::Alter(_)
-            | Kind::Constraints(_)
-            | Kind::Fetch(_)
-            | Kind::Vacuum(_) => true,
+            StatementKind::Utility(_)
+            | StatementKind::Copy { .. }
+            | StatementKind::Admin { .. }
+            | StatementKind::Attach(_)
+            | StatementKind::Detach { .. }
+            | StatementKind::CacheTable(_)
+            | StatementKind::DropCache(_)
+            | StatementKind::Access(_)
+            | StatementKind::CreateView(_)
+            | StatementKind::Comment(_)
+            | StatementKind::Sequence(_)
+            | StatementKind::Type(_)
+            | StatementKind::Function(_)
+            | StatementKind::Schema(_)
+            | StatementKind::CreateLike(_)
+            | StatementKind::Alter(_)
+            | StatementKind::Constraints(_)
+            | StatementKind::Fetch(_)
+            | StatementKind::Vacuum(_) => true,
         }
     }
 
-    pub(super) async fn run_prepared(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    pub(super) async fn run_prepared(
+        &self,
+        prepared: &PreparedStatement,
+        parameters: Vec<Parameter>,
+    ) -> Result<Answer> {
         self.backend.goes(prepared.way());
         let answer = match self.allow(prepared) {
             Ok(()) => self.run_allowed(prepared, parameters).await,
@@ -158,7 +162,7 @@ impl Session {
         answer
     }
 
-    async fn run_allowed(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    async fn run_allowed(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         match self.is_named() {
             false => match self.is_transaction(prepared) {
                 false => self.run_by_kind(prepared, parameters).await,
@@ -168,9 +172,9 @@ impl Session {
         }
     }
 
-    pub(super) async fn run_by_kind(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    pub(super) async fn run_by_kind(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
-            Kind::Keyed { plan, table, exact } => {
+            StatementKind::Keyed { plan, table, exact } => {
                 self.transaction.lock().check_usable()?;
                 if prepared.columns.is_some() && self.is_forced() {
                     return Box::pin(self.forced(prepared, parameters)).await;
@@ -191,55 +195,59 @@ impl Session {
 
     /// What is not about keys. Each kind has a box: a statement that runs another one (TRUNCATE, EXECUTE) is here
     /// twice, and a frame with room for all kinds at once fills the stack.
-    async fn run_other(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    async fn run_other(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         match &*prepared.kind {
-            Kind::Keyed { .. } => Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own")),
-            Kind::Query { plan, command } => {
+            StatementKind::Keyed { .. } => {
+                Err(SqlError::new(state::INTERNAL, "a statement about keys has a way of its own"))
+            }
+            StatementKind::Query { plan, command } => {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let plan = self.permitted(plan.as_ref().clone())?;
                 let stream = Box::pin(self.query.stream(plan, parameters)).await?;
                 Ok(Answer::stream(stream, command).counted_by(self.backend.rows()))
             }
-            Kind::Dml { dml, command, returning } => {
+            StatementKind::Dml { dml, command, returning } => {
                 self.transaction.lock().check_usable()?;
                 let handle = self.table(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let done = Box::pin(self.dml(dml, command, &handle, parameters, returning.as_deref())).await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
-            Kind::Merge(merge) => {
+            StatementKind::Merge(merge) => {
                 self.transaction.lock().check_usable()?;
                 let handle = self.table(&merge.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.merge(merge, &handle, parameters)).await
             }
-            Kind::Move { dml, rows, returning } => {
+            StatementKind::Move { dml, rows, returning } => {
                 self.transaction.lock().check_usable()?;
                 let handle = self.table(&dml.table.name)?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 let done = self.move_rows(dml, rows, &handle, parameters, returning.as_deref()).boxed().await;
                 done.map_err(|error| named(error, &prepared.parsed, &dml.table))
             }
-            Kind::With(asked) => {
+            StatementKind::With(asked) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.with_changes(asked, prepared, parameters)).await
             }
             // Counts what it gives out itself.
-            Kind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {
+            StatementKind::Utility(statement) if matches!(**statement, Statement::Execute { .. }) => {
                 Box::pin(self.utility(statement)).await
             }
-            Kind::Utility(statement) => Ok(Box::pin(self.utility(statement)).await?.counted_by(self.backend.rows())),
-            Kind::Copy { statement, on_key } => {
+            StatementKind::Utility(statement) => {
+                Ok(Box::pin(self.utility(statement)).await?.counted_by(self.backend.rows()))
+            }
+            StatementKind::Copy { statement, on_key } => {
                 self.transaction.lock().check_usable()?;
                 Ok(Box::pin(self.copy(statement, Some(*on_key))).await?.counted_by(self.backend.rows()))
             }
-            Kind::Admin { work, table } => {
+            StatementKind::Admin { work, table } => {
                 self.transaction.lock().check_usable()?;
                 self.admin(*work, table).await?;
                 Ok(Answer::done(work_tag(*work)))
             }
-            Kind::Attach(request) => {
+            StatementKind::Attach(request) => {
                 self.outside_transaction("ATTACH")?;
                 let who = self.principal();
                 self.node.may_attach_place(&who, &request.url)?;
@@ -253,7 +261,7 @@ impl Session {
                 let progress = Box::pin(self.node.attach(&who, request)).await?;
                 Ok(Answer::counted("ATTACH", progress.attached))
             }
-            Kind::Detach { table, if_exists } => {
+            StatementKind::Detach { table, if_exists } => {
                 self.outside_transaction("DETACH TABLE")?;
                 let (node, who, table) = (Arc::clone(&self.node), self.principal(), table.clone());
                 let if_exists = *if_exists;
@@ -261,71 +269,71 @@ impl Session {
                 self.interrupt.submit(detached, |_| 0).await?;
                 Ok(Answer::done("DETACH TABLE"))
             }
-            Kind::CacheTable(asked) => {
+            StatementKind::CacheTable(asked) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.cache_table(asked)).await
             }
-            Kind::DropCache(asked) => {
+            StatementKind::DropCache(asked) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.drop_cache(asked)).await
             }
-            Kind::CreateView(view) => {
+            StatementKind::CreateView(view) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.create_view(view)).await
             }
-            Kind::Comment(comment) => {
+            StatementKind::Comment(comment) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.comment(comment)).await
             }
-            Kind::Sequence(statement) => {
+            StatementKind::Sequence(statement) => {
                 self.outside_transaction(statement.tag())?;
                 Box::pin(self.sequence(statement)).await
             }
-            Kind::Schema(statement) => {
+            StatementKind::Schema(statement) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.schema(statement)).await
             }
-            Kind::Type(statement) => {
+            StatementKind::Type(statement) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.user_type(statement)).await
             }
-            Kind::Function(statement) => {
+            StatementKind::Function(statement) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.user_function(statement)).await
             }
-            Kind::CreateLike(like) => {
+            StatementKind::CreateLike(like) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.create_like(like)).await
             }
-            Kind::Alter(alter) => {
+            StatementKind::Alter(alter) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.alter(alter)).await
             }
-            Kind::Declare { declared, locked, plan } => {
+            StatementKind::Declare { declared, locked, plan } => {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.declare(declared, plan.as_ref().clone(), locked.clone(), parameters)).await
             }
-            Kind::Explain(asked) => {
+            StatementKind::Explain(asked) => {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Box::pin(self.explain(asked, parameters)).await
             }
-            Kind::Lock(asked) => {
+            StatementKind::Lock(asked) => {
                 self.transaction.lock().check_usable()?;
                 let parameters = bind(&prepared.parameters, parameters)?;
                 Ok(Box::pin(self.lock_rows(asked, parameters)).await?.counted_by(self.backend.rows()))
             }
-            Kind::Constraints(asked) => {
+            StatementKind::Constraints(asked) => {
                 self.transaction.lock().check_usable()?;
                 Box::pin(self.set_constraints(asked)).await
             }
-            Kind::Vacuum(asked) => Box::pin(self.vacuum(asked)).await,
-            Kind::Fetch(fetch) => {
+            StatementKind::Vacuum(asked) => Box::pin(self.vacuum(asked)).await,
+            StatementKind::Fetch(fetch) => {
                 self.transaction.lock().check_usable()?;
                 Ok(Box::pin(self.fetch(fetch)).await?.counted_by(self.backend.rows()))
             }
-            Kind::Access(access) => {
+            StatementKind::Access(access) => {
                 self.outside_transaction(tag(access))?;
                 Box::pin(self.access(access)).await
             }
@@ -333,9 +341,9 @@ impl Session {
     }
 
     /// A keyed SELECT when the session forces an access path or a version: that is the planner's business.
-    async fn forced(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    async fn forced(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         let named = self.in_schemas(&prepared.parsed, prepared.path.as_ref()).await?;
-        let Parsed::Sql(statement) = named.as_ref().unwrap_or(&prepared.parsed) else {
+        let ParsedSql::Sql(statement) = named.as_ref().unwrap_or(&prepared.parsed) else {
             return Err(SqlError::new(state::INTERNAL, "a statement about keys has no text"));
         };
         let plan = self.plan(statement, &prepared.declared).await?;
@@ -362,7 +370,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) async fn admin(&self, work: Work, table: &str) -> Result<Report> {
+    pub(super) async fn admin(&self, work: Work, table: &str) -> Result<JobReport> {
         self.refuse_own(work_tag(work), table)?;
         let handle = self.node.catalog().require(table)?;
         Ok(self.node.work(&self.principal(), &handle, work).await?)
@@ -374,7 +382,7 @@ impl Session {
         handle: &Arc<TableHandle>,
         privilege: Privilege,
         batches: Vec<MutationBatch>,
-    ) -> Result<Vec<Written>> {
+    ) -> Result<Vec<WriteOutcome>> {
         let who = self.principal();
         Ok(self.node.tables().write(&who, handle, privilege, batches, &*self.interrupt).await?)
     }

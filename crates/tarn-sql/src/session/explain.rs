@@ -8,7 +8,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{Expr, UtilityOption, Value as Literal};
-use tarn_query::explain_json::{Shown, json};
+use tarn_query::explain_json::{ExplainOptions, json};
 use tarn_types::{DataType, Value, arrow_field};
 
 use super::{Answer, Session};
@@ -16,22 +16,22 @@ use crate::error::Result;
 
 /// A query whose plan is asked for.
 #[derive(Debug)]
-pub(super) struct Explained {
+pub(super) struct ExplainStatement {
     /// Of the query, which may still be optimized.
     pub plan: LogicalPlan,
     /// Whether it runs.
     pub analyze: bool,
     /// What is said beside the nodes.
-    pub shown: Shown,
+    pub shown: ExplainOptions,
 }
 
 /// What the parser left of the options.
-pub(super) fn shown(options: &[UtilityOption], verbose: bool) -> Shown {
+pub(super) fn shown(options: &[UtilityOption], verbose: bool) -> ExplainOptions {
     let is_on = |name: &str| {
         let given = options.iter().find(|option| option.name.value == name).and_then(|option| option.arg.as_ref());
         matches!(given, Some(Expr::Value(value)) if value.value == Literal::Boolean(true))
     };
-    Shown { verbose, timing: is_on("timing"), summary: is_on("summary") }
+    ExplainOptions { verbose, timing: is_on("timing"), summary: is_on("summary") }
 }
 
 /// The only column, of type `json`.
@@ -40,7 +40,7 @@ pub(super) fn columns() -> SchemaRef {
 }
 
 impl Session {
-    pub(super) async fn explain(&self, asked: &Explained, parameters: Option<ParamValues>) -> Result<Answer> {
+    pub(super) async fn explain(&self, asked: &ExplainStatement, parameters: Option<ParamValues>) -> Result<Answer> {
         let plan = self.permitted(asked.plan.clone())?;
         let node = Arc::clone(&self.node);
         let now_us = move || node.clock().monotonic_us();

@@ -10,9 +10,9 @@ use futures::{StreamExt, stream};
 use tarn_types::TableSchema;
 
 use super::locking::answered;
-use super::{Answer, Rows, Session};
+use super::{Answer, ResultSet, Session};
 use crate::cursor_sql::{DeclareCursor, Fetch};
-use crate::cursors::book::{Facts, Taken};
+use crate::cursors::book::{Facts, TakenCursor};
 use crate::cursors::cursor::{Cursor, Run, Scroll};
 use crate::cursors::kept::Room;
 use crate::error::{Result, SqlError, state};
@@ -106,7 +106,7 @@ impl Session {
             taken.put_back();
             return Ok(Answer::counted("MOVE", n_rows));
         }
-        let batches = stream::try_unfold(Some((taken, run)), async |fetching: Option<(Taken, Run)>| {
+        let batches = stream::try_unfold(Some((taken, run)), async |fetching: Option<(TakenCursor, Run)>| {
             let Some((mut taken, run)) = fetching else { return Ok(None) };
             match taken.cursor()?.next(run).await? {
                 Some((batch, Run::Done)) => {
@@ -121,7 +121,7 @@ impl Session {
             }
         });
         let (schema, is_binary) = (facts.schema, facts.is_binary);
-        Ok(Answer::Rows(Rows { schema, batches: batches.boxed(), command: "FETCH", is_binary }))
+        Ok(Answer::Rows(ResultSet { schema, batches: batches.boxed(), command: "FETCH", is_binary }))
     }
 
     /// The columns of an open cursor.
@@ -145,7 +145,7 @@ impl Session {
 
     /// Before COMMIT: the cursors that live on behind it, which have read all of their rows. One whose rows are being
     /// given out does not.
-    pub(super) async fn read_held(&self) -> Result<Vec<Taken>> {
+    pub(super) async fn read_held(&self) -> Result<Vec<TakenCursor>> {
         if !self.transaction.lock().is_open() {
             return Ok(vec![]);
         }

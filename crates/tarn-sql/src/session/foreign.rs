@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 use tarn_node::auth::Privilege;
 use tarn_node::edges::{Edge, Edges};
 use tarn_node::error::Error;
-use tarn_node::foreign::{Orphans, Wrote};
+use tarn_node::foreign::{Orphans, UncommittedWrites};
 use tarn_node::own::OWN_SEQNO;
 use tarn_query::keyed::KeyedPlan;
 use tarn_types::{
@@ -32,24 +32,24 @@ use tarn_types::{
 };
 
 use super::create_as::written;
-use super::prepare::Kind;
-use super::{Answer, Parameter, PendingChanges, Prepared, Session};
+use super::prepare::StatementKind;
+use super::{Answer, Parameter, PendingChanges, PreparedStatement, Session};
 use crate::constraints_sql::SetConstraints;
-use crate::ddl::Defined;
+use crate::ddl::TableDefinition;
 use crate::duplicate::violated;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules;
 use crate::names::{quote, table_name};
-use crate::transaction::{Does, Transaction};
+use crate::transaction::{HeldEffect, Transaction};
 
 /// Rows that one foreign key may change, or delete, because their parents go: they are held in memory.
 const MAX_ORPHANS: usize = 100_000;
 
 /// Keys of parents that one write took away, or gave other values.
-struct Went {
+struct RemovedParents {
     /// How many batches the transaction had written before.
     from: usize,
-    /// By the table of [`tarn_types::Referenced::keys`].
+    /// By the table of [`tarn_types::ReferencedKey::keys`].
     keys: HashMap<TableId, BTreeSet<Vec<u8>>>,
     /// Those whose rows were deleted.
     deleted: HashSet<(TableId, Vec<u8>)>,
@@ -66,8 +66,8 @@ impl Session {
 
     /// Whether a statement is a transaction: it writes a table with foreign keys, or one that others refer to, or it
     /// has several parts that write.
-    pub(super) fn is_transaction(&self, prepared: &Prepared) -> bool {
-        if matches!(*prepared.kind, Kind::With(_)) {
+    pub(super) fn is_transaction(&self, prepared: &PreparedStatement) -> bool {
+        if matches!(*prepared.kind, StatementKind::With(_)) {
             return true;
         }
         let edges = self.edges();
@@ -76,7 +76,11 @@ impl Session {
     }
 
     /// Runs a statement of a transaction that goes on, and what foreign keys ask for behind it.
-    pub(super) async fn run_in_transaction(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    pub(super) async fn run_in_transaction(
+        &self,
+        prepared: &PreparedStatement,
+        parameters: Vec<Parameter>,
+    ) -> Result<Answer> {
         let answer = self.run_by_kind(prepared, parameters).await?;
         if !matches!(answer, Answer::CopyFrom(_)) {
             self.end_of_statement().await?;
@@ -123,7 +127,7 @@ impl Session {
                     Transaction::Open(open) if !open.is_alone() => {}
                     _ => return Ok(()),
                 }
-                (Wrote { own: transaction.own_writes(), keys: None }, transaction.deferral())
+                (UncommittedWrites { own: transaction.own_writes(), keys: None }, transaction.deferral())
             };
             let edges = if wrote.own.is_empty() { Arc::default() } else { self.edges() };
             let is_late = |edge: &Edge| defers.defers(&edge.child.name, &edge.key);
@@ -138,7 +142,7 @@ impl Session {
     async fn check(
         &self,
         edges: &Arc<Edges>,
-        wrote: Wrote,
+        wrote: UncommittedWrites,
         there: impl Fn(&Edge) -> bool,
         gone: impl Fn(&Edge) -> bool,
     ) -> Result<()> {
@@ -168,7 +172,7 @@ impl Session {
     }
 
     /// Places of the foreign keys whose parents went behind the first `from` batches; what acts first is the last.
-    fn to_follow(&self, edges: &Edges, from: usize) -> Vec<(usize, Arc<Went>)> {
+    fn to_follow(&self, edges: &Edges, from: usize) -> Vec<(usize, Arc<RemovedParents>)> {
         let (wrote, deleted) = {
             let transaction = self.transaction.lock();
             (transaction.wrote_since(from, edges), transaction.deleted_since(from))
@@ -185,14 +189,14 @@ impl Session {
         let is_asked = |edge: &Edge| by_table.contains_key(&edge.referenced.keys);
         let mut asked: Vec<usize> = (0..edges.all.len()).filter(|at| is_asked(&edges.all[*at])).collect();
         asked.sort_by_key(|at| (edges.all[*at].child.id, *at));
-        let went = Arc::new(Went { from, keys: by_table, deleted });
+        let went = Arc::new(RemovedParents { from, keys: by_table, deleted });
         asked.into_iter().rev().map(|at| (at, Arc::clone(&went))).collect()
     }
 
     /// What one foreign key says of children whose parents went.
     ///
     /// Errors: `23503` by RESTRICT.
-    async fn follow(&self, edges: &Arc<Edges>, at: usize, went: &Went) -> Result<()> {
+    async fn follow(&self, edges: &Arc<Edges>, at: usize, went: &RemovedParents) -> Result<()> {
         let edge = &edges.all[at];
         let table = edge.referenced.keys;
         let is_deleted = |key: &Vec<u8>| went.deleted.contains(&(table, key.clone()));
@@ -206,7 +210,7 @@ impl Session {
             }
         }
         let own = self.transaction.lock().own_writes();
-        let wrote = |keys| Wrote { own: own.clone(), keys: Some(HashMap::from([(table, keys)])) };
+        let wrote = |keys| UncommittedWrites { own: own.clone(), keys: Some(HashMap::from([(table, keys)])) };
         if !restricted.is_empty() {
             self.check(edges, wrote(restricted), |_| false, |other| std::ptr::eq(other, edge)).await?;
         }
@@ -281,7 +285,7 @@ impl Session {
         for batch in [changed.finish(), moved.finish()] {
             if !batch.is_empty() {
                 let changes = PendingChanges { table: Arc::clone(&table), privilege, batches: vec![batch] };
-                self.hold_as(changes, Does::Follows).await?;
+                self.hold_as(changes, HeldEffect::Follows).await?;
             }
         }
         self.transaction.lock().moved(schema.id, moves);
@@ -368,7 +372,7 @@ impl Session {
             if !transaction.defer(said) {
                 return Ok(done);
             }
-            (Wrote { own: transaction.own_writes(), keys: None }, before, transaction.deferral())
+            (UncommittedWrites { own: transaction.own_writes(), keys: None }, before, transaction.deferral())
         };
         let comes = |edge: &Edge| {
             let (child, key) = (&edge.child.name, &edge.key);
@@ -394,7 +398,7 @@ impl Session {
     /// Gives a table that is to be made its foreign keys.
     ///
     /// Errors: as of [`foreign_rules::add`]; `0A000` for a parent's key that the transaction made itself.
-    pub(super) fn with_foreign_keys(&self, defined: &mut Defined) -> Result<()> {
+    pub(super) fn with_foreign_keys(&self, defined: &mut TableDefinition) -> Result<()> {
         let said = std::mem::take(&mut defined.foreign_keys);
         if said.is_empty() {
             return Ok(());
@@ -467,8 +471,8 @@ impl Session {
                 });
                 let values = values.collect::<Result<Vec<Value>>>()?;
                 let what = match values.contains(&Value::Null) {
-                    true => tarn_node::error::Violated::Mixed,
-                    false => tarn_node::error::Violated::Missing,
+                    true => tarn_node::error::ForeignKeyFault::Mixed,
+                    false => tarn_node::error::ForeignKeyFault::Missing,
                 };
                 let (child, key) = (Arc::new(to.clone()), key.clone());
                 return Err(self.told(Error::foreign_key(tarn_node::error::Violation {
@@ -603,14 +607,14 @@ impl Session {
 }
 
 /// The table whose rows a statement writes.
-fn written_table(prepared: &Prepared) -> Option<String> {
+fn written_table(prepared: &PreparedStatement) -> Option<String> {
     match &*prepared.kind {
-        Kind::Keyed { plan: KeyedPlan::Select { .. }, .. } => None,
-        Kind::Keyed { table, .. } => Some(table.name.clone()),
-        Kind::Dml { dml, .. } | Kind::Move { dml, .. } => Some(dml.table.name.clone()),
-        Kind::Merge(merge) => Some(merge.table.name.clone()),
-        Kind::Copy { statement, .. } => copied_table(statement),
-        Kind::Utility(statement) => copied_table(statement),
+        StatementKind::Keyed { plan: KeyedPlan::Select { .. }, .. } => None,
+        StatementKind::Keyed { table, .. } => Some(table.name.clone()),
+        StatementKind::Dml { dml, .. } | StatementKind::Move { dml, .. } => Some(dml.table.name.clone()),
+        StatementKind::Merge(merge) => Some(merge.table.name.clone()),
+        StatementKind::Copy { statement, .. } => copied_table(statement),
+        StatementKind::Utility(statement) => copied_table(statement),
         _ => None,
     }
 }

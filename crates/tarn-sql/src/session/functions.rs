@@ -10,10 +10,10 @@ use datafusion::arrow::datatypes::Field;
 use datafusion::sql::sqlparser::ast::Statement;
 use tarn_node::auth::Principal;
 use tarn_node::functions::{
-    Body, FunctionId, GivenColumn, Mode, Parallel, Parameter, UserFunction, Volatility, Written,
+    Body, FunctionId, FunctionSource, GivenColumn, Mode, Parallel, Parameter, UserFunction, Volatility,
 };
 use tarn_node::node::Node;
-use tarn_query::Chosen;
+use tarn_query::ResolvedFunction;
 use tarn_types::full_name;
 
 use super::create_as::written;
@@ -23,12 +23,12 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::function_mentions::{calls as calls_itself, mentions};
 use crate::function_sql::{
-    CreateFunction, FunctionChange, FunctionSql, Named, Options, Returns, SaidParameter, invalid,
+    CreateFunction, FunctionChange, FunctionOptions, FunctionReference, FunctionSql, Returns, SaidParameter, invalid,
 };
 use crate::function_types::{is_polymorphic, is_pseudo, is_stored_as, named, row_type, undefined};
 use crate::rows::{long_name, pg_type};
-use crate::statement::{Parsed, parse};
-use crate::transaction::{Made, What};
+use crate::statement::{ParsedSql, parse};
+use crate::transaction::{CreatedId, CreatedObject};
 use crate::user_functions::{engine_function, query_of};
 
 impl Session {
@@ -92,7 +92,7 @@ impl Session {
         let made = to_its_end(async move { node.create_function(&who, &named, written, replaces).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction && replaces.is_none() {
-            self.transaction.lock().made(Made { name: name.clone(), what: What::Function(id) });
+            self.transaction.lock().made(CreatedObject { name: name.clone(), what: CreatedId::Function(id) });
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Session {
     /// What is kept of a function, before its body is looked at.
     ///
     /// Errors: as of PostgreSQL, `42704` and `42P13`.
-    fn written_function(&self, create: &CreateFunction) -> Result<Written> {
+    fn written_function(&self, create: &CreateFunction) -> Result<FunctionSource> {
         let types = self.node.types();
         let mut parameters = vec![];
         for SaidParameter { mode, name, data_type, default } in &create.parameters {
@@ -152,12 +152,12 @@ impl Session {
         for column in &columns {
             self.check_type(&column.data_type, "cannot return type")?;
         }
-        let Options { volatility, is_strict, is_leakproof, parallel, cost, rows } = create.options.clone();
+        let FunctionOptions { volatility, is_strict, is_leakproof, parallel, cost, rows } = create.options.clone();
         if rows.is_some() && !is_set {
             let message = "ROWS is not applicable when function does not return a set";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
         }
-        Ok(Written {
+        Ok(FunctionSource {
             parameters,
             returns,
             is_set,
@@ -225,12 +225,12 @@ impl Session {
     /// Whether a body gives what the function is said to give.
     ///
     /// Errors: those of its query; `42P13`; `0A000` for what is no query.
-    async fn check_body(&self, name: &str, of: &Written) -> Result<()> {
+    async fn check_body(&self, name: &str, of: &FunctionSource) -> Result<()> {
         let text = query_of(&of.body);
         self.check_order(&text)?;
         let mismatch = || invalid(&format!("return type mismatch in function declared to return {}", of.returns));
         let statements = parse(&text).map_err(|error| in_function(error, name))?;
-        let [Parsed::Sql(statement)] = &statements[..] else {
+        let [ParsedSql::Sql(statement)] = &statements[..] else {
             return Err(match &statements[..] {
                 [] => mismatch()
                     .with_detail("Function's final statement must be SELECT or INSERT/UPDATE/DELETE RETURNING."),
@@ -269,7 +269,7 @@ impl Session {
         }
         let parameter_types = function.parameters.iter().map(|parameter| parameter.data_type.clone()).collect();
         let column_types: Vec<String> = function.columns.iter().map(|(_, data_type)| data_type.clone()).collect();
-        let chosen = Chosen { function, parameter_types, column_types: column_types.clone() };
+        let chosen = ResolvedFunction { function, parameter_types, column_types: column_types.clone() };
         self.enable_pg_catalog(statement)?;
         self.enable_for_views(statement)?;
         let given = self.query.function_columns(chosen).await.map_err(|error| {
@@ -312,7 +312,7 @@ impl Session {
     /// The function that a statement means.
     ///
     /// Errors: `42883`; `42725` for several.
-    fn meant(&self, of: &Named) -> Result<Arc<UserFunction>> {
+    fn meant(&self, of: &FunctionReference) -> Result<Arc<UserFunction>> {
         let mut found = self.node.functions().named(&of.name);
         found.retain(|function| !self.transaction.lock().drops_function(function.id));
         let Some(types) = &of.types else {
@@ -331,7 +331,7 @@ impl Session {
         found.ok_or_else(|| missing(&of.name, Some(&types)))
     }
 
-    async fn alter_function(&self, of: &Named, change: &FunctionChange) -> Result<()> {
+    async fn alter_function(&self, of: &FunctionReference, change: &FunctionChange) -> Result<()> {
         self.outside_transaction("ALTER FUNCTION")?;
         let function = self.meant(of)?;
         self.allow_function(&function)?;
@@ -392,7 +392,7 @@ impl Session {
         Err(SqlError::unsupported(what, "DROP those first, and make them anew").with_detail(found.join("\n")))
     }
 
-    async fn comment_function(&self, of: &Named, text: Option<&str>) -> Result<()> {
+    async fn comment_function(&self, of: &FunctionReference, text: Option<&str>) -> Result<()> {
         self.outside_transaction("COMMENT ON FUNCTION")?;
         let function = self.meant(of)?;
         self.allow_function(&function)?;
@@ -416,7 +416,7 @@ impl Session {
         self.interrupt.submit(changed, |()| 0).await
     }
 
-    async fn drop_functions(&self, functions: &[Named], if_exists: bool, cascade: bool) -> Result<()> {
+    async fn drop_functions(&self, functions: &[FunctionReference], if_exists: bool, cascade: bool) -> Result<()> {
         let in_transaction = self.must_hold()?;
         let mut going: Vec<Arc<UserFunction>> = vec![];
         for of in functions {
@@ -478,9 +478,9 @@ pub(super) async fn drop_functions(node: &Node, who: &Principal, ids: &[Function
 }
 
 /// What stays as it is when a function is replaced: `42P13`, as in PostgreSQL.
-fn check_replaced(before: &UserFunction, now: &Written) -> Result<()> {
+fn check_replaced(before: &UserFunction, now: &FunctionSource) -> Result<()> {
     let first = || format!("Use DROP FUNCTION {} first.", before.shown());
-    let gives = |of: &Written| (of.returns.clone(), of.is_set, of.columns.clone());
+    let gives = |of: &FunctionSource| (of.returns.clone(), of.is_set, of.columns.clone());
     let (returned, of) = (gives(&before.written), &before.written);
     if (&returned.0, returned.1) != (&now.returns, now.is_set) {
         return Err(invalid("cannot change return type of existing function").with_hint(first()));
@@ -503,8 +503,8 @@ fn check_replaced(before: &UserFunction, now: &Written) -> Result<()> {
     Ok(())
 }
 
-fn said(of: &mut Written, options: &Options) {
-    let Options { volatility, is_strict, is_leakproof, parallel, cost, rows } = options.clone();
+fn said(of: &mut FunctionSource, options: &FunctionOptions) {
+    let FunctionOptions { volatility, is_strict, is_leakproof, parallel, cost, rows } = options.clone();
     of.volatility = volatility.unwrap_or(of.volatility);
     of.is_strict = is_strict.unwrap_or(of.is_strict);
     of.is_leakproof = is_leakproof.unwrap_or(of.is_leakproof);

@@ -11,17 +11,17 @@ use crate::copy_format::MAX_BATCH_BYTES;
 
 /// Batches of one schema that wait for their commit.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct RowGatherer {
     wanted_rows: usize,
     waiting: Vec<RecordBatch>,
     n_rows: usize,
     n_bytes: usize,
 }
 
-impl Gathered {
+impl RowGatherer {
     /// For commits of so many rows, or of [`MAX_BATCH_BYTES`].
-    pub(super) fn new(wanted_rows: usize) -> Gathered {
-        Gathered { wanted_rows, waiting: Vec::new(), n_rows: 0, n_bytes: 0 }
+    pub(super) fn new(wanted_rows: usize) -> RowGatherer {
+        RowGatherer { wanted_rows, waiting: Vec::new(), n_rows: 0, n_bytes: 0 }
     }
 
     pub(super) fn push(&mut self, batch: RecordBatch) {
@@ -93,13 +93,13 @@ mod tests {
         RecordBatch::try_from_iter([("v", texts)]).unwrap()
     }
 
-    fn commits(gathered: &mut Gathered, is_last: bool) -> Vec<usize> {
+    fn commits(gathered: &mut RowGatherer, is_last: bool) -> Vec<usize> {
         std::iter::from_fn(|| gathered.take(is_last).unwrap().map(|rows| rows.num_rows())).collect()
     }
 
     #[test]
     fn a_commit_has_the_rows_that_are_wanted_and_the_last_what_is_left() {
-        let mut gathered = Gathered::new(100);
+        let mut gathered = RowGatherer::new(100);
         gathered.push(texts(60, 1));
         assert!(commits(&mut gathered, false).is_empty());
         gathered.push(texts(60, 1));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn wide_rows_are_committed_before_they_fill_the_memory() {
-        let mut gathered = Gathered::new(32_768);
+        let mut gathered = RowGatherer::new(32_768);
         let mut most_waiting = 0;
         for _ in 0..40 {
             gathered.push(texts(4, 1 << 20));

@@ -8,20 +8,20 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
-use tarn_query::Compiled;
+use tarn_query::CompiledExprs;
 use tarn_types::{DataType, TableSchema};
 
 use super::Session;
 use super::defaults::check_type;
 use crate::error::{Result, SqlError, state};
-use crate::expressions::Place;
+use crate::expressions::ExpressionContext;
 
 /// Functions of instants that do not hang on the session's time zone.
 const OF_INSTANTS: [&str; 2] = ["timezone", "date_bin"];
 
 impl Session {
     /// A column for each that is generated, in their order; of most tables there are none.
-    pub(super) async fn compiled_generated(&self, table: &TableSchema) -> Result<Option<Compiled>> {
+    pub(super) async fn compiled_generated(&self, table: &TableSchema) -> Result<Option<CompiledExprs>> {
         let columns = table.columns.iter().enumerate();
         let exprs = columns.filter_map(|(at, column)| Some((column, &table.generated(at)?.expr)));
         let exprs: Vec<String> = exprs
@@ -43,7 +43,7 @@ impl Session {
     pub(super) async fn plan_generated(&self, table: &TableSchema) -> Result<()> {
         for (at, column) in table.shown().iter().enumerate() {
             let Some(generated) = table.generated(at) else { continue };
-            let plan = self.plan_of_rows(table, &generated.expr, Place::Generated).await?;
+            let plan = self.plan_of_rows(table, &generated.expr, ExpressionContext::Generated).await?;
             if !is_immutable(&plan)? {
                 return Err(SqlError::new(state::INVALID_OBJECT_DEFINITION, "generation expression is not immutable")
                     .with_hint("the clock, chance and the session's time zone may not be asked: ts AT TIME ZONE 'UTC' names a zone"));

@@ -12,11 +12,11 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tarn_node::auth::Principal;
 use tarn_node::catalog::TableHandle;
-use tarn_node::entries::{Index, Known, Reads, WithEntries};
+use tarn_node::entries::{BatchLookup, Index, RowLookup, WithEntries};
 use tarn_node::error::Error;
 use tarn_node::own::{OWN_SEQNO, OwnWrites};
 use tarn_node::requests::NamedRequest;
-use tarn_node::snapshot::Opened;
+use tarn_node::snapshot::OpenTable;
 use tarn_node::tables::{Row, TableService};
 use tarn_node::threads::blocking;
 use tarn_node::transaction::TableWrites;
@@ -25,7 +25,7 @@ use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, decode_
 
 use super::{PendingChanges, Session};
 use crate::error::{Result, SqlError, state};
-use crate::transaction::{Does, Seen};
+use crate::transaction::{HeldEffect, TransactionView};
 
 impl Session {
     /// Before a write. True: hold it; false: commit it at once.
@@ -44,11 +44,11 @@ impl Session {
     ///
     /// Errors: 23505 for a row to be created whose key is there; `54000`, `53200` for more than transactions may hold.
     pub(super) async fn hold(&self, changes: PendingChanges) -> Result<u64> {
-        self.hold_as(changes, Does::Changes).await
+        self.hold_as(changes, HeldEffect::Changes).await
     }
 
     /// As [`Session::hold`], of rows that are only locked, too.
-    pub(super) async fn hold_as(&self, changes: PendingChanges, does: Does) -> Result<u64> {
+    pub(super) async fn hold_as(&self, changes: PendingChanges, does: HeldEffect) -> Result<u64> {
         let PendingChanges { table, privilege, batches } = changes;
         self.transaction.lock().check_table(table.schema())?;
         let indexes = self.node.tables().indexes(table.schema())?;
@@ -59,7 +59,7 @@ impl Session {
                 false => self.with_entries(&table, indexes.clone(), batch, does).await?,
             };
             let WithEntries { rows, entries, read, .. } = held;
-            if does == Does::Changes {
+            if does == HeldEffect::Changes {
                 self.check_other_parts(table.schema(), &rows)?;
             }
             let of_key = |key: Vec<u8>| match read.contains(&key) {
@@ -128,19 +128,19 @@ impl Session {
         table: &Arc<TableHandle>,
         indexes: Vec<Index>,
         batch: MutationBatch,
-        does: Does,
+        does: HeldEffect,
     ) -> Result<WithEntries> {
         let (who, mut seen) = (self.principal(), self.transaction.lock().sees(&self.node)?);
         let who = match does {
-            Does::Changes | Does::Locks => Some(&who),
+            HeldEffect::Changes | HeldEffect::Locks => Some(&who),
             // Their parents are gone now, whatever the transaction sees of others.
-            Does::Follows => {
+            HeldEffect::Follows => {
                 seen.moment = None;
                 None
             }
         };
-        let sees = Sees { tables: self.node.tables(), who, table, seen: &seen };
-        let known = Known::read(table.schema(), indexes, batch, &sees).await?;
+        let sees = TransactionReader { tables: self.node.tables(), who, table, seen: &seen };
+        let known = BatchLookup::read(table.schema(), indexes, batch, &sees).await?;
         let held = blocking(move || known.with_entries()).await?;
         held.ok_or_else(|| conflict(&table.schema().name).into())
     }
@@ -199,7 +199,7 @@ impl Session {
             let Some(cells) = row else { return Ok(None) };
             return Ok(Some(Row { values: decode_row(schema, key, cells)?, seqno: OWN_SEQNO }));
         }
-        let opened = Opened::Table(Arc::clone(table));
+        let opened = OpenTable::Table(Arc::clone(table));
         let tables = self.node.tables();
         match seen.moment.and_then(|moment| moment.of(&opened)) {
             Some(snapshot) => Ok(tables.get_in(&who, schema, &snapshot, key).await?),
@@ -243,22 +243,22 @@ impl Session {
 }
 
 /// What a transaction sees of a table and its entries.
-struct Sees<'a> {
+struct TransactionReader<'a> {
     tables: &'a TableService,
     /// `None`: nobody is asked for his rights.
     who: Option<&'a Principal>,
     table: &'a Arc<TableHandle>,
-    seen: &'a Seen,
+    seen: &'a TransactionView,
 }
 
-impl Sees<'_> {
+impl TransactionReader<'_> {
     fn own(&self, table: &TableHandle) -> Option<&OwnWrites> {
         self.seen.own.get(&table.schema().id).map(|own| &**own)
     }
 
     async fn rows_of(&self, keys: &[&[u8]]) -> tarn_node::error::Result<Vec<Option<Row>>> {
         let own = self.own(self.table);
-        let moment = self.seen.moment.as_ref().and_then(|moment| moment.of(&Opened::Table(Arc::clone(self.table))));
+        let moment = self.seen.moment.as_ref().and_then(|moment| moment.of(&OpenTable::Table(Arc::clone(self.table))));
         let moment = self.who.zip(moment);
         let mut rows: Vec<Option<Row>> = Vec::with_capacity(keys.len());
         let (mut asked, mut places) = (vec![], vec![]);
@@ -299,7 +299,7 @@ impl Sees<'_> {
     }
 }
 
-impl Reads for Sees<'_> {
+impl RowLookup for TransactionReader<'_> {
     fn rows<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, tarn_node::error::Result<Vec<Option<Row>>>> {
         self.rows_of(keys).boxed()
     }

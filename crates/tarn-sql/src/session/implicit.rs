@@ -23,18 +23,18 @@ use futures::future::{BoxFuture, ready};
 
 use super::Session;
 use super::set_back::Settable;
-use crate::comment_sql::Commented;
+use crate::comment_sql::CommentTarget;
 use crate::error::{Result, SqlError, state};
 use crate::function_sql::FunctionSql;
 use crate::requests::KEY_SETTING;
 use crate::schema_sql::SchemaSql;
-use crate::statement::Parsed;
-use crate::transaction::{Isolation, Open, Transaction};
+use crate::statement::ParsedSql;
+use crate::transaction::{Isolation, OpenTransaction, Transaction};
 use crate::type_sql::TypeSql;
 
 /// What a statement is to the others of its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum StatementRole {
     /// It begins or ends a transaction itself.
     Control,
     /// It acts at once, and is not taken back.
@@ -46,53 +46,59 @@ enum Part {
     Other,
 }
 
-impl Part {
-    fn of(parsed: &Parsed) -> Part {
+impl StatementRole {
+    fn of(parsed: &ParsedSql) -> StatementRole {
         let statement = match parsed {
-            Parsed::Sql(statement) => statement.as_ref(),
-            Parsed::Admin { .. }
-            | Parsed::Attach(_)
-            | Parsed::Detach { .. }
-            | Parsed::Access(_)
-            | Parsed::Sequence(_) => return Part::AtOnce,
-            Parsed::Copy { .. } | Parsed::With(_) => return Part::Writes,
-            Parsed::CreateLike(_) | Parsed::CreateView(_) => return Part::Makes,
-            Parsed::Comment(comment) if comment.on == Commented::Type => return Part::AtOnce,
-            Parsed::Type(statement) if matches!(**statement, TypeSql::Alter { .. }) => return Part::AtOnce,
-            Parsed::Function(statement)
+            ParsedSql::Sql(statement) => statement.as_ref(),
+            ParsedSql::Admin { .. }
+            | ParsedSql::Attach(_)
+            | ParsedSql::Detach { .. }
+            | ParsedSql::Access(_)
+            | ParsedSql::Sequence(_) => return StatementRole::AtOnce,
+            ParsedSql::Copy { .. } | ParsedSql::With(_) => return StatementRole::Writes,
+            ParsedSql::CreateLike(_) | ParsedSql::CreateView(_) => return StatementRole::Makes,
+            ParsedSql::Comment(comment) if comment.on == CommentTarget::Type => return StatementRole::AtOnce,
+            ParsedSql::Type(statement) if matches!(**statement, TypeSql::Alter { .. }) => return StatementRole::AtOnce,
+            ParsedSql::Function(statement)
                 if matches!(**statement, FunctionSql::Alter { .. } | FunctionSql::Comment { .. }) =>
             {
-                return Part::AtOnce;
+                return StatementRole::AtOnce;
             }
-            Parsed::Schema(statement) if matches!(**statement, SchemaSql::Alter { .. }) => return Part::AtOnce,
-            Parsed::Alter(alter) if alter.acts_at_once() => return Part::AtOnce,
-            Parsed::CacheTable(_)
-            | Parsed::DropCache(_)
-            | Parsed::Alter(_)
-            | Parsed::Comment(_)
-            | Parsed::Type(_)
-            | Parsed::Function(_)
-            | Parsed::Schema(_)
-            | Parsed::Declare(_)
-            | Parsed::Lock(_)
-            | Parsed::Constraints(_)
-            | Parsed::Fetch(_) => return Part::Other,
-            Parsed::Vacuum(vacuum) => return if vacuum.vacuums { Part::AtOnce } else { Part::Other },
+            ParsedSql::Schema(statement) if matches!(**statement, SchemaSql::Alter { .. }) => {
+                return StatementRole::AtOnce;
+            }
+            ParsedSql::Alter(alter) if alter.acts_at_once() => return StatementRole::AtOnce,
+            ParsedSql::CacheTable(_)
+            | ParsedSql::DropCache(_)
+            | ParsedSql::Alter(_)
+            | ParsedSql::Comment(_)
+            | ParsedSql::Type(_)
+            | ParsedSql::Function(_)
+            | ParsedSql::Schema(_)
+            | ParsedSql::Declare(_)
+            | ParsedSql::Lock(_)
+            | ParsedSql::Constraints(_)
+            | ParsedSql::Fetch(_) => return StatementRole::Other,
+            ParsedSql::Vacuum(vacuum) => {
+                return if vacuum.vacuums { StatementRole::AtOnce } else { StatementRole::Other };
+            }
         };
         match statement {
-            Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { .. } => Part::Control,
-            Statement::Call(_) => Part::AtOnce,
+            Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { .. } => {
+                StatementRole::Control
+            }
+            Statement::Call(_) => StatementRole::AtOnce,
             Statement::Truncate(truncate) if matches!(truncate.identity, Some(TruncateIdentityOption::Restart)) => {
-                Part::AtOnce
+                StatementRole::AtOnce
             }
             Statement::Insert(_)
             | Statement::Update(_)
             | Statement::Delete(_)
             | Statement::Merge(_)
             | Statement::Copy { .. }
-            | Statement::Truncate(_) => Part::Writes,
-            Statement::CreateTable(_) => Part::Makes,
-            _ => Part::Other,
+            | Statement::Truncate(_) => StatementRole::Writes,
+            Statement::CreateTable(_) => StatementRole::Makes,
+            _ => StatementRole::Other,
         }
     }
 }
@@ -101,9 +107,9 @@ impl Session {
     /// Whether a statement may stand beside others of its message.
     ///
     /// Errors: `25001` for `VACUUM`, which may not: a transaction is around them.
-    pub fn check_beside(&self, parsed: &Parsed) -> Result<()> {
+    pub fn check_beside(&self, parsed: &ParsedSql) -> Result<()> {
         match parsed {
-            Parsed::Vacuum(vacuum) if vacuum.vacuums => {
+            ParsedSql::Vacuum(vacuum) if vacuum.vacuums => {
                 let message = "VACUUM cannot run inside a transaction block";
                 Err(SqlError::new(state::ACTIVE_TRANSACTION, message).with_hint("send it by itself"))
             }
@@ -114,13 +120,15 @@ impl Session {
     /// Before a statement of a message that has several; `is_last`: nothing of the message follows.
     ///
     /// Errors: as of COMMIT, where what was before it ends.
-    pub fn begin_part<'a>(&'a self, parsed: &'a Parsed, is_last: bool) -> BoxFuture<'a, Result<()>> {
-        self.begin_as(Part::of(parsed), is_last).boxed()
+    pub fn begin_part<'a>(&'a self, parsed: &'a ParsedSql, is_last: bool) -> BoxFuture<'a, Result<()>> {
+        self.begin_as(StatementRole::of(parsed), is_last).boxed()
     }
 
-    async fn begin_as(&self, part: Part, is_last: bool) -> Result<()> {
-        let takes_name = part == Part::Makes && self.temporary.has_renamed();
-        let ends = |open: &Open| part == Part::AtOnce || takes_name || (part != Part::Control && open.has_drops());
+    async fn begin_as(&self, part: StatementRole, is_last: bool) -> Result<()> {
+        let takes_name = part == StatementRole::Makes && self.temporary.has_renamed();
+        let ends = |open: &OpenTransaction| {
+            part == StatementRole::AtOnce || takes_name || (part != StatementRole::Control && open.has_drops())
+        };
         let ending = self.transaction.lock().implicit().filter(|open| ends(open)).map(|open| open.request.is_some());
         if ending == Some(true) {
             let message =
@@ -135,11 +143,11 @@ impl Session {
         let (has_cursors, has_altered) = (!self.cursors.is_empty(), self.temporary.has_altered());
         let mut transaction = self.transaction.lock();
         // The last one commits by itself if nothing is held: so it may be as large as one that is alone.
-        let is_alone = is_last && matches!(part, Part::Writes | Part::Makes) && !has_cursors;
+        let is_alone = is_last && matches!(part, StatementRole::Writes | StatementRole::Makes) && !has_cursors;
         match &*transaction {
-            Transaction::Idle if matches!(part, Part::Control | Part::AtOnce) || is_alone => {}
+            Transaction::Idle if matches!(part, StatementRole::Control | StatementRole::AtOnce) || is_alone => {}
             Transaction::Idle => {
-                let mut open = Open::implicit(read_only, isolation, self.temporary.now());
+                let mut open = OpenTransaction::implicit(read_only, isolation, self.temporary.now());
                 open.deferrable = deferrable;
                 *transaction = Transaction::Open(open);
                 self.query.begin();

@@ -15,13 +15,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::sqlparser::ast::{CreateIndex, ObjectName};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use tarn_node::alter::Altering;
+use tarn_node::alter::TableAlteration;
 use tarn_node::auth::Privilege;
 use tarn_node::entries::Index;
 use tarn_node::error::Error;
 use tarn_node::own::OWN_SEQNO;
 use tarn_node::threads::blocking;
-use tarn_node::write::Written;
+use tarn_node::write::WriteOutcome;
 use tarn_types::{
     BatchBuilder, ColumnId, MutationBatch, TableSchema, Unique, decode_row, encode_cells_columnar, encode_keys,
     full_name,
@@ -32,11 +32,11 @@ use super::execute::to_its_end;
 use super::in_parts::change_numbers;
 use super::rewrite::not_unique;
 use super::{Answer, PendingChanges, Session};
-use crate::alter_sql::{Action, Alter, Change, Kind};
+use crate::alter_sql::{Alter, AlterAction, AlterStatement, RelationKind};
 use crate::error::{Result, SqlError, state};
 use crate::index_sql::{asked, index_name};
 use crate::names::{check_name, fold, quote, table_name};
-use crate::transaction::{Does, Made, What};
+use crate::transaction::{CreatedId, CreatedObject, HeldEffect};
 use crate::unique_rules::NOT_MADE;
 
 /// Entries of rows that are committed, and of those that the transaction wrote itself.
@@ -62,7 +62,7 @@ impl Session {
                     false => Err(already_exists(&index)),
                 };
             }
-            self.altered_by(&name, vec![Action::AddUnique(said)]).await?;
+            self.altered_by(&name, vec![AlterAction::AddUnique(said)]).await?;
             Ok(Answer::done("CREATE INDEX"))
         }
         .boxed()
@@ -75,7 +75,7 @@ impl Session {
         if_exists: bool,
     ) -> BoxFuture<'a, Result<Answer>> {
         async move {
-            let (mut of, mut actions): (Option<Arc<TableSchema>>, Vec<Action>) = (None, vec![]);
+            let (mut of, mut actions): (Option<Arc<TableSchema>>, Vec<AlterAction>) = (None, vec![]);
             for name in names {
                 let name = index_name(name)?;
                 let Some((table, is_constraint)) = self.table_of_index(&name) else {
@@ -102,7 +102,7 @@ impl Session {
                     ));
                 }
                 of = Some(table);
-                actions.push(Action::DropIndex { name: full_name::bare(&name).to_owned() });
+                actions.push(AlterAction::DropIndex { name: full_name::bare(&name).to_owned() });
             }
             if let Some(table) = of {
                 self.altered_by(&table.name, actions).await?;
@@ -137,7 +137,7 @@ impl Session {
             if self.is_relation(&full) || sequences.iter().any(|(other, _)| *other == full) {
                 return Err(already_exists(&to));
             }
-            self.altered_by(&table.name, vec![Action::RenameIndex { name: index.to_owned(), to }]).await?;
+            self.altered_by(&table.name, vec![AlterAction::RenameIndex { name: index.to_owned(), to }]).await?;
             Ok(Answer::done("ALTER INDEX"))
         }
         .boxed()
@@ -161,12 +161,12 @@ impl Session {
         self.table_of_index(name).is_some() || self.temporary.entry(self.node.catalog(), name).is_some()
     }
 
-    async fn altered_by(&self, table: &str, actions: Vec<Action>) -> Result<()> {
+    async fn altered_by(&self, table: &str, actions: Vec<AlterAction>) -> Result<()> {
         if let Some(there) = self.temporary.entry(self.node.catalog(), table) {
             self.node.may_own(&self.principal(), &there.schema())?;
         }
-        let change = Change::Actions(actions);
-        let alter = Alter { kind: Kind::Table, name: table.to_owned(), if_exists: false, change };
+        let change = AlterStatement::Actions(actions);
+        let alter = Alter { kind: RelationKind::Table, name: table.to_owned(), if_exists: false, change };
         self.alter(&alter).await.map(drop)
     }
 
@@ -176,21 +176,21 @@ impl Session {
     /// Errors: `23505` for rows of the same values; `0A000` for a column that comes with a value.
     pub(super) fn with_indexes<'a>(
         &'a self,
-        altering: Altering,
+        altering: TableAlteration,
         table: &'a Arc<TableSchema>,
         to: TableSchema,
         added: &'a [ColumnId],
-    ) -> BoxFuture<'a, Result<(Altering, TableSchema)>> {
+    ) -> BoxFuture<'a, Result<(TableAlteration, TableSchema)>> {
         self.made_indexes(altering, table, to, added).boxed()
     }
 
     async fn made_indexes(
         &self,
-        mut altering: Altering,
+        mut altering: TableAlteration,
         table: &Arc<TableSchema>,
         mut to: TableSchema,
         added: &[ColumnId],
-    ) -> Result<(Altering, TableSchema)> {
+    ) -> Result<(TableAlteration, TableSchema)> {
         for at in not_made(&to) {
             let has_rows = has_entries(&to, at, added)?;
             let of = to.clone();
@@ -212,10 +212,10 @@ impl Session {
     /// places of those of `to`.
     pub(super) async fn with_indexes_beside(
         &self,
-        mut altering: Altering,
+        mut altering: TableAlteration,
         beside: &Arc<TableSchema>,
         mut to: TableSchema,
-    ) -> Result<(Altering, TableSchema)> {
+    ) -> Result<(TableAlteration, TableSchema)> {
         let id_of = |id: ColumnId| {
             let at = to.columns.iter().position(|column| column.id == id);
             at.and_then(|at| beside.columns.get(at)).map_or(id, |column| column.id)
@@ -244,7 +244,9 @@ impl Session {
             let (node, who, of) = (Arc::clone(&self.node), self.principal(), to.clone());
             let index: Index =
                 to_its_end(async move { Ok::<_, SqlError>(node.make_index_beside(&who, &of, at).await?) }).await?;
-            self.transaction.lock().made(Made { name: String::new(), what: What::Index(index.unique.index) });
+            self.transaction
+                .lock()
+                .made(CreatedObject { name: String::new(), what: CreatedId::Index(index.unique.index) });
             if has_rows {
                 self.fill_index(table, &index).await?;
             }
@@ -274,9 +276,9 @@ impl Session {
             let wrote =
                 tables.write_whole(&who, &index.entries, Privilege::Insert, entries.committed, &*self.interrupt);
             match wrote.await? {
-                Written::Rows(_) => {}
-                Written::Exists { key } | Written::Taken { key, .. } => return Err(twice(key)),
-                Written::Conflict => {
+                WriteOutcome::Rows(_) => {}
+                WriteOutcome::Exists { key } | WriteOutcome::Taken { key, .. } => return Err(twice(key)),
+                WriteOutcome::Conflict => {
                     return Err(SqlError::new(state::INTERNAL, "an index that nobody else writes was written"));
                 }
             }
@@ -287,7 +289,7 @@ impl Session {
             let batches = vec![batch.map_err(|error| not_unique(error, &index.unique.name))?];
             let changes = PendingChanges { table: Arc::clone(&index.entries), privilege: Privilege::Insert, batches };
             let limit = self.sql.settings().transaction_bytes;
-            self.transaction.lock().hold(changes, Does::Changes, limit, self.sql.held())?;
+            self.transaction.lock().hold(changes, HeldEffect::Changes, limit, self.sql.held())?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tarn_node::write::{Submitted, Waiter};
+use tarn_node::write::{SubmittedWrite, Waiter};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -109,10 +109,10 @@ impl Interrupt {
         };
         let is_submitted = || self.current.lock().is_submitted;
         match unless(stop, work, is_submitted).await {
-            Unless::Done(done) | Unless::DoneAllTheSame(done, _) => {
+            Interruptible::Done(done) | Interruptible::DoneAllTheSame(done, _) => {
                 done.map_err(|error| self.truth(self.reason(error)))
             }
-            Unless::Stopped(reason) => Err(self.truth(reason)),
+            Interruptible::Stopped(reason) => Err(self.truth(reason)),
         }
     }
 
@@ -127,7 +127,7 @@ impl Interrupt {
     where
         SqlError: From<E>,
     {
-        let Some(submitted) = Submitted::by(self) else {
+        let Some(submitted) = SubmittedWrite::by(self) else {
             return Err(self.reason(SqlError::canceled()));
         };
         let done = write.await?;
@@ -164,7 +164,7 @@ impl Interrupt {
 }
 
 /// How something ended that was to be stopped.
-pub(super) enum Unless<T, R> {
+pub(super) enum Interruptible<T, R> {
     Done(T),
     Stopped(R),
     /// It was to be stopped, and had submitted what cannot be taken back.
@@ -177,10 +177,10 @@ pub(super) async fn unless<T, R>(
     stop: impl Future<Output = R>,
     mut work: Pin<&mut impl Future<Output = T>>,
     is_submitted: impl Fn() -> bool,
-) -> Unless<T, R> {
+) -> Interruptible<T, R> {
     let reason = tokio::select! {
         biased;
-        done = &mut work => return Unless::Done(done),
+        done = &mut work => return Interruptible::Done(done),
         reason = stop => reason,
     };
     // Polled only for the sake of what is submitted: it is given up at the first wait that is for something else.
@@ -195,8 +195,8 @@ pub(super) async fn unless<T, R>(
         }
     });
     match decided.await {
-        Some(done) => Unless::DoneAllTheSame(done, reason),
-        None => Unless::Stopped(reason),
+        Some(done) => Interruptible::DoneAllTheSame(done, reason),
+        None => Interruptible::Stopped(reason),
     }
 }
 

@@ -10,7 +10,7 @@ use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::tables::Row;
 use tarn_node::write::conflict;
-use tarn_query::keyed::{Bound, KeyedPlan};
+use tarn_query::keyed::{BoundKeyedPlan, KeyedPlan};
 use tarn_types::{
     BatchBuilder, Mutation, MutationBatch, Op, Value, encode_cells, encode_key, encode_patch, row_of_entry,
 };
@@ -31,15 +31,15 @@ impl Session {
     ) -> Result<Answer> {
         let bound = plan.bind(handle.schema(), parameters)?;
         match &bound {
-            Bound::Insert { rows } => rows.iter().try_for_each(encoding::check_values)?,
-            Bound::Update { set, .. } => encoding::check_values(set.iter().map(|(_, value)| value))?,
+            BoundKeyedPlan::Insert { rows } => rows.iter().try_for_each(encoding::check_values)?,
+            BoundKeyedPlan::Update { set, .. } => encoding::check_values(set.iter().map(|(_, value)| value))?,
             _ => {}
         }
         if !matches!(plan, KeyedPlan::Select { .. }) && self.must_hold_for(handle.schema())? {
             return Box::pin(self.hold_keyed(plan, handle, bound)).await;
         }
         match (bound, plan) {
-            (Bound::Select { key }, KeyedPlan::Select { columns: output, unique, .. }) => {
+            (BoundKeyedPlan::Select { key }, KeyedPlan::Select { columns: output, unique, .. }) => {
                 let found = match unique {
                     None => self.find(handle, &encode_key(handle.schema(), &key)?).await?,
                     Some(at) => Box::pin(self.find_by_values(handle, *at, &key)).await?,
@@ -48,10 +48,12 @@ impl Session {
                     found.map(|found| output.iter().map(|column| found.values[column.column_idx].clone()).collect());
                 one_row(handle, output, columns, rows)
             }
-            (Bound::Nothing, KeyedPlan::Select { columns: output, .. }) => one_row(handle, output, columns, None),
-            (Bound::Nothing, KeyedPlan::Update { .. }) => Ok(Answer::counted("UPDATE", 0)),
-            (Bound::Nothing, _) => Ok(Answer::counted("DELETE", 0)),
-            (Bound::Insert { rows }, KeyedPlan::Insert { on_key, .. }) => {
+            (BoundKeyedPlan::Nothing, KeyedPlan::Select { columns: output, .. }) => {
+                one_row(handle, output, columns, None)
+            }
+            (BoundKeyedPlan::Nothing, KeyedPlan::Update { .. }) => Ok(Answer::counted("UPDATE", 0)),
+            (BoundKeyedPlan::Nothing, _) => Ok(Answer::counted("DELETE", 0)),
+            (BoundKeyedPlan::Insert { rows }, KeyedPlan::Insert { on_key, .. }) => {
                 let (privilege, batch) = (Privilege::Insert, insert(handle, &rows, op_of(*on_key))?);
                 let n_rows = match rows.len() {
                     1 => self.write_all(handle, privilege, vec![batch]).await?,
@@ -59,12 +61,12 @@ impl Session {
                 };
                 Ok(Answer::counted("INSERT", n_rows))
             }
-            (Bound::Update { key, set }, _) => {
+            (BoundKeyedPlan::Update { key, set }, _) => {
                 let (key, patch) = (encode_key(handle.schema(), &key)?, encode_patch(handle.schema(), &set)?);
                 let batch = single(handle, &key, |builder, key| builder.patch(key, &patch, None))?;
                 Ok(Answer::counted("UPDATE", self.write_all(handle, Privilege::Update, vec![batch]).await?))
             }
-            (Bound::Delete { key }, _) => {
+            (BoundKeyedPlan::Delete { key }, _) => {
                 let batch =
                     single(handle, &encode_key(handle.schema(), &key)?, |builder, key| builder.delete(key, None))?;
                 Ok(Answer::counted("DELETE", self.write_all(handle, Privilege::Delete, vec![batch]).await?))
@@ -96,26 +98,28 @@ impl Session {
     }
 
     /// Inside BEGIN: rows are computed now, written at COMMIT, guarded by what was read.
-    async fn hold_keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, bound: Bound) -> Result<Answer> {
+    async fn hold_keyed(&self, plan: &KeyedPlan, handle: &Arc<TableHandle>, bound: BoundKeyedPlan) -> Result<Answer> {
         let (batch, command, privilege) = match bound {
-            Bound::Insert { rows } => {
+            BoundKeyedPlan::Insert { rows } => {
                 let KeyedPlan::Insert { on_key, .. } = plan else {
                     return Err(SqlError::new(state::INTERNAL, "rows that are no INSERT's"));
                 };
                 (insert(handle, &rows, op_of(*on_key))?, "INSERT", Privilege::Insert)
             }
-            Bound::Update { key, set } => {
+            BoundKeyedPlan::Update { key, set } => {
                 let key = encode_key(handle.schema(), &key)?;
                 let Some(found) = self.find(handle, &key).await? else { return Ok(Answer::counted("UPDATE", 0)) };
                 (changed(handle, &key, found, &set)?, "UPDATE", Privilege::Update)
             }
-            Bound::Delete { key } => {
+            BoundKeyedPlan::Delete { key } => {
                 let key = encode_key(handle.schema(), &key)?;
                 let Some(found) = self.find(handle, &key).await? else { return Ok(Answer::counted("DELETE", 0)) };
                 let batch = single(handle, &key, |builder, key| builder.delete(key, Some(found.seqno)))?;
                 (batch, "DELETE", Privilege::Delete)
             }
-            Bound::Nothing if matches!(plan, KeyedPlan::Update { .. }) => return Ok(Answer::counted("UPDATE", 0)),
+            BoundKeyedPlan::Nothing if matches!(plan, KeyedPlan::Update { .. }) => {
+                return Ok(Answer::counted("UPDATE", 0));
+            }
             _ => return Ok(Answer::counted("DELETE", 0)),
         };
         let held = PendingChanges { table: Arc::clone(handle), privilege, batches: vec![batch] };

@@ -23,12 +23,12 @@ use tarn_query::locking::{locked_table, locking, not_allowed, reads, split};
 use tarn_types::{BatchBuilder, MutationBatch, TableSchema, encode_cells_columnar, encode_keys};
 
 use super::in_parts::change_numbers;
-use super::{Answer, PendingChanges, Rows, Session};
+use super::{Answer, PendingChanges, ResultSet, Session};
 use crate::error::{Result, SqlError, state};
 use crate::lock_sql::LockRows;
 use crate::names::function_name;
 use crate::shown::shown;
-use crate::transaction::Does;
+use crate::transaction::HeldEffect;
 
 /// Rows that are answered are kept until all are held.
 pub(super) const MAX_BYTES: usize = 64 << 20;
@@ -123,7 +123,7 @@ impl Session {
         let schema = SchemaRef::clone(&asked.columns);
         if !hold {
             let batches = parts.map_ok(|(answered, _)| answered).boxed();
-            return Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }));
+            return Ok(Answer::Rows(ResultSet { schema, batches, command: "SELECT", is_binary: false }));
         }
         let (mut answers, mut n_bytes, mut met) = (vec![], 0, HashSet::new());
         while let Some((answered, rows)) = parts.try_next().await? {
@@ -138,11 +138,11 @@ impl Session {
             if !batch.is_empty() {
                 let (table, batches) = (Arc::clone(&handle), vec![batch]);
                 let held = PendingChanges { table, privilege: Privilege::Update, batches };
-                self.hold_as(held, Does::Locks).await?;
+                self.hold_as(held, HeldEffect::Locks).await?;
             }
         }
         let batches = stream::iter(answers.into_iter().map(Ok)).boxed();
-        Ok(Answer::Rows(Rows { schema, batches, command: "SELECT", is_binary: false }))
+        Ok(Answer::Rows(ResultSet { schema, batches, command: "SELECT", is_binary: false }))
     }
 }
 

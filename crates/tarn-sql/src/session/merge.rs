@@ -24,18 +24,18 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use tarn_node::auth::Privilege;
 use tarn_node::catalog::TableHandle;
 use tarn_node::error::Error;
-use tarn_node::write::{Written, all_written, conflict, merge as one_batch};
+use tarn_node::write::{WriteOutcome, all_written, conflict, merge as one_batch};
 use tarn_query::check_count;
 use tarn_query::dml::DmlKind;
-use tarn_query::merge::{Action, Asked, Clause, Merge, When};
+use tarn_query::merge::{Clause, ClauseAction, Merge, MergeStatement, WhenClause};
 use tarn_types::{BatchBuilder, Mutation, MutationBatch, Op, TableSchema, encode_cells_columnar, encode_keys};
 
 use super::create_as::written;
 use super::defaults::{assigned, written_out};
 use super::in_parts::{MAX_CHANGE_BYTES, MAX_ROUNDS, change_numbers};
 use super::on_key::op_of;
-use super::placeholders::{Declared, described, parameter_fields};
-use super::prepare::{Kind, Planned, of_both};
+use super::placeholders::{DeclaredType, described, parameter_fields};
+use super::prepare::{StatementKind, StatementPlan, of_both};
 use super::{Answer, PendingChanges, Session};
 use crate::budget::Reservation;
 use crate::encoding;
@@ -46,7 +46,7 @@ use crate::transaction::no_room;
 use crate::unknown;
 
 /// What one round writes, in this order.
-struct Round {
+struct MergeRound {
     deleted: BatchBuilder,
     changed: BatchBuilder,
     new: BatchBuilder,
@@ -54,7 +54,7 @@ struct Round {
     _reservation: Reservation,
 }
 
-impl Round {
+impl MergeRound {
     /// What is written by whose right.
     fn parts(self) -> [(Privilege, MutationBatch); 3] {
         [
@@ -70,8 +70,8 @@ impl Session {
         &'a self,
         statement: &'a Statement,
         merge: &'a ast::Merge,
-        declared: &'a [Option<Declared>],
-    ) -> BoxFuture<'a, Result<Planned>> {
+        declared: &'a [Option<DeclaredType>],
+    ) -> BoxFuture<'a, Result<StatementPlan>> {
         self.planned_merge(statement, merge, declared).boxed()
     }
 
@@ -79,8 +79,8 @@ impl Session {
         &self,
         statement: &Statement,
         merge: &ast::Merge,
-        declared: &[Option<Declared>],
-    ) -> Result<Planned> {
+        declared: &[Option<DeclaredType>],
+    ) -> Result<StatementPlan> {
         let name = match &merge.table {
             TableFactor::Table { name, .. } => table_name(name)?,
             other => return Err(SqlError::new(state::SYNTAX_ERROR, format!("MERGE INTO {other}: it is no table"))),
@@ -114,7 +114,7 @@ impl Session {
             }
         }
         let parameters = described(parameters, statement, &planned.pairs)?;
-        Ok((Kind::Merge(Box::new(planned)), parameters, None))
+        Ok((StatementKind::Merge(Box::new(planned)), parameters, None))
     }
 
     /// Runs one that is planned.
@@ -146,7 +146,7 @@ impl Session {
             let batch = one_batch(handle, &parts.map(|(_, batch)| batch));
             let n_rows = batch.len() as u64;
             match self.node.tables().write_whole(&who, handle, privilege, batch, &*self.interrupt).await? {
-                Written::Conflict => {}
+                WriteOutcome::Conflict => {}
                 written => {
                     all_written(handle, &[written]).map_err(|error| self.told(error))?;
                     return Ok(Answer::counted("MERGE", n_rows));
@@ -162,12 +162,12 @@ impl Session {
         merge: &Merge,
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
-    ) -> Result<Round> {
+    ) -> Result<MergeRound> {
         let schema = handle.schema();
         let (pairs, reservation) = self.merge_pairs(merge, parameters.clone()).await?;
         let new_batch = || BatchBuilder::new(schema);
         let mut round =
-            Round { deleted: new_batch(), changed: new_batch(), new: new_batch(), _reservation: reservation };
+            MergeRound { deleted: new_batch(), changed: new_batch(), new: new_batch(), _reservation: reservation };
         let Some(pairs) = pairs else { return Ok(round) };
         let rules = self.row_rules(schema).await?;
         let (mut written, mut inserted) = (HashSet::new(), HashSet::new());
@@ -260,7 +260,7 @@ fn once(written: &mut HashSet<Vec<u8>>, key: &[u8]) -> Result<()> {
 }
 
 /// What a statement asks for, with defaults written out, and of each clause the INSERT that it is, if it is one.
-fn asked(merge: &ast::Merge, table: &TableSchema) -> Result<(Asked, Vec<Option<Statement>>)> {
+fn asked(merge: &ast::Merge, table: &TableSchema) -> Result<(MergeStatement, Vec<Option<Statement>>)> {
     let (mut clauses, mut inserts) = (vec![], vec![]);
     let mut are_all_met = [false; 2];
     for MergeClause { clause_kind, predicate, action, .. } in &merge.clauses {
@@ -271,25 +271,25 @@ fn asked(merge: &ast::Merge, table: &TableSchema) -> Result<(Asked, Vec<Option<S
         }
         let mut insert = None;
         let action = match action {
-            MergeAction::Delete { .. } => Action::Delete,
-            MergeAction::Update(update) if update.assignments.is_empty() => Action::Nothing,
+            MergeAction::Delete { .. } => ClauseAction::Delete,
+            MergeAction::Update(update) if update.assignments.is_empty() => ClauseAction::Nothing,
             MergeAction::Update(update) => {
                 let written = assigned(&update.assignments, table)?;
                 let mut assignments = written.unwrap_or_else(|| update.assignments.clone());
                 marked_assignments(&mut assignments, table);
-                Action::Update(assignments)
+                ClauseAction::Update(assignments)
             }
             MergeAction::Insert(given) => {
                 let (statement, written) = inserted(given, table)?;
                 insert = Some(statement);
-                Action::Insert(Box::new(written))
+                ClauseAction::Insert(Box::new(written))
             }
         };
         inserts.push(insert);
-        clauses.push(When { is_matched, condition: predicate.clone(), action });
+        clauses.push(WhenClause { is_matched, condition: predicate.clone(), action });
     }
     let (target, source, on) = (merge.table.clone(), merge.source.clone(), merge.on.as_ref().clone());
-    Ok((Asked { table: target, source, on, clauses }, inserts))
+    Ok((MergeStatement { table: target, source, on, clauses }, inserts))
 }
 
 /// The INSERT that a clause is, as it was said and with defaults written out.

@@ -81,11 +81,11 @@ use tarn_query::parser::SMALL_BYTES;
 use tarn_types::style::hangs_on_order;
 use tarn_types::{DateOrder, Opaque, Style, Zone};
 
-pub use answer::{Answer, Batches, CopyTo, Rows, Tag};
+pub use answer::{Answer, Batches, CopyTo, ResultSet, Tag};
 pub use copy_from::CopyFrom;
 pub use interrupt::Interrupt;
-pub use placeholders::{Declared, item_type};
-pub use prepare::{Parameter, Prepared};
+pub use placeholders::{DeclaredType, item_type};
+pub use prepare::{Parameter, PreparedStatement};
 pub use utility::is_all;
 pub use vars::{REPORTED, Vars};
 
@@ -97,11 +97,11 @@ use crate::advisory::OwnLocks;
 use crate::channels::{Mail, Notification};
 use crate::cursors::book::Book;
 use crate::error::{Result, SqlError, state};
-use crate::hot::{OwnTables, Reader, SeenTables};
+use crate::hot::{OwnTables, SeenTables, SessionReader};
 use crate::names::check_words;
-use crate::sequence_functions::{Given, Numbering};
+use crate::sequence_functions::{Numbering, SessionValues};
 use crate::service::Sql;
-use crate::statement::{Parsed, parse};
+use crate::statement::{ParsedSql, parse};
 use crate::temporary::{Temporary, own_schema};
 use crate::transaction::{Isolation, PendingChanges, Transaction, drop_made};
 
@@ -143,13 +143,13 @@ pub struct Session {
     /// The reader of rows looks here for what the statement sees.
     transaction: Opaque<Arc<Mutex<Transaction>>>,
     cursors: Opaque<Book>,
-    named: Opaque<Mutex<HashMap<String, Arc<Prepared>>>>,
+    named: Opaque<Mutex<HashMap<String, Arc<PreparedStatement>>>>,
     has_pg_catalog: Mutex<bool>,
     locks: Arc<OwnLocks>,
     /// What it notifies, and hears.
     mail: Arc<Mail>,
     /// What sequences gave it.
-    numbers: Arc<Mutex<Given>>,
+    numbers: Arc<Mutex<SessionValues>>,
     /// The tables that it has to itself.
     temporary: Arc<Temporary>,
 }
@@ -166,7 +166,7 @@ impl Session {
         let query = Opaque::new(query_session(&sql, reader, &temporary, backend.pid()));
         let locks = Arc::new(OwnLocks::new(&sql.locks, backend.pid()));
         let mail = Arc::new(Mail::new(&sql.channels, backend.pid()));
-        let numbers = Arc::<Mutex<Given>>::default();
+        let numbers = Arc::<Mutex<SessionValues>>::default();
         let (node, who, given) = (Arc::clone(sql.node()), Arc::clone(&principal), Arc::clone(&numbers));
         let own = Arc::clone(&temporary);
         let settable = Settable::new(&vars, &transaction);
@@ -242,7 +242,7 @@ impl Session {
     }
 
     /// More rows of a statement are asked for, which gave some before.
-    pub fn go_on(&self, prepared: &Prepared) {
+    pub fn go_on(&self, prepared: &PreparedStatement) {
         self.backend.begins();
         self.backend.shows(&prepared.text);
     }
@@ -470,11 +470,11 @@ impl Session {
     /// Parses a text of one or more statements, within the time limit of the statement.
     ///
     /// Errors: `54000` for a text over the setting `statement_bytes`, or over what the parser takes.
-    pub fn parse<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Opaque<Parsed>>>> {
+    pub fn parse<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Opaque<ParsedSql>>>> {
         self.parse_within(sql).boxed()
     }
 
-    async fn parse_within(&self, sql: &str) -> Result<Vec<Opaque<Parsed>>> {
+    async fn parse_within(&self, sql: &str) -> Result<Vec<Opaque<ParsedSql>>> {
         let limit = self.sql.settings().statement_bytes;
         if sql.len() as u64 > limit {
             let message = format!("the statement is {} bytes long, the limit is {limit}", sql.len());
@@ -490,7 +490,7 @@ impl Session {
                 Box::pin(self.interrupt.run(async { parsing.await? })).await?
             }
         };
-        self.backend.shows(&activity::shown(sql, parsed.iter().any(Parsed::has_password)));
+        self.backend.shows(&activity::shown(sql, parsed.iter().any(ParsedSql::has_password)));
         Ok(parsed.into_iter().map(Opaque::new).collect())
     }
 
@@ -541,7 +541,7 @@ impl Session {
     }
 
     /// Prepares and runs one statement without parameters. An error fails an open transaction.
-    pub fn run_one(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Answer>> {
+    pub fn run_one(&self, parsed: Opaque<ParsedSql>) -> BoxFuture<'_, Result<Answer>> {
         let running = async move {
             let answer = self.interrupt.run(pin!(self.execute_once(parsed))).await;
             if answer.is_err() {
@@ -559,13 +559,13 @@ fn reader(
     who: &Arc<Mutex<Principal>>,
     transaction: &Arc<Mutex<Transaction>>,
     temporary: &Arc<Temporary>,
-) -> Reader {
+) -> SessionReader {
     let (who, transaction, temporary) = (Arc::clone(who), Arc::clone(transaction), Arc::clone(temporary));
-    Reader { node: Arc::clone(sql.node()), who, transaction, temporary }
+    SessionReader { node: Arc::clone(sql.node()), who, transaction, temporary }
 }
 
 /// A session of the query engine, with the tables that session `pid` has to itself by then.
-fn query_session(sql: &Sql, reader: Reader, temporary: &Arc<Temporary>, pid: i32) -> tarn_query::Session {
+fn query_session(sql: &Sql, reader: SessionReader, temporary: &Arc<Temporary>, pid: i32) -> tarn_query::Session {
     let own = Arc::new(OwnTables(Arc::clone(temporary)));
     let seen = Arc::new(SeenTables { node: Arc::clone(sql.node()), temporary: Arc::clone(temporary) });
     sql.query().session_beside(Arc::new(reader), seen, own, &own_schema(pid))

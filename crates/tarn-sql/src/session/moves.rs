@@ -30,15 +30,15 @@ use tarn_query::has_query;
 use tarn_query::parser::statements;
 use tarn_types::{MutationBatch, Op, TableSchema, batch_from_columns, conform, full_name};
 
-use super::placeholders::Declared;
-use super::returning::{Answers, Returning, reading};
+use super::placeholders::DeclaredType;
+use super::returning::{ReturnedRows, Returning, reading};
 use super::{Answer, PendingChanges, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, quote};
 use crate::postgres::assignments::checked;
 use crate::postgres::select_list;
-use crate::transaction::{Open, Transaction};
+use crate::transaction::{OpenTransaction, Transaction};
 
 /// The two statements that such an `UPDATE` is read as.
 pub(super) struct Move {
@@ -120,7 +120,7 @@ impl Session {
         Move { delete, rows }: &Move,
         update: &Statement,
         table: &Arc<TableSchema>,
-        declared: &[Option<Declared>],
+        declared: &[Option<DeclaredType>],
     ) -> Result<(Dml, LogicalPlan)> {
         self.enable_for_views(delete)?;
         let dml = self.query.dml(delete, table).await.map_err(|error| self.explain_error(update, error))?;
@@ -152,12 +152,12 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         returning: Option<&Returning>,
-    ) -> Result<(u64, Option<Answers>)> {
+    ) -> Result<(u64, Option<ReturnedRows>)> {
         if self.must_hold_for(handle.schema())? {
             return self.moved(dml, rows, handle, parameters, returning).await;
         }
         let (read_only, isolation) = self.transaction_defaults()?;
-        let own = Open::implicit(read_only, isolation, self.temporary.now());
+        let own = OpenTransaction::implicit(read_only, isolation, self.temporary.now());
         *self.transaction.lock() = Transaction::Open(own);
         self.query.begin();
         let moved = self.moved(dml, rows, handle, parameters, returning).await;
@@ -176,7 +176,7 @@ impl Session {
         handle: &Arc<TableHandle>,
         parameters: Option<ParamValues>,
         returning: Option<&Returning>,
-    ) -> Result<(u64, Option<Answers>)> {
+    ) -> Result<(u64, Option<ReturnedRows>)> {
         let schema = handle.schema();
         let (going, gone) = self.read_whole(dml, handle, parameters.clone()).await?;
         let Some(first) = gone.first() else {

@@ -22,20 +22,20 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 use tarn_node::auth::Access;
 use tarn_node::auth::access::Objects;
 use tarn_node::functions::{Body, UserFunction};
-use tarn_query::{Walked, walk_mut};
+use tarn_query::{Walkable, walk_mut};
 use tarn_types::full_name::{self, PUBLIC};
 
 use super::Session;
-use crate::alter_sql::{Action, Alter, Change, Kind};
-use crate::comment_sql::Commented;
+use crate::alter_sql::{Alter, AlterAction, AlterStatement, RelationKind};
+use crate::comment_sql::CommentTarget;
 use crate::error::{Result, SqlError, state};
 use crate::foreign_rules::has_constraint;
-use crate::function_sql::{FunctionSql, Named as FunctionNamed, Returns};
+use crate::function_sql::{FunctionReference as FunctionNamed, FunctionSql, Returns};
 use crate::function_types::named;
 use crate::names::{OF_SYSTEM, OWN_SCHEMA, fold, parts_named, quote, table_name};
 use crate::schema_path;
 use crate::sequence_sql::{Clauses, SequenceSql};
-use crate::statement::Parsed;
+use crate::statement::ParsedSql;
 use crate::type_sql::{TypeChange, TypeSql};
 use crate::view_sql::{CreateView, place};
 use crate::views;
@@ -48,7 +48,7 @@ const OF_SEQUENCES: [&str; 3] = ["nextval", "currval", "setval"];
 
 /// What is looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ObjectKind {
     /// A table or view.
     Relation,
     /// Or a sequence.
@@ -59,7 +59,7 @@ enum Wanted {
 }
 
 /// Where something is.
-enum Found {
+enum ObjectLocation {
     /// Where names without a schema are.
     Here,
     In(String),
@@ -76,15 +76,15 @@ impl Session {
     ///
     /// Errors: `42P01` and its kin for a name that no schema of the path has; `3F000` where there is none to make
     /// something in.
-    pub(super) async fn in_schemas(&self, parsed: &Parsed, path: Option<&Path>) -> Result<Option<Parsed>> {
+    pub(super) async fn in_schemas(&self, parsed: &ParsedSql, path: Option<&Path>) -> Result<Option<ParsedSql>> {
         let of_parser = matches!(
             parsed,
-            Parsed::Sql(_)
-                | Parsed::Copy { .. }
-                | Parsed::Declare(_)
-                | Parsed::Lock(_)
-                | Parsed::With(_)
-                | Parsed::Vacuum(_)
+            ParsedSql::Sql(_)
+                | ParsedSql::Copy { .. }
+                | ParsedSql::Declare(_)
+                | ParsedSql::Lock(_)
+                | ParsedSql::With(_)
+                | ParsedSql::Vacuum(_)
         );
         if path.is_none() && of_parser {
             return Ok(None);
@@ -92,48 +92,48 @@ impl Session {
         let public: Path = [PUBLIC.to_owned()].into();
         let path = path.unwrap_or(&public);
         let sequences = match parsed {
-            Parsed::Sql(statement) if !matches!(**statement, Statement::CreateTable(_)) => vec![],
-            Parsed::Alter(_) | Parsed::Sequence(_) | Parsed::Sql(_) | Parsed::CreateView(_) => {
+            ParsedSql::Sql(statement) if !matches!(**statement, Statement::CreateTable(_)) => vec![],
+            ParsedSql::Alter(_) | ParsedSql::Sequence(_) | ParsedSql::Sql(_) | ParsedSql::CreateView(_) => {
                 self.node.sequences().all().await?.into_iter().map(|(name, _)| name).collect()
             }
             _ => vec![],
         };
-        let puts_own = matches!(parsed, Parsed::CreateView(_));
-        let names = Names { session: self, path, sequences: &sequences, puts_own };
+        let puts_own = matches!(parsed, ParsedSql::CreateView(_));
+        let names = NameResolver { session: self, path, sequences: &sequences, puts_own };
         let mut parsed = parsed.clone();
         match &mut parsed {
-            Parsed::Sql(statement) | Parsed::Copy { statement, .. } => names.in_statement(statement)?,
-            Parsed::Declare(cursor) => {
+            ParsedSql::Sql(statement) | ParsedSql::Copy { statement, .. } => names.in_statement(statement)?,
+            ParsedSql::Declare(cursor) => {
                 names.walk(&mut *cursor.query)?;
                 if let Some(lock) = &mut cursor.lock {
                     names.walk(&mut *lock.query)?;
                 }
             }
-            Parsed::Lock(lock) => names.walk(&mut *lock.query)?,
-            Parsed::With(asked) => {
+            ParsedSql::Lock(lock) => names.walk(&mut *lock.query)?,
+            ParsedSql::With(asked) => {
                 let defined = asked.names();
                 for (statement, n_visible) in asked.statements_mut() {
                     names.in_part(statement, &defined[..n_visible])?;
                 }
             }
-            Parsed::Vacuum(vacuum) => {
-                vacuum.tables.iter_mut().try_for_each(|table| names.qualify(&mut table.name, Wanted::Relation))?;
+            ParsedSql::Vacuum(vacuum) => {
+                vacuum.tables.iter_mut().try_for_each(|table| names.qualify(&mut table.name, ObjectKind::Relation))?;
             }
-            Parsed::Admin { table, .. } => names.find(table, Wanted::Relation)?,
-            Parsed::Attach(request) => names.make(&mut request.name)?,
-            Parsed::Detach { table, if_exists } => names.find_if(table, Wanted::Relation, *if_exists)?,
-            Parsed::CacheTable(asked) => {
-                names.find(&mut asked.table, Wanted::Relation)?;
+            ParsedSql::Admin { table, .. } => names.find(table, ObjectKind::Relation)?,
+            ParsedSql::Attach(request) => names.make(&mut request.name)?,
+            ParsedSql::Detach { table, if_exists } => names.find_if(table, ObjectKind::Relation, *if_exists)?,
+            ParsedSql::CacheTable(asked) => {
+                names.find(&mut asked.table, ObjectKind::Relation)?;
                 names.walk(&mut asked.query)?;
             }
-            Parsed::DropCache(asked) => {
-                asked.table.iter_mut().try_for_each(|table| names.find(table, Wanted::Relation))?;
+            ParsedSql::DropCache(asked) => {
+                asked.table.iter_mut().try_for_each(|table| names.find(table, ObjectKind::Relation))?;
             }
-            Parsed::Access(access) => match access.as_mut() {
-                Access::Owner { table, .. } => names.find(table, Wanted::Relation)?,
+            ParsedSql::Access(access) => match access.as_mut() {
+                Access::Owner { table, .. } => names.find(table, ObjectKind::Relation)?,
                 Access::Grant(grant) | Access::Revoke(grant) => match &mut grant.on {
                     Objects::Tables(tables) => {
-                        tables.iter_mut().try_for_each(|table| names.find(table, Wanted::Relation))?;
+                        tables.iter_mut().try_for_each(|table| names.find(table, ObjectKind::Relation))?;
                     }
                     Objects::AllTables(schema) if !self.node.schemas().has_tables(schema) => {
                         return Err(undefined_schema(schema));
@@ -142,43 +142,43 @@ impl Session {
                 },
                 Access::CreateUser { .. } | Access::AlterUser { .. } | Access::DropUser { .. } => {}
             },
-            Parsed::CreateView(view) => names.in_view(view)?,
-            Parsed::Comment(comment) => match comment.on {
-                Commented::Type => names.find(&mut comment.table, Wanted::Type)?,
-                Commented::Table | Commented::View | Commented::Column(_) => {
-                    names.find(&mut comment.table, Wanted::Relation)?;
+            ParsedSql::CreateView(view) => names.in_view(view)?,
+            ParsedSql::Comment(comment) => match comment.on {
+                CommentTarget::Type => names.find(&mut comment.table, ObjectKind::Type)?,
+                CommentTarget::Table | CommentTarget::View | CommentTarget::Column(_) => {
+                    names.find(&mut comment.table, ObjectKind::Relation)?;
                 }
             },
-            Parsed::Sequence(statement) => names.in_sequence(statement)?,
-            Parsed::Type(statement) => match statement.as_mut() {
+            ParsedSql::Sequence(statement) => names.in_sequence(statement)?,
+            ParsedSql::Type(statement) => match statement.as_mut() {
                 TypeSql::Create { name, .. } => names.make(name)?,
                 TypeSql::Alter { name, change } => {
-                    names.find(name, Wanted::Type)?;
+                    names.find(name, ObjectKind::Type)?;
                     if let TypeChange::RenameTo(to) = change {
                         *to = full_name::beside(name, to);
                     }
                 }
                 TypeSql::Drop { names: types, if_exists, .. } => {
-                    types.iter_mut().try_for_each(|name| names.find_if(name, Wanted::Type, *if_exists))?;
+                    types.iter_mut().try_for_each(|name| names.find_if(name, ObjectKind::Type, *if_exists))?;
                 }
             },
-            Parsed::CreateLike(like) => {
+            ParsedSql::CreateLike(like) => {
                 names.make_table(&mut like.create)?;
-                names.qualify(&mut like.of, Wanted::Relation)?;
+                names.qualify(&mut like.of, ObjectKind::Relation)?;
             }
-            Parsed::Alter(alter) => names.in_alter(alter)?,
-            Parsed::Constraints(said) => {
+            ParsedSql::Alter(alter) => names.in_alter(alter)?,
+            ParsedSql::Constraints(said) => {
                 said.names.iter_mut().flatten().try_for_each(|name| names.find_constraint(name))?
             }
-            Parsed::Function(statement) => names.in_function(statement)?,
-            Parsed::Schema(_) | Parsed::Fetch(_) => {}
+            ParsedSql::Function(statement) => names.in_function(statement)?,
+            ParsedSql::Schema(_) | ParsedSql::Fetch(_) => {}
         }
         Ok(Some(parsed))
     }
 }
 
 /// How the names of one statement are looked for.
-struct Names<'a> {
+struct NameResolver<'a> {
     session: &'a Session,
     path: &'a Path,
     /// All there are, by their full names, for statements that may name some.
@@ -187,40 +187,40 @@ struct Names<'a> {
     puts_own: bool,
 }
 
-impl Names<'_> {
+impl NameResolver<'_> {
     /// Where something of this name is.
-    fn found(&self, name: &str, wanted: Wanted) -> Found {
+    fn found(&self, name: &str, wanted: ObjectKind) -> ObjectLocation {
         let Session { temporary, node, .. } = self.session;
-        if wanted != Wanted::Type && (temporary.table(name).is_some() || temporary.sequence(name).is_some()) {
-            let puts = self.puts_own && wanted == Wanted::Relation;
-            return if puts { Found::In(OWN_SCHEMA.to_owned()) } else { Found::Here };
+        if wanted != ObjectKind::Type && (temporary.table(name).is_some() || temporary.sequence(name).is_some()) {
+            let puts = self.puts_own && wanted == ObjectKind::Relation;
+            return if puts { ObjectLocation::In(OWN_SCHEMA.to_owned()) } else { ObjectLocation::Here };
         }
         let is_relation = |full: &str| temporary.entry(node.catalog(), full).is_some();
         let is_sequence = |full: &String| self.sequences.contains(full);
         for schema in self.path.iter() {
             if OF_SYSTEM.contains(&schema.as_str()) {
-                if matches!(wanted, Wanted::Relation | Wanted::Any) && self.is_of_system(schema, name) {
-                    return Found::In(schema.clone());
+                if matches!(wanted, ObjectKind::Relation | ObjectKind::Any) && self.is_of_system(schema, name) {
+                    return ObjectLocation::In(schema.clone());
                 }
                 continue;
             }
             let full = full_name::join(schema, name);
             let is_it = match wanted {
-                Wanted::Relation => is_relation(&full),
-                Wanted::Any => is_relation(&full) || is_sequence(&full),
-                Wanted::Sequence => is_sequence(&full),
+                ObjectKind::Relation => is_relation(&full),
+                ObjectKind::Any => is_relation(&full) || is_sequence(&full),
+                ObjectKind::Sequence => is_sequence(&full),
                 // The rows of a table are of a type that is called so.
-                Wanted::Type => node.types().get(&full).is_some() || is_relation(&full),
-                Wanted::Index => temporary.has_index(node.catalog(), &full),
+                ObjectKind::Type => node.types().get(&full).is_some() || is_relation(&full),
+                ObjectKind::Index => temporary.has_index(node.catalog(), &full),
             };
             if is_it {
-                return if schema == PUBLIC { Found::Here } else { Found::In(schema.clone()) };
+                return if schema == PUBLIC { ObjectLocation::Here } else { ObjectLocation::In(schema.clone()) };
             }
         }
         // What nobody has is told as it always was. The catalog is looked into without being named.
         match self.path.iter().any(|schema| schema == PUBLIC) || name.starts_with("pg_") {
-            true => Found::Here,
-            false => Found::Nowhere,
+            true => ObjectLocation::Here,
+            false => ObjectLocation::Nowhere,
         }
     }
 
@@ -258,7 +258,7 @@ impl Names<'_> {
         Ok(())
     }
 
-    /// As [`Names::first`], if users make something there.
+    /// As [`NameResolver::first`], if users make something there.
     fn first_of_users(&self) -> Result<&str> {
         let first = self.first()?;
         match OF_SYSTEM.contains(&first) {
@@ -269,24 +269,24 @@ impl Names<'_> {
     }
 
     /// The full name of what is there.
-    fn find(&self, name: &mut String, wanted: Wanted) -> Result<()> {
+    fn find(&self, name: &mut String, wanted: ObjectKind) -> Result<()> {
         *name = match is_said(name) {
             Some((schema, _)) if !self.is_schema(schema) => return Err(undefined_schema(schema)),
             Some((schema, bare)) => full_name::join(schema, bare),
             None => match self.found(name, wanted) {
-                Found::Here => return Ok(()),
-                Found::In(schema) => full_name::join(&schema, name),
-                Found::Nowhere => return Err(missing(name, wanted)),
+                ObjectLocation::Here => return Ok(()),
+                ObjectLocation::In(schema) => full_name::join(&schema, name),
+                ObjectLocation::Nowhere => return Err(missing(name, wanted)),
             },
         };
         Ok(())
     }
 
     /// The same, of what need not be there: it gets a name that nothing has.
-    fn find_if(&self, name: &mut String, wanted: Wanted, if_exists: bool) -> Result<()> {
+    fn find_if(&self, name: &mut String, wanted: ObjectKind, if_exists: bool) -> Result<()> {
         let is_nowhere = match is_said(name) {
             Some((schema, _)) => !self.is_schema(schema),
-            None => matches!(self.found(name, wanted), Found::Nowhere),
+            None => matches!(self.found(name, wanted), ObjectLocation::Nowhere),
         };
         match if_exists && is_nowhere {
             true => *name = full_name::said("", full_name::bare(name)),
@@ -296,15 +296,15 @@ impl Names<'_> {
     }
 
     /// Puts the schema before a name that has none, where it is not `public`.
-    fn qualify(&self, name: &mut ObjectName, wanted: Wanted) -> Result<()> {
+    fn qualify(&self, name: &mut ObjectName, wanted: ObjectKind) -> Result<()> {
         let Some(bare) = alone(name) else { return Ok(()) };
         match self.found(&bare, wanted) {
-            Found::Here => Ok(()),
-            Found::In(schema) => {
+            ObjectLocation::Here => Ok(()),
+            ObjectLocation::In(schema) => {
                 put_schema(name, &schema);
                 Ok(())
             }
-            Found::Nowhere => Err(missing(&bare, wanted)),
+            ObjectLocation::Nowhere => Err(missing(&bare, wanted)),
         }
     }
 
@@ -333,11 +333,11 @@ impl Names<'_> {
     fn in_reference(&self, parent: &mut ObjectName, made: &str) -> Result<()> {
         let Some(bare) = alone(parent) else { return Ok(()) };
         let is_itself = |schema: &String| full_name::join(schema, &bare) == made;
-        let found = self.found(&bare, Wanted::Relation);
+        let found = self.found(&bare, ObjectKind::Relation);
         let is_before = |schema: &&String| match &found {
-            Found::Here => *schema != PUBLIC,
-            Found::In(other) => *schema != other,
-            Found::Nowhere => true,
+            ObjectLocation::Here => *schema != PUBLIC,
+            ObjectLocation::In(other) => *schema != other,
+            ObjectLocation::Nowhere => true,
         };
         // A table of the session's own comes before all of them.
         let is_own = self.session.temporary.table(&bare).is_some();
@@ -348,7 +348,7 @@ impl Names<'_> {
                 put_schema(parent, schema);
                 Ok(())
             }
-            None => self.qualify(parent, Wanted::Relation),
+            None => self.qualify(parent, ObjectKind::Relation),
         }
     }
 
@@ -384,10 +384,10 @@ impl Names<'_> {
         self.walk(statement)
     }
 
-    /// As [`Names::in_statement`], behind a WITH of these names.
+    /// As [`NameResolver::in_statement`], behind a WITH of these names.
     fn in_part(&self, statement: &mut Statement, defined: &[String]) -> Result<()> {
         self.in_targets(statement)?;
-        let relation = |name: &mut ObjectName| self.qualify(name, Wanted::Relation);
+        let relation = |name: &mut ObjectName| self.qualify(name, ObjectKind::Relation);
         // What is changed is a table, whatever WITH names.
         match statement {
             Statement::Update(update) => target_of(std::slice::from_mut(&mut update.table)).map_or(Ok(()), relation)?,
@@ -398,8 +398,8 @@ impl Names<'_> {
             },
             _ => {}
         }
-        let around = Defined { names: defined.to_vec(), n_visible: defined.len(), queries: vec![] };
-        let mut within = Within { names: self, around: vec![around], put: vec![] };
+        let around = WithNames { names: defined.to_vec(), n_visible: defined.len(), queries: vec![] };
+        let mut within = NameScope { names: self, around: vec![around], put: vec![] };
         match walk_mut(statement, &mut within) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
@@ -408,7 +408,7 @@ impl Names<'_> {
 
     /// What a statement names outside of a FROM.
     fn in_targets(&self, statement: &mut Statement) -> Result<()> {
-        let relation = |name: &mut ObjectName| self.qualify(name, Wanted::Relation);
+        let relation = |name: &mut ObjectName| self.qualify(name, ObjectKind::Relation);
         match statement {
             Statement::CreateTable(create) => self.make_table(create),
             Statement::Insert(insert) => match &mut insert.table {
@@ -421,12 +421,12 @@ impl Names<'_> {
             }
             Statement::Drop { object_type, if_exists, names, .. } => {
                 let wanted = match object_type {
-                    ObjectType::Table | ObjectType::View => Wanted::Relation,
-                    ObjectType::Index => Wanted::Index,
+                    ObjectType::Table | ObjectType::View => ObjectKind::Relation,
+                    ObjectType::Index => ObjectKind::Index,
                     _ => return Ok(()),
                 };
                 let is_nowhere = |name: &ObjectName| {
-                    alone(name).is_some_and(|bare| matches!(self.found(&bare, wanted), Found::Nowhere))
+                    alone(name).is_some_and(|bare| matches!(self.found(&bare, wanted), ObjectLocation::Nowhere))
                 };
                 for name in names {
                     match *if_exists && is_nowhere(name) {
@@ -445,20 +445,20 @@ impl Names<'_> {
             }
             Statement::CreateIndex(create) => relation(&mut create.table_name),
             Statement::AlterIndex { name, .. } => {
-                self.qualify(name, Wanted::Index).map_err(|_| SqlError::undefined_table(&name.to_string()))
+                self.qualify(name, ObjectKind::Index).map_err(|_| SqlError::undefined_table(&name.to_string()))
             }
             _ => Ok(()),
         }
     }
 
     /// All that is named in a FROM, and types.
-    fn walk(&self, part: &mut impl Walked) -> Result<()> {
+    fn walk(&self, part: &mut impl Walkable) -> Result<()> {
         self.walked(part).map(drop)
     }
 
     /// The same, and where a schema was put before what.
-    fn walked(&self, part: &mut impl Walked) -> Result<Vec<(Location, String)>> {
-        let mut within = Within { names: self, around: vec![], put: vec![] };
+    fn walked(&self, part: &mut impl Walkable) -> Result<Vec<(Location, String)>> {
+        let mut within = NameScope { names: self, around: vec![], put: vec![] };
         match walk_mut(part, &mut within) {
             ControlFlow::Continue(()) => Ok(within.put),
             ControlFlow::Break(error) => Err(error),
@@ -618,7 +618,7 @@ impl Names<'_> {
 
     fn in_sequence(&self, statement: &mut SequenceSql) -> Result<()> {
         let owner = |clauses: &mut Clauses| match &mut clauses.owner {
-            Some(Some((table, _))) => self.find(table, Wanted::Relation),
+            Some(Some((table, _))) => self.find(table, ObjectKind::Relation),
             _ => Ok(()),
         };
         match statement {
@@ -627,48 +627,48 @@ impl Names<'_> {
                 owner(clauses)
             }
             SequenceSql::Alter { name, if_exists, clauses } => {
-                self.find_if(name, Wanted::Any, *if_exists)?;
+                self.find_if(name, ObjectKind::Any, *if_exists)?;
                 owner(clauses)
             }
             SequenceSql::Drop { names, if_exists } => {
-                names.iter_mut().try_for_each(|name| self.find_if(name, Wanted::Any, *if_exists))
+                names.iter_mut().try_for_each(|name| self.find_if(name, ObjectKind::Any, *if_exists))
             }
         }
     }
 
     fn in_alter(&self, alter: &mut Alter) -> Result<()> {
-        let wanted = if alter.kind == Kind::Sequence { Wanted::Sequence } else { Wanted::Any };
+        let wanted = if alter.kind == RelationKind::Sequence { ObjectKind::Sequence } else { ObjectKind::Any };
         self.find_if(&mut alter.name, wanted, alter.if_exists)?;
         let actions = match &mut alter.change {
-            Change::Rename(to) => {
+            AlterStatement::Rename(to) => {
                 *to = full_name::beside(&alter.name, to);
                 return Ok(());
             }
-            Change::SetSchema(_) | Change::Counts { .. } => return Ok(()),
-            Change::Actions(actions) => actions,
+            AlterStatement::SetSchema(_) | AlterStatement::Counts { .. } => return Ok(()),
+            AlterStatement::Actions(actions) => actions,
         };
         for action in actions {
             match action {
-                Action::SetDefault { to, .. } => self.walk(to)?,
-                Action::AddCheck(check) => self.walk(check.expr_mut())?,
-                Action::AddForeignKey(said) => self.find(&mut said.parent, Wanted::Relation)?,
-                Action::AddColumn { def, .. } => self.in_column(def)?,
-                Action::SetType { to, using, .. } => {
+                AlterAction::SetDefault { to, .. } => self.walk(to)?,
+                AlterAction::AddCheck(check) => self.walk(check.expr_mut())?,
+                AlterAction::AddForeignKey(said) => self.find(&mut said.parent, ObjectKind::Relation)?,
+                AlterAction::AddColumn { def, .. } => self.in_column(def)?,
+                AlterAction::SetType { to, using, .. } => {
                     self.in_type(to, &mut vec![])?;
                     using.iter_mut().try_for_each(|using| self.walk(using))?;
                 }
-                Action::DropDefault { .. }
-                | Action::SetNotNull { .. }
-                | Action::DropNotNull { .. }
-                | Action::DropExpression { .. }
-                | Action::AddUnique(_)
-                | Action::DropIndex { .. }
-                | Action::RenameIndex { .. }
-                | Action::RenameConstraint { .. }
-                | Action::DropConstraint { .. }
-                | Action::AddPrimaryKey { .. }
-                | Action::DropColumn(_)
-                | Action::RenameColumn { .. } => {}
+                AlterAction::DropDefault { .. }
+                | AlterAction::SetNotNull { .. }
+                | AlterAction::DropNotNull { .. }
+                | AlterAction::DropExpression { .. }
+                | AlterAction::AddUnique(_)
+                | AlterAction::DropIndex { .. }
+                | AlterAction::RenameIndex { .. }
+                | AlterAction::RenameConstraint { .. }
+                | AlterAction::DropConstraint { .. }
+                | AlterAction::AddPrimaryKey { .. }
+                | AlterAction::DropColumn(_)
+                | AlterAction::RenameColumn { .. } => {}
             }
         }
         Ok(())
@@ -680,7 +680,7 @@ impl Names<'_> {
             match &mut option.option {
                 ast::ColumnOption::Default(expr) => self.walk(expr)?,
                 ast::ColumnOption::Check(check) => self.walk(check.expr.as_mut())?,
-                ast::ColumnOption::ForeignKey(key) => self.qualify(&mut key.foreign_table, Wanted::Relation)?,
+                ast::ColumnOption::ForeignKey(key) => self.qualify(&mut key.foreign_table, ObjectKind::Relation)?,
                 ast::ColumnOption::Generated { generation_expr: Some(expr), .. } => self.walk(expr)?,
                 _ => {}
             }
@@ -694,15 +694,15 @@ impl Names<'_> {
             ast::DataType::Array(ArrayElemTypeDef::SquareBracket(item, _)) => self.in_type(item, put),
             ast::DataType::Custom(name, modifiers) if modifiers.is_empty() => {
                 let Some(bare) = alone(name) else { return Ok(()) };
-                match self.found(&bare, Wanted::Type) {
-                    Found::In(schema) => {
+                match self.found(&bare, ObjectKind::Type) {
+                    ObjectLocation::In(schema) => {
                         put.extend(put_schema(name, &schema));
                         Ok(())
                     }
-                    Found::Here => Ok(()),
+                    ObjectLocation::Here => Ok(()),
                     // It may be one of PostgreSQL's own.
-                    Found::Nowhere if !self.is_type_of_public(&bare) => Ok(()),
-                    Found::Nowhere => Err(missing(&bare, Wanted::Type)),
+                    ObjectLocation::Nowhere if !self.is_type_of_public(&bare) => Ok(()),
+                    ObjectLocation::Nowhere => Err(missing(&bare, ObjectKind::Type)),
                 }
             }
             _ => Ok(()),
@@ -721,7 +721,7 @@ impl Names<'_> {
         if let Expr::Value(value) = of
             && let ast::Value::SingleQuotedString(text) = &mut value.value
             && let Ok([bare]) = parts_named(text).as_deref()
-            && let Found::In(schema) = self.found(bare, Wanted::Sequence)
+            && let ObjectLocation::In(schema) = self.found(bare, ObjectKind::Sequence)
         {
             *text = quote(&full_name::join(&schema, bare));
             // Behind the quote.
@@ -732,16 +732,16 @@ impl Names<'_> {
 }
 
 /// The names that mean something in a part of a statement.
-struct Within<'a> {
-    names: &'a Names<'a>,
+struct NameScope<'a> {
+    names: &'a NameResolver<'a>,
     /// What WITH defines around, the outermost first.
-    around: Vec<Defined>,
+    around: Vec<WithNames>,
     put: Vec<(Location, String)>,
 }
 
 /// What one WITH defines.
 #[derive(Default)]
-struct Defined {
+struct WithNames {
     names: Vec<String>,
     /// How many of the names can be used where the walk is: in the query of one those before it.
     n_visible: usize,
@@ -753,17 +753,17 @@ fn place_of(query: &Query) -> usize {
     std::ptr::from_ref(query) as usize
 }
 
-impl Within<'_> {
+impl NameScope<'_> {
     fn is_defined(&self, name: &str) -> bool {
         self.around.iter().any(|defined| defined.names[..defined.n_visible].iter().any(|other| other == name))
     }
 }
 
-impl VisitorMut for Within<'_> {
+impl VisitorMut for NameScope<'_> {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-        let mut defined = Defined::default();
+        let mut defined = WithNames::default();
         if let Some(with) = &query.with {
             for cte in &with.cte_tables {
                 defined.names.push(fold(&cte.alias.name));
@@ -808,10 +808,10 @@ impl VisitorMut for Within<'_> {
             _ => return ControlFlow::Continue(()),
         };
         let Some(bare) = alone(name).filter(|bare| !self.is_defined(bare)) else { return ControlFlow::Continue(()) };
-        match self.names.found(&bare, Wanted::Relation) {
-            Found::Here => {}
-            Found::In(schema) => self.put.extend(put_schema(name, &schema)),
-            Found::Nowhere => return ControlFlow::Break(missing(&bare, Wanted::Relation)),
+        match self.names.found(&bare, ObjectKind::Relation) {
+            ObjectLocation::Here => {}
+            ObjectLocation::In(schema) => self.put.extend(put_schema(name, &schema)),
+            ObjectLocation::Nowhere => return ControlFlow::Break(missing(&bare, ObjectKind::Relation)),
         }
         ControlFlow::Continue(())
     }
@@ -864,12 +864,12 @@ fn undefined_schema(name: &str) -> SqlError {
     SqlError::new(state::UNDEFINED_SCHEMA, format!("schema \"{name}\" does not exist"))
 }
 
-fn missing(name: &str, wanted: Wanted) -> SqlError {
+fn missing(name: &str, wanted: ObjectKind) -> SqlError {
     match wanted {
-        Wanted::Relation | Wanted::Any => SqlError::undefined_table(name),
-        Wanted::Sequence => SqlError::new(state::UNDEFINED_TABLE, format!("sequence \"{name}\" does not exist"))
+        ObjectKind::Relation | ObjectKind::Any => SqlError::undefined_table(name),
+        ObjectKind::Sequence => SqlError::new(state::UNDEFINED_TABLE, format!("sequence \"{name}\" does not exist"))
             .with_hint("information_schema.sequences lists them"),
-        Wanted::Type => SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")),
-        Wanted::Index => SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist")),
+        ObjectKind::Type => SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist")),
+        ObjectKind::Index => SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist")),
     }
 }

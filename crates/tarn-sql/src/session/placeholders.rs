@@ -25,7 +25,7 @@ use crate::postgres::{ITEM_COMPARISON, call};
 
 /// The type that a client says a parameter has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Declared {
+pub enum DeclaredType {
     /// One value of this type.
     Value(DataType),
     /// An array of such items.
@@ -125,7 +125,7 @@ fn schema_below(node: &LogicalPlan) -> DFSchema {
 
 /// What a statement says of its parameters, by their place: `$1` is 0.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct ParameterTypes {
     /// Of parameters whose type the statement says.
     pub types: HashMap<usize, DataType>,
     /// Of those that are arrays.
@@ -134,16 +134,16 @@ pub(super) struct Told {
     oids: HashSet<usize>,
 }
 
-impl Told {
+impl ParameterTypes {
     /// Walks the whole statement once.
-    pub fn of(statement: &Statement) -> Told {
-        let mut told = Told::default();
+    pub fn of(statement: &Statement) -> ParameterTypes {
+        let mut told = ParameterTypes::default();
         let _ = walk(statement, &mut told);
         told
     }
 
     /// And what the plan says of arrays: they are of what they are compared with.
-    pub fn beside(mut self, plan: &LogicalPlan) -> Result<Told> {
+    pub fn beside(mut self, plan: &LogicalPlan) -> Result<ParameterTypes> {
         plan.apply_with_subqueries(|node| {
             let schema = schema_below(node);
             node.apply_expressions(|expr| {
@@ -171,7 +171,7 @@ impl Told {
     }
 }
 
-impl Visitor for Told {
+impl Visitor for ParameterTypes {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -246,39 +246,41 @@ pub(super) fn cast_declared(statement: &mut Statement, declared: impl Fn(usize) 
 pub(super) fn meant(
     statement: &Statement,
     found: &[Option<FieldRef>],
-    declared: &[Option<Declared>],
-) -> Vec<Option<Declared>> {
+    declared: &[Option<DeclaredType>],
+) -> Vec<Option<DeclaredType>> {
     let is_other = |place: usize| {
         let declared = declared.get(place).copied().flatten();
         let known = |field: &&FieldRef| !field.data_type().is_null();
         let Some(found) = found.get(place).and_then(Option::as_ref).filter(known) else { return declared };
-        let any_digits = Declared::Value(BARE_NUMERIC);
+        let any_digits = DeclaredType::Value(BARE_NUMERIC);
         let is_cut = |of: DataType| matches!(of, DataType::Decimal { .. }) && of != BARE_NUMERIC;
         match (data_type_of(found), item_type(found), declared) {
-            (Ok(found), _, Some(Declared::Value(declared))) if is_cut(found) && is_number(declared) => {
-                Some(Declared::Value(declared))
+            (Ok(found), _, Some(DeclaredType::Value(declared))) if is_cut(found) && is_number(declared) => {
+                Some(DeclaredType::Value(declared))
             }
             (Ok(found), _, None) if is_cut(found) => Some(any_digits),
-            (Ok(found), _, Some(Declared::Value(declared)))
+            (Ok(found), _, Some(DeclaredType::Value(declared)))
                 if differs(found, declared) || is_assigned_to_text(found, declared) =>
             {
-                Some(Declared::Value(declared))
+                Some(DeclaredType::Value(declared))
             }
-            (_, Some(item), None | Some(Declared::Array(_))) if is_cut(item) => Some(Declared::Array(BARE_NUMERIC)),
+            (_, Some(item), None | Some(DeclaredType::Array(_))) if is_cut(item) => {
+                Some(DeclaredType::Array(BARE_NUMERIC))
+            }
             _ => None,
         }
     };
     let n_places = found.len().max(declared.len());
     let mut meant: Vec<_> = (0..n_places).map(is_other).collect();
     if meant.iter().any(Option::is_some) {
-        let is_stored = Stored::of(statement);
+        let is_stored = StoredParameters::of(statement);
         for (place, declared) in meant.iter_mut().enumerate() {
             let found = found.get(place).and_then(Option::as_ref).map(|field| data_type_of(field));
             let keeps = match (&found, &declared) {
                 // By the session's time zone.
-                (_, Some(Declared::Value(of))) if is_time(*of) => true,
+                (_, Some(DeclaredType::Value(of))) if is_time(*of) => true,
                 // Rounded, or written as a text.
-                (Some(Ok(found)), Some(Declared::Value(of))) => {
+                (Some(Ok(found)), Some(DeclaredType::Value(of))) => {
                     (is_integer(*found) && !is_integer(*of)) || is_assigned_to_text(*found, *of)
                 }
                 (None, _) => true,
@@ -332,14 +334,14 @@ fn differs(found: DataType, declared: DataType) -> bool {
 
 /// How often parameters are in a statement, and how often of it as the whole value of a column.
 #[derive(Default)]
-struct Stored {
+struct StoredParameters {
     n_times: HashMap<usize, usize>,
     n_stored: HashMap<usize, usize>,
 }
 
-impl Stored {
-    fn of(statement: &Statement) -> Stored {
-        let mut stored = Stored::default();
+impl StoredParameters {
+    fn of(statement: &Statement) -> StoredParameters {
+        let mut stored = StoredParameters::default();
         let _ = walk(statement, &mut stored);
         let assigned: Vec<&ast::Assignment> = match statement {
             Statement::Update(update) => update.assignments.iter().collect(),
@@ -373,7 +375,7 @@ impl Stored {
     }
 }
 
-impl Visitor for Stored {
+impl Visitor for StoredParameters {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -388,7 +390,7 @@ impl Visitor for Stored {
 
 /// The statement with a cast of each parameter to the type that the client says it has. `None`: it says it of none that
 /// is there.
-pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -> Option<Statement> {
+pub(super) fn with_casts(statement: &Statement, declared: &[Option<DeclaredType>]) -> Option<Statement> {
     let (mut statement, mut is_cast) = (statement.clone(), false);
     each_parameter(&mut statement, |place, expr| {
         let Some(declared) = declared.get(place).copied().flatten() else { return };
@@ -396,21 +398,23 @@ pub(super) fn with_casts(statement: &Statement, declared: &[Option<Declared>]) -
         let of = expr.clone();
         *expr = match declared {
             // As many digits as there are.
-            Declared::Value(DataType::Decimal { .. }) => cast(of, ast::DataType::Numeric(ast::ExactNumberInfo::None)),
-            Declared::Value(to) => match name_of_cast(to) {
+            DeclaredType::Value(DataType::Decimal { .. }) => {
+                cast(of, ast::DataType::Numeric(ast::ExactNumberInfo::None))
+            }
+            DeclaredType::Value(to) => match name_of_cast(to) {
                 Some(cast) => call(cast, vec![of]),
                 None => cast(of, sql_type(Some(to))),
             },
-            Declared::Array(item) => cast(of, array_type(item)),
+            DeclaredType::Array(item) => cast(of, array_type(item)),
         };
     });
-    if declared.iter().any(|declared| matches!(declared, Some(Declared::Array(DataType::Decimal { .. })))) {
+    if declared.iter().any(|declared| matches!(declared, Some(DeclaredType::Array(DataType::Decimal { .. })))) {
         each_expr_mut(&mut statement, |expr| {
             let (Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. }) = expr else { return };
             let Expr::Cast { expr: of, data_type: ast::DataType::Array(_), .. } = without_parens(right) else { return };
             let declared = parameter(of).and_then(place).and_then(|place| declared.get(place).copied().flatten());
             // What is looked for in an array is of the type of its items.
-            if let Some(Declared::Array(item @ DataType::Decimal { .. })) = declared {
+            if let Some(DeclaredType::Array(item @ DataType::Decimal { .. })) = declared {
                 let of = std::mem::replace(left.as_mut(), Expr::Value(ast::Value::Null.with_empty_span()));
                 **left = cast(of, sql_type(Some(item)));
             }
@@ -438,15 +442,15 @@ fn each_parameter(statement: &mut Statement, mut change: impl FnMut(usize, &mut 
 
 /// Gives each expression, those within it before it.
 fn each_expr_mut(statement: &mut Statement, change: impl FnMut(&mut Expr)) {
-    struct All<F>(F);
-    impl<F: FnMut(&mut Expr)> VisitorMut for All<F> {
+    struct ExprVisitor<F>(F);
+    impl<F: FnMut(&mut Expr)> VisitorMut for ExprVisitor<F> {
         type Break = ();
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             (self.0)(expr);
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut All(change));
+    let _ = walk_mut(statement, &mut ExprVisitor(change));
 }
 
 fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
@@ -509,7 +513,7 @@ pub(super) fn described(
     if parameters.is_empty() {
         return Ok(parameters);
     }
-    let Told { types, array_items, oids } = Told::of(statement).beside(plan)?;
+    let ParameterTypes { types, array_items, oids } = ParameterTypes::of(statement).beside(plan)?;
     for (place, data_type) in types {
         let Some(field) = parameters.get_mut(place) else { continue };
         let told = arrow_field("", &data_type, true);

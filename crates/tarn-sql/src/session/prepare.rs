@@ -1,8 +1,8 @@
 //! What kind of statement is this, what does it take, what does it give?
 //!
-//! A [`Prepared`] statement is planned once and run many times. It remembers what it was made of: when a table was made
-//! or dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that it was
-//! described with.
+//! A [`PreparedStatement`] is planned once and run many times. It remembers what it was made of: when a table
+//! was made or dropped since, or an archive's columns changed, it is planned anew, and still answers the columns that
+//! it was described with.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use tarn_query::dml::Dml;
 use tarn_query::keyed::{KeyedPlan, table_name};
 use tarn_query::merge::Merge;
 use tarn_query::parser::row_locks;
-use tarn_query::{Keyed, OnKey, each_expr, each_relation};
+use tarn_query::{KeyedPlanner, OnKey, each_expr, each_relation};
 use tarn_types::{DataType, Opaque, Style, TableSchema, Value, arrow_field, data_type_of};
 
 use super::Session;
 use super::caches::{dropped_schema, warmed_schema};
 use super::defaults::written_out;
-use super::explain::{self, Explained};
+use super::explain::{self, ExplainStatement};
 use super::locking::{LockPlan, answered};
 use super::moves;
 use super::named::Path;
 use super::placeholders::{
-    Declared, Told, array_type, cast_declared, described, is_assigned_to_text, is_number, item_type, meant,
-    parameter_fields, sql_type, typed_by_casts, with_arrays, with_casts,
+    DeclaredType, ParameterTypes, array_type, cast_declared, described, is_assigned_to_text, is_number, item_type,
+    meant, parameter_fields, sql_type, typed_by_casts, with_arrays, with_casts,
 };
 use super::returning::Returning;
-use crate::activity::Way;
+use crate::activity::StatementPath;
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
 use crate::comment_sql::Comment;
@@ -50,13 +50,13 @@ use crate::function_mentions::calls;
 use crate::function_sql::FunctionSql;
 use crate::like_sql::CreateLike;
 use crate::lock_sql::LockRows;
-use crate::postgres::assignments::{Marks, check_parameters, check_query, check_rows, checked, marked};
+use crate::postgres::assignments::{AssignmentMark, check_parameters, check_query, check_rows, checked, marked};
 use crate::schema_sql::SchemaSql;
 use crate::sequence_sql::SequenceSql;
-use crate::session_functions::Own;
+use crate::session_functions::FunctionContext;
 use crate::shown::{shown, shown_name};
 use crate::signals::Signals;
-use crate::statement::Parsed;
+use crate::statement::ParsedSql;
 use crate::system_activity::PgTables;
 use crate::temporary::{OwnSchema, own_schema};
 use crate::type_sql::TypeSql;
@@ -69,16 +69,16 @@ const MAX_ROWS_HERE: usize = 1_000;
 
 /// A statement ready to run.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedStatement {
     /// Type of each parameter; `None` where nothing tells it (it is taken as sent).
     pub parameters: Vec<Option<FieldRef>>,
     /// The columns it answers; `None` when it answers no rows.
     pub columns: Option<SchemaRef>,
-    pub(super) kind: Opaque<Kind>,
+    pub(super) kind: Opaque<StatementKind>,
     /// The text that it came in, as it may be shown.
     pub(super) text: Arc<str>,
-    pub(super) parsed: Opaque<Parsed>,
-    pub(super) declared: Vec<Option<Declared>>,
+    pub(super) parsed: Opaque<ParsedSql>,
+    pub(super) declared: Vec<Option<DeclaredType>>,
     /// The catalog it was planned in ([`Session::generation`]).
     pub(super) generation: (u64, u64),
     /// How values were shown when it was planned: constants of it are computed.
@@ -88,7 +88,7 @@ pub struct Prepared {
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum StatementKind {
     Keyed {
         plan: KeyedPlan,
         table: Arc<TableSchema>,
@@ -148,29 +148,29 @@ pub(super) enum Kind {
     Lock(Box<LockPlan>),
     Vacuum(Box<Vacuum>),
     Constraints(Box<SetConstraints>),
-    Explain(Box<Explained>),
+    Explain(Box<ExplainStatement>),
 }
 
 /// A statement behind a WITH that changes rows, planned (`with_changes.rs`).
 #[derive(Debug)]
 pub(super) struct WithChanges {
     /// In the order in which they run.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PreparedPart>,
 }
 
 /// One part of it.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct PreparedPart {
     /// What others call its rows, and their columns. `None`: nobody reads them.
     pub(super) relation: Option<(String, SchemaRef)>,
     /// Whether it answers.
     pub(super) is_last: bool,
     /// A query, or a change of rows.
-    pub(super) kind: Kind,
+    pub(super) kind: StatementKind,
 }
 
 /// What a statement is, the types of its parameters, and the columns that it answers.
-pub(super) type Planned = (Kind, Vec<Option<FieldRef>>, Option<SchemaRef>);
+pub(super) type StatementPlan = (StatementKind, Vec<Option<FieldRef>>, Option<SchemaRef>);
 
 /// Where the types of parameters are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,45 +190,48 @@ pub enum Parameter {
     Scalar(ScalarValue),
 }
 
-impl Prepared {
+impl PreparedStatement {
     /// How it is answered.
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn way(&self) -> StatementPath {
         match &*self.kind {
-            Kind::Keyed { .. } => Way::Keyed,
-            Kind::Query { .. } => Way::Query,
-            Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } | Kind::With(_) => Way::Write,
-            Kind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => Way::Copy,
-            Kind::Copy { .. } => Way::Copy,
-            Kind::Utility(_)
-            | Kind::Admin { .. }
-            | Kind::Attach(_)
-            | Kind::Detach { .. }
-            | Kind::CacheTable(_)
-            | Kind::DropCache(_)
-            | Kind::Access(_)
-            | Kind::CreateView(_)
-            | Kind::Comment(_)
-            | Kind::Sequence(_)
-            | Kind::Type(_)
-            | Kind::Function(_)
-            | Kind::Schema(_)
-            | Kind::CreateLike(_)
-            | Kind::Alter(_)
-            | Kind::Declare { .. }
-            | Kind::Fetch(_)
-            | Kind::Constraints(_)
-            | Kind::Vacuum(_) => Way::Other,
-            Kind::Lock(_) | Kind::Explain(_) => Way::Query,
+            StatementKind::Keyed { .. } => StatementPath::Keyed,
+            StatementKind::Query { .. } => StatementPath::Query,
+            StatementKind::Dml { .. }
+            | StatementKind::Merge(_)
+            | StatementKind::Move { .. }
+            | StatementKind::With(_) => StatementPath::Write,
+            StatementKind::Utility(statement) if matches!(**statement, Statement::Copy { .. }) => StatementPath::Copy,
+            StatementKind::Copy { .. } => StatementPath::Copy,
+            StatementKind::Utility(_)
+            | StatementKind::Admin { .. }
+            | StatementKind::Attach(_)
+            | StatementKind::Detach { .. }
+            | StatementKind::CacheTable(_)
+            | StatementKind::DropCache(_)
+            | StatementKind::Access(_)
+            | StatementKind::CreateView(_)
+            | StatementKind::Comment(_)
+            | StatementKind::Sequence(_)
+            | StatementKind::Type(_)
+            | StatementKind::Function(_)
+            | StatementKind::Schema(_)
+            | StatementKind::CreateLike(_)
+            | StatementKind::Alter(_)
+            | StatementKind::Declare { .. }
+            | StatementKind::Fetch(_)
+            | StatementKind::Constraints(_)
+            | StatementKind::Vacuum(_) => StatementPath::Other,
+            StatementKind::Lock(_) | StatementKind::Explain(_) => StatementPath::Query,
         }
     }
 
     /// What it was made of.
-    pub fn parsed(&self) -> &Parsed {
+    pub fn parsed(&self) -> &ParsedSql {
         &self.parsed
     }
 
     /// Whether a client that was told the columns of this one can read the rows of the other.
-    pub(super) fn answers_as(&self, other: &Prepared) -> bool {
+    pub(super) fn answers_as(&self, other: &PreparedStatement) -> bool {
         match (&self.columns, &other.columns) {
             (Some(told), Some(now)) => {
                 told.fields().len() == now.fields().len()
@@ -312,24 +315,24 @@ impl Session {
     /// Prepares one statement. `declared` are the types the client says its parameters have.
     pub fn prepare<'a>(
         &'a self,
-        parsed: Opaque<Parsed>,
-        declared: &'a [Option<Declared>],
-    ) -> BoxFuture<'a, Result<Arc<Prepared>>> {
+        parsed: Opaque<ParsedSql>,
+        declared: &'a [Option<DeclaredType>],
+    ) -> BoxFuture<'a, Result<Arc<PreparedStatement>>> {
         self.prepare_parsed(parsed, declared, self.path()).boxed()
     }
 
     /// As [`Session::prepare`], of a statement that stands for a part of another: what it names has a schema before its
     /// name, or is in `public`.
-    pub(super) fn prepare_meant(&self, parsed: Opaque<Parsed>) -> BoxFuture<'_, Result<Arc<Prepared>>> {
+    pub(super) fn prepare_meant(&self, parsed: Opaque<ParsedSql>) -> BoxFuture<'_, Result<Arc<PreparedStatement>>> {
         self.prepare_parsed(parsed, &[], None).boxed()
     }
 
     async fn prepare_parsed(
         &self,
-        parsed: Opaque<Parsed>,
-        declared: &[Option<Declared>],
+        parsed: Opaque<ParsedSql>,
+        declared: &[Option<DeclaredType>],
         path: Option<Path>,
-    ) -> Result<Arc<Prepared>> {
+    ) -> Result<Arc<PreparedStatement>> {
         if !ends_transaction(&parsed) {
             self.transaction.lock().check_usable()?;
         }
@@ -339,51 +342,53 @@ impl Session {
         let named = self.in_schemas(&parsed, path.as_ref()).await?;
         let meant = named.as_ref().unwrap_or(&parsed);
         let (kind, parameters, columns) = match meant {
-            Parsed::Admin { work, table } => (Kind::Admin { work: *work, table: table.clone() }, vec![], None),
-            Parsed::Attach(request) => (Kind::Attach((**request).clone()), vec![], None),
-            Parsed::Detach { table, if_exists } => {
-                (Kind::Detach { table: table.clone(), if_exists: *if_exists }, vec![], None)
+            ParsedSql::Admin { work, table } => {
+                (StatementKind::Admin { work: *work, table: table.clone() }, vec![], None)
             }
-            Parsed::CacheTable(asked) => (Kind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
-            Parsed::DropCache(asked) => (Kind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
-            Parsed::Access(access) => (Kind::Access(access.clone()), vec![], None),
-            Parsed::Copy { statement, on_key } => {
+            ParsedSql::Attach(request) => (StatementKind::Attach((**request).clone()), vec![], None),
+            ParsedSql::Detach { table, if_exists } => {
+                (StatementKind::Detach { table: table.clone(), if_exists: *if_exists }, vec![], None)
+            }
+            ParsedSql::CacheTable(asked) => (StatementKind::CacheTable(asked.clone()), vec![], Some(warmed_schema())),
+            ParsedSql::DropCache(asked) => (StatementKind::DropCache(asked.clone()), vec![], Some(dropped_schema())),
+            ParsedSql::Access(access) => (StatementKind::Access(access.clone()), vec![], None),
+            ParsedSql::Copy { statement, on_key } => {
                 let own = self.with_own_names(statement)?.map(Box::new);
                 let statement = own.unwrap_or_else(|| statement.clone());
                 self.check_copy(&statement)?;
-                (Kind::Copy { statement, on_key: *on_key }, vec![], None)
+                (StatementKind::Copy { statement, on_key: *on_key }, vec![], None)
             }
-            Parsed::CreateView(view) => (Kind::CreateView(view.clone()), vec![], None),
-            Parsed::Comment(comment) => (Kind::Comment(comment.clone()), vec![], None),
-            Parsed::Sequence(sequence) => (Kind::Sequence(sequence.clone()), vec![], None),
-            Parsed::Type(statement) => (Kind::Type(statement.clone()), vec![], None),
-            Parsed::Function(statement) => (Kind::Function(statement.clone()), vec![], None),
-            Parsed::Schema(statement) => (Kind::Schema(statement.clone()), vec![], None),
-            Parsed::CreateLike(like) => (Kind::CreateLike(like.clone()), vec![], None),
-            Parsed::Alter(alter) => (Kind::Alter(alter.clone()), vec![], None),
-            Parsed::Declare(cursor) => {
+            ParsedSql::CreateView(view) => (StatementKind::CreateView(view.clone()), vec![], None),
+            ParsedSql::Comment(comment) => (StatementKind::Comment(comment.clone()), vec![], None),
+            ParsedSql::Sequence(sequence) => (StatementKind::Sequence(sequence.clone()), vec![], None),
+            ParsedSql::Type(statement) => (StatementKind::Type(statement.clone()), vec![], None),
+            ParsedSql::Function(statement) => (StatementKind::Function(statement.clone()), vec![], None),
+            ParsedSql::Schema(statement) => (StatementKind::Schema(statement.clone()), vec![], None),
+            ParsedSql::CreateLike(like) => (StatementKind::CreateLike(like.clone()), vec![], None),
+            ParsedSql::Alter(alter) => (StatementKind::Alter(alter.clone()), vec![], None),
+            ParsedSql::Declare(cursor) => {
                 let locked = cursor.lock.as_deref().map(|lock| self.locked_of_cursor(lock)).transpose()?.flatten();
                 let (query, locked) = locked.map_or((None, None), |(query, table)| (Some(query), Some(table)));
                 let query = query.as_ref().unwrap_or(&cursor.query);
                 let plan = self.plan_meant(query, declared).boxed().await?;
                 let parameters = described(parameter_fields(&plan)?, query, &plan)?;
-                (Kind::Declare { declared: cursor.clone(), locked, plan: Box::new(plan) }, parameters, None)
+                (StatementKind::Declare { declared: cursor.clone(), locked, plan: Box::new(plan) }, parameters, None)
             }
-            Parsed::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
-            Parsed::Constraints(said) => (Kind::Constraints(said.clone()), vec![], None),
-            Parsed::With(asked) => self.prepare_with(asked, declared).await?,
-            Parsed::Vacuum(vacuum) => (Kind::Vacuum(vacuum.clone()), vec![], None),
-            Parsed::Fetch(fetch) => {
+            ParsedSql::Lock(asked) => Box::pin(self.prepare_lock(asked, declared)).await?,
+            ParsedSql::Constraints(said) => (StatementKind::Constraints(said.clone()), vec![], None),
+            ParsedSql::With(asked) => self.prepare_with(asked, declared).await?,
+            ParsedSql::Vacuum(vacuum) => (StatementKind::Vacuum(vacuum.clone()), vec![], None),
+            ParsedSql::Fetch(fetch) => {
                 let columns = self.cursors.facts(&fetch.cursor)?.schema;
-                (Kind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
+                (StatementKind::Fetch(fetch.clone()), vec![], (!fetch.is_move).then_some(columns))
             }
-            Parsed::Sql(statement) => self.prepare_sql(statement, declared).await?,
+            ParsedSql::Sql(statement) => self.prepare_sql(statement, declared).await?,
         };
         let (kind, text, declared) = (Opaque::new(kind), self.backend.text(), declared.to_vec());
-        Ok(Arc::new(Prepared { parameters, columns, kind, text, parsed, declared, generation, style, path }))
+        Ok(Arc::new(PreparedStatement { parameters, columns, kind, text, parsed, declared, generation, style, path }))
     }
 
-    async fn prepare_lock(&self, asked: &LockRows, declared: &[Option<Declared>]) -> Result<Planned> {
+    async fn prepare_lock(&self, asked: &LockRows, declared: &[Option<DeclaredType>]) -> Result<StatementPlan> {
         let Some((statement, table)) = self.locked(asked)? else {
             return self.prepare_sql(&Statement::Query(asked.query.clone()), declared).await;
         };
@@ -391,10 +396,10 @@ impl Session {
         let parameters = described(parameter_fields(&plan)?, &statement, &plan)?;
         let columns = answered(&plan, &table);
         let lock = LockPlan { table, plan, columns: SchemaRef::clone(&columns) };
-        Ok((Kind::Lock(Box::new(lock)), parameters, Some(columns)))
+        Ok((StatementKind::Lock(Box::new(lock)), parameters, Some(columns)))
     }
 
-    async fn prepare_sql(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+    async fn prepare_sql(&self, statement: &Statement, declared: &[Option<DeclaredType>]) -> Result<StatementPlan> {
         let at_cursor = self.at_cursor(statement)?;
         let statement = at_cursor.as_ref().unwrap_or(statement);
         if let Some(own) = self.with_own_names(statement)? {
@@ -404,7 +409,11 @@ impl Session {
     }
 
     /// As [`Session::prepare_sql`], of a statement that names what it writes without a schema.
-    async fn prepare_named_sql(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+    async fn prepare_named_sql(
+        &self,
+        statement: &Statement,
+        declared: &[Option<DeclaredType>],
+    ) -> Result<StatementPlan> {
         let name = table_name(statement).filter(|name| !self.names_hidden(statement, name));
         if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
@@ -417,13 +426,13 @@ impl Session {
                     let column = places.get(place).copied().flatten();
                     match (of, compared.get(&place), column) {
                         // Assigned to a text, which the planner knows.
-                        (Some(Declared::Value(of)), _, Some(column))
+                        (Some(DeclaredType::Value(of)), _, Some(column))
                             if is_assigned_to_text(table.columns[column].data_type, of) =>
                         {
                             is_keyed = false;
                         }
                         // It is compared as what it is: a key that it is not exactly there is not.
-                        (Some(Declared::Value(of)), Some(true), Some(column)) if is_number(of) => {
+                        (Some(DeclaredType::Value(of)), Some(true), Some(column)) if is_number(of) => {
                             parameters[place] = Some(Arc::new(arrow_field("", &of, true)));
                             exact.push((place, table.columns[column].data_type));
                         }
@@ -433,7 +442,7 @@ impl Session {
                 }
                 if is_keyed {
                     let columns = keyed_columns(&plan, table);
-                    return Ok((Kind::Keyed { plan, table: Arc::clone(table), exact }, parameters, columns));
+                    return Ok((StatementKind::Keyed { plan, table: Arc::clone(table), exact }, parameters, columns));
                 }
             }
         }
@@ -441,13 +450,17 @@ impl Session {
     }
 
     /// As [`Session::prepare_sql`], of a part of a statement: a query or a change of rows, whichever rows it is about.
-    pub(super) async fn prepare_part(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+    pub(super) async fn prepare_part(
+        &self,
+        statement: &Statement,
+        declared: &[Option<DeclaredType>],
+    ) -> Result<StatementPlan> {
         let own = self.with_own_names(statement)?;
         Box::pin(self.prepare_planned(own.as_ref().unwrap_or(statement), declared)).await
     }
 
     /// What is not about keys.
-    async fn prepare_planned(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<Planned> {
+    async fn prepare_planned(&self, statement: &Statement, declared: &[Option<DeclaredType>]) -> Result<StatementPlan> {
         let planned = self.prepare_written(statement, statement, declared, Types::Inferred).await;
         let meant = match &planned {
             Ok((_, parameters, _)) => meant(statement, parameters, declared),
@@ -464,9 +477,9 @@ impl Session {
         &self,
         statement: &Statement,
         asked: &Statement,
-        declared: &[Option<Declared>],
+        declared: &[Option<DeclaredType>],
         types: Types,
-    ) -> Result<Planned> {
+    ) -> Result<StatementPlan> {
         let with_columns = self.with_row_types(statement)?;
         let statement = with_columns.as_ref().unwrap_or(statement);
         let with_fields = self.with_row_stars(statement, declared).await?;
@@ -479,7 +492,7 @@ impl Session {
                 self.check_volatile(statement, table.schema())?;
                 check_parameters(statement, table.schema(), |name| is_told(name, declared))?;
                 let written = written_out(statement, table.schema())?;
-                let marked = marked(&written, table.schema(), Marks::Typed);
+                let marked = marked(&written, table.schema(), AssignmentMark::Typed);
                 let returning = match super::returning::asked(statement, &name)? {
                     Some(asked) => Some(Box::new(self.returned(&asked).await?)),
                     None => None,
@@ -493,7 +506,7 @@ impl Session {
                     let parameters = of_both(parameter_fields(&dml.source)?, parameter_fields(&rows)?);
                     let parameters = described(parameters, statement, &dml.source)?;
                     let (dml, rows) = (Box::new(dml), Box::new(rows));
-                    return Ok((Kind::Move { dml, rows, returning }, parameters, columns));
+                    return Ok((StatementKind::Move { dml, rows, returning }, parameters, columns));
                 }
                 self.enable_for_views(statement)?;
                 let planned = self.query.dml(marked.as_ref().unwrap_or(&written), table.schema()).await;
@@ -528,27 +541,27 @@ impl Session {
                     parameters = of_both(parameters, parameter_fields(change)?);
                 }
                 let parameters = described(parameters, statement, &dml.source)?;
-                Ok((Kind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
+                Ok((StatementKind::Dml { dml: Box::new(dml), command, returning }, parameters, columns))
             }
             Statement::Merge(merge) => self.prepare_merge(statement, merge, declared).await,
             Statement::Explain { format: Some(_), statement: query, analyze, verbose, options, .. } => {
                 let plan = self.plan_typed(query, declared, types).await?;
                 let parameters = described(parameter_fields(&plan)?, query, &plan)?;
                 let shown = explain::shown(options.as_deref().unwrap_or_default(), *verbose);
-                let explained = Explained { plan, analyze: *analyze, shown };
-                Ok((Kind::Explain(Box::new(explained)), parameters, Some(explain::columns())))
+                let explained = ExplainStatement { plan, analyze: *analyze, shown };
+                Ok((StatementKind::Explain(Box::new(explained)), parameters, Some(explain::columns())))
             }
             Statement::Query(_) | Statement::Explain { .. } => {
                 let plan = self.plan_typed(statement, declared, types).await?;
                 let command = if matches!(statement, Statement::Query(_)) { "SELECT" } else { "EXPLAIN" };
                 let columns = shown(&Arc::new(plan.schema().as_arrow().clone()));
                 let parameters = described(parameter_fields(&plan)?, statement, &plan)?;
-                Ok((Kind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
+                Ok((StatementKind::Query { plan: Box::new(plan), command }, parameters, Some(columns)))
             }
             other => {
                 self.check_copy(other)?;
                 let columns = self.utility_columns(other)?;
-                Ok((Kind::Utility(Box::new(other.clone())), vec![], columns))
+                Ok((StatementKind::Utility(Box::new(other.clone())), vec![], columns))
             }
         }
     }
@@ -559,7 +572,7 @@ impl Session {
             let query = self.query.plan(&Statement::Query(Box::new(query.clone()))).await.ok()?;
             return check_query(&query, insert, table).err();
         }
-        let marked = marked(written, table, Marks::Untyped)?;
+        let marked = marked(written, table, AssignmentMark::Untyped)?;
         without_marks(self.query.dml(&marked, table).await.ok()?).err()
     }
 
@@ -573,15 +586,15 @@ impl Session {
             _ => 0,
         };
         if n_rows <= MAX_ROWS_HERE {
-            return Ok(Keyed::analyse_in(statement, table, &self.style()));
+            return Ok(KeyedPlanner::analyse_in(statement, table, &self.style()));
         }
         let (statement, table, style) = (statement.clone(), Arc::clone(table), self.style());
-        let analysing = self.query.compute(async move { Ok(Keyed::analyse_in(&statement, &table, &style)) });
+        let analysing = self.query.compute(async move { Ok(KeyedPlanner::analyse_in(&statement, &table, &style)) });
         Ok(Box::pin(analysing).await?)
     }
 
     /// As [`Session::plan`], with parameters of the types that they have in PostgreSQL ([`meant`]).
-    async fn plan_meant(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
+    async fn plan_meant(&self, statement: &Statement, declared: &[Option<DeclaredType>]) -> Result<LogicalPlan> {
         let planned = self.plan(statement, declared).await;
         let meant = match &planned {
             Ok(plan) => meant(statement, &parameter_fields(plan)?, declared),
@@ -593,14 +606,14 @@ impl Session {
     }
 
     /// The logical plan of a query. Parameters that the statement does not type take the declared type.
-    pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<Declared>]) -> Result<LogicalPlan> {
+    pub(super) async fn plan(&self, statement: &Statement, declared: &[Option<DeclaredType>]) -> Result<LogicalPlan> {
         self.plan_typed(statement, declared, Types::Inferred).await
     }
 
     async fn plan_typed(
         &self,
         statement: &Statement,
-        declared: &[Option<Declared>],
+        declared: &[Option<DeclaredType>],
         types: Types,
     ) -> Result<LogicalPlan> {
         self.enable_pg_catalog(statement)?;
@@ -619,14 +632,14 @@ impl Session {
         if parameters.iter().all(Option::is_some) {
             return Ok(plan);
         }
-        let told = Told::of(statement).beside(&plan)?;
+        let told = ParameterTypes::of(statement).beside(&plan)?;
         let data_types = parameters.iter().enumerate().map(|(idx, field)| {
             let inferred = field.as_ref().and_then(|f| data_type_of(f).ok());
             let array = told.array_items.get(&idx).copied().or_else(|| field.as_ref().and_then(|f| item_type(f)));
             match (inferred, array, declared.get(idx).copied().flatten()) {
                 (Some(inferred), ..) => sql_type(Some(inferred)),
-                (None, Some(item), _) | (None, None, Some(Declared::Array(item))) => array_type(item),
-                (None, None, Some(Declared::Value(declared))) => sql_type(Some(declared)),
+                (None, Some(item), _) | (None, None, Some(DeclaredType::Array(item))) => array_type(item),
+                (None, None, Some(DeclaredType::Value(declared))) => sql_type(Some(declared)),
                 (None, None, None) => sql_type(told.types.get(&idx).copied()),
             }
         });
@@ -636,7 +649,7 @@ impl Session {
         cast_declared(&mut statement, |idx| {
             let is_told = told.types.contains_key(&idx) || parameters.get(idx).is_none_or(Option::is_some);
             match declared.get(idx).copied().flatten() {
-                Some(Declared::Value(declared)) if !is_told => Some(declared),
+                Some(DeclaredType::Value(declared)) if !is_told => Some(declared),
                 _ => None,
             }
         });
@@ -711,7 +724,7 @@ impl Session {
         crate::privileges::functions(&self.node, &self.principal()).for_each(|function| context.register_udf(function));
         signals.functions(self.backend.pid()).into_iter().for_each(|function| context.register_udf(function));
         let (locks, mail) = (Arc::clone(&self.locks), Arc::clone(&self.mail));
-        let own = Own { settable: self.settable.clone(), locks, mail, node: Arc::clone(&self.node) };
+        let own = FunctionContext { settable: self.settable.clone(), locks, mail, node: Arc::clone(&self.node) };
         own.functions().into_iter().for_each(|function| context.register_udf(function));
         *has_catalog = true;
         Ok(())
@@ -804,7 +817,7 @@ fn without_marks(mut dml: Dml) -> Result<Dml> {
 }
 
 /// Whether the client said of which type a parameter is.
-fn is_told(parameter: &str, declared: &[Option<Declared>]) -> bool {
+fn is_told(parameter: &str, declared: &[Option<DeclaredType>]) -> bool {
     let number = parameter.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
     number.and_then(|number| declared.get(number.checked_sub(1)?)).is_some_and(Option::is_some)
 }
@@ -834,8 +847,9 @@ fn table_exists(context: &datafusion::prelude::SessionContext, reference: &Table
     state.schema_for_ref(reference.clone()).is_ok_and(|schema| schema.table_exist(reference.table()))
 }
 
-fn ends_transaction(parsed: &Parsed) -> bool {
-    matches!(parsed, Parsed::Sql(statement) if matches!(statement.as_ref(), Statement::Rollback { .. } | Statement::Commit { .. }))
+fn ends_transaction(parsed: &ParsedSql) -> bool {
+    let ParsedSql::Sql(statement) = parsed else { return false };
+    matches!(statement.as_ref(), Statement::Rollback { .. } | Statement::Commit { .. })
 }
 
 /// The table a statement writes, or why it cannot.

@@ -23,16 +23,16 @@ use tarn_query::keyed::KeyedPlan;
 use tarn_types::Opaque;
 
 use super::in_parts::MAX_ROUNDS;
-use super::prepare::Kind;
-use super::{Answer, CopyFrom, Parameter, Prepared, Session, Tag};
+use super::prepare::StatementKind;
+use super::{Answer, CopyFrom, Parameter, PreparedStatement, Session, Tag};
 use crate::error::{Result, SqlError, state};
 use crate::names::table_name;
-use crate::requests::{Digest, Ends, KEY_SETTING, Named, id_of};
-use crate::statement::Parsed;
-use crate::transaction::{Open, Transaction};
+use crate::requests::{Digest, KEY_SETTING, KeyedRequest, RequestCommit, id_of};
+use crate::statement::ParsedSql;
+use crate::transaction::{OpenTransaction, Transaction};
 
 /// What a statement is to a key.
-enum Part {
+enum RequestRole {
     /// It writes this table, and answers so many rows behind this word.
     Writes { table: Arc<TableHandle>, command: &'static str },
     /// It locks rows of this table, which a transaction writes as they are.
@@ -50,7 +50,7 @@ impl Session {
     /// What of HTTP's header `Idempotency-Key` names statements that come as one text.
     ///
     /// Errors: `0A000` for several that are not one transaction.
-    pub fn name_request(&self, key: &str, statements: &[Opaque<Parsed>]) -> Result<()> {
+    pub fn name_request(&self, key: &str, statements: &[Opaque<ParsedSql>]) -> Result<()> {
         if let [first, between @ .., last] = statements
             && !(is_begin(first) && is_end(last) && !between.iter().any(is_end))
         {
@@ -65,13 +65,13 @@ impl Session {
     /// Runs a statement while a key waits, or in a transaction that has one.
     pub(super) fn run_named<'a>(
         &'a self,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedStatement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Answer>> {
         self.run_part(prepared, parameters).boxed()
     }
 
-    async fn run_part(&self, prepared: &Prepared, parameters: Vec<Parameter>) -> Result<Answer> {
+    async fn run_part(&self, prepared: &PreparedStatement, parameters: Vec<Parameter>) -> Result<Answer> {
         let part = match self.part_of_request(prepared) {
             Ok(part) => part,
             Err(refused) => {
@@ -81,30 +81,30 @@ impl Session {
         };
         let is_open = {
             let transaction = self.transaction.lock();
-            if !matches!(part, Part::Other) {
+            if !matches!(part, RequestRole::Other) {
                 transaction.check_usable()?;
             }
             transaction.is_open()
         };
         match part {
-            Part::Other if is_open => self.run_in_transaction(prepared, parameters).await,
-            Part::Other => self.run_by_kind(prepared, parameters).await,
+            RequestRole::Other if is_open => self.run_in_transaction(prepared, parameters).await,
+            RequestRole::Other => self.run_by_kind(prepared, parameters).await,
             // Locks end with the statement, and nothing is written.
-            Part::Locks { .. } if !is_open => self.run_by_kind(prepared, parameters).await,
-            Part::Locks { table } => {
+            RequestRole::Locks { .. } if !is_open => self.run_by_kind(prepared, parameters).await,
+            RequestRole::Locks { table } => {
                 self.name_transaction(&table).await?;
                 self.run_in_transaction(prepared, parameters).await
             }
-            Part::Writes { table, command } if is_open => {
+            RequestRole::Writes { table, command } if is_open => {
                 self.name_transaction(&table).await?;
                 self.run_in_request(prepared, parameters, command).await
             }
-            Part::Writes { table, command } => self.run_alone(prepared, parameters, &table, command).await,
+            RequestRole::Writes { table, command } => self.run_alone(prepared, parameters, &table, command).await,
         }
     }
 
     /// Errors: `0A000` for what no key can name.
-    fn part_of_request(&self, prepared: &Prepared) -> Result<Part> {
+    fn part_of_request(&self, prepared: &PreparedStatement) -> Result<RequestRole> {
         let writes = |name: &str, command| {
             let table = self.table(name)?;
             if table.schema().id.is_temporary() {
@@ -113,55 +113,57 @@ impl Session {
                     "the table ends with its session, and nobody could ask again",
                 ));
             }
-            Ok(Part::Writes { table, command })
+            Ok(RequestRole::Writes { table, command })
         };
-        if let Kind::Dml { .. } | Kind::Merge(_) | Kind::Move { .. } = &*prepared.kind
+        if let StatementKind::Dml { .. } | StatementKind::Merge(_) | StatementKind::Move { .. } = &*prepared.kind
             && prepared.columns.is_some()
         {
             return Err(refused("RETURNING", "read the rows by their key behind the statement"));
         }
         match &*prepared.kind {
-            Kind::Keyed { plan, table, .. } => match plan {
-                KeyedPlan::Select { .. } => Ok(Part::Other),
+            StatementKind::Keyed { plan, table, .. } => match plan {
+                KeyedPlan::Select { .. } => Ok(RequestRole::Other),
                 KeyedPlan::Insert { .. } => writes(&table.name, "INSERT"),
                 KeyedPlan::Update { .. } => writes(&table.name, "UPDATE"),
                 KeyedPlan::Delete { .. } => writes(&table.name, "DELETE"),
             },
-            Kind::Dml { dml, command, .. } => writes(&dml.table.name, *command),
-            Kind::Merge(merge) => writes(&merge.table.name, "MERGE"),
-            Kind::Move { dml, .. } => writes(&dml.table.name, "UPDATE"),
-            Kind::With(_) => Err(refused("a WITH that changes rows", "BEGIN, a statement for each change, and COMMIT")),
-            Kind::Copy { statement, .. } => part_of_copy(statement, writes),
-            Kind::Lock(asked) => {
-                let table = self.table(&asked.table.name)?;
-                Ok(if table.schema().id.is_temporary() { Part::Other } else { Part::Locks { table } })
+            StatementKind::Dml { dml, command, .. } => writes(&dml.table.name, *command),
+            StatementKind::Merge(merge) => writes(&merge.table.name, "MERGE"),
+            StatementKind::Move { dml, .. } => writes(&dml.table.name, "UPDATE"),
+            StatementKind::With(_) => {
+                Err(refused("a WITH that changes rows", "BEGIN, a statement for each change, and COMMIT"))
             }
-            Kind::Utility(statement) => match &**statement {
+            StatementKind::Copy { statement, .. } => part_of_copy(statement, writes),
+            StatementKind::Lock(asked) => {
+                let table = self.table(&asked.table.name)?;
+                Ok(if table.schema().id.is_temporary() { RequestRole::Other } else { RequestRole::Locks { table } })
+            }
+            StatementKind::Utility(statement) => match &**statement {
                 Statement::Copy { .. } => part_of_copy(statement, writes),
                 Statement::CreateTable(_) | Statement::Drop { .. } | Statement::CreateIndex(_) => Err(definition()),
                 Statement::Truncate(_) => Err(refused("TRUNCATE", "DELETE FROM the table")),
-                _ => Ok(Part::Other),
+                _ => Ok(RequestRole::Other),
             },
-            Kind::Attach(_)
-            | Kind::Detach { .. }
-            | Kind::Access(_)
-            | Kind::CreateView(_)
-            | Kind::Comment(_)
-            | Kind::Function(_)
-            | Kind::Sequence(_)
-            | Kind::Type(_)
-            | Kind::Schema(_)
-            | Kind::CreateLike(_)
-            | Kind::Alter(_) => Err(definition()),
-            Kind::Query { .. }
-            | Kind::Admin { .. }
-            | Kind::CacheTable(_)
-            | Kind::DropCache(_)
-            | Kind::Declare { .. }
-            | Kind::Fetch(_)
-            | Kind::Vacuum(_)
-            | Kind::Constraints(_)
-            | Kind::Explain(_) => Ok(Part::Other),
+            StatementKind::Attach(_)
+            | StatementKind::Detach { .. }
+            | StatementKind::Access(_)
+            | StatementKind::CreateView(_)
+            | StatementKind::Comment(_)
+            | StatementKind::Function(_)
+            | StatementKind::Sequence(_)
+            | StatementKind::Type(_)
+            | StatementKind::Schema(_)
+            | StatementKind::CreateLike(_)
+            | StatementKind::Alter(_) => Err(definition()),
+            StatementKind::Query { .. }
+            | StatementKind::Admin { .. }
+            | StatementKind::CacheTable(_)
+            | StatementKind::DropCache(_)
+            | StatementKind::Declare { .. }
+            | StatementKind::Fetch(_)
+            | StatementKind::Vacuum(_)
+            | StatementKind::Constraints(_)
+            | StatementKind::Explain(_) => Ok(RequestRole::Other),
         }
     }
 
@@ -173,7 +175,7 @@ impl Session {
     }
 
     /// Takes the key for a request whose outcome is kept with `home`; waits for who makes it now.
-    async fn begin_request(&self, key: Arc<str>, home: &Arc<TableHandle>) -> Result<Named> {
+    async fn begin_request(&self, key: Arc<str>, home: &Arc<TableHandle>) -> Result<KeyedRequest> {
         let (who, tables) = (self.principal(), self.node.tables());
         let id = id_of(who.name().unwrap_or_default(), &key);
         let turn = tables.begin_request(id).await;
@@ -181,7 +183,7 @@ impl Session {
         if let Some(first) = &first {
             tracing::debug!(statements = first.len(), "a request was made before");
         }
-        Ok(Named::new(key, id, Arc::clone(home), first, turn))
+        Ok(KeyedRequest::new(key, id, Arc::clone(home), first, turn))
     }
 
     /// The transaction takes the key that waits, before it writes anything.
@@ -215,7 +217,7 @@ impl Session {
     /// A statement that is a transaction of its own.
     async fn run_alone(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         parameters: Vec<Parameter>,
         table: &Arc<TableHandle>,
         command: &'static str,
@@ -227,7 +229,7 @@ impl Session {
         for round in 1.. {
             let again = named.anew();
             let (read_only, isolation) = self.transaction_defaults()?;
-            let mut open = Open::implicit(read_only, isolation, self.temporary.now());
+            let mut open = OpenTransaction::implicit(read_only, isolation, self.temporary.now());
             open.request = Some(named);
             *self.transaction.lock() = Transaction::Open(open);
             self.query.begin();
@@ -250,7 +252,7 @@ impl Session {
     /// A write in a transaction that has a key.
     async fn run_in_request(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         parameters: Vec<Parameter>,
         command: &'static str,
     ) -> Result<Answer> {
@@ -298,7 +300,7 @@ impl Session {
                 .transaction
                 .lock()
                 .implicit()
-                .is_some_and(|open| open.is_alone() || open.request.as_ref().is_some_and(Named::is_alone));
+                .is_some_and(|open| open.is_alone() || open.request.as_ref().is_some_and(KeyedRequest::is_alone));
             match is_alone {
                 true => self.interrupt.run(pin!(self.commit())).await.map(drop),
                 false => Ok(()),
@@ -307,19 +309,19 @@ impl Session {
         ending.boxed()
     }
 
-    fn in_request<T>(&self, does: impl FnOnce(&mut Named) -> Result<T>) -> Result<T> {
+    fn in_request<T>(&self, does: impl FnOnce(&mut KeyedRequest) -> Result<T>) -> Result<T> {
         match &mut *self.transaction.lock() {
-            Transaction::Open(Open { request: Some(named), .. }) => does(named),
+            Transaction::Open(OpenTransaction { request: Some(named), .. }) => does(named),
             _ => Err(SqlError::new(state::INTERNAL, "the request of a statement is gone")),
         }
     }
 
     /// Commits what a transaction held that has a key.
-    pub(super) async fn commit_request(&self, named: Named, mut writes: Vec<TableWrites>) -> Result<()> {
+    pub(super) async fn commit_request(&self, named: KeyedRequest, mut writes: Vec<TableWrites>) -> Result<()> {
         let _turn = named.turn();
         match named.ends()? {
-            Ends::First(named) => self.commit_held_as(writes, Some(named)).await,
-            Ends::Again => {
+            RequestCommit::First(named) => self.commit_held_as(writes, Some(named)).await,
+            RequestCommit::Again => {
                 // Locks of rows, which were written as they are.
                 writes.retain(|of_table| of_table.table.schema().id.is_temporary());
                 self.commit_held(writes).await
@@ -328,28 +330,31 @@ impl Session {
     }
 }
 
-fn part_of_copy(statement: &Statement, writes: impl Fn(&str, &'static str) -> Result<Part>) -> Result<Part> {
+fn part_of_copy(
+    statement: &Statement,
+    writes: impl Fn(&str, &'static str) -> Result<RequestRole>,
+) -> Result<RequestRole> {
     match statement {
         Statement::Copy { source: CopySource::Table { table_name: name, .. }, to: false, .. } => {
             writes(&table_name(name)?, "COPY")
         }
-        _ => Ok(Part::Other),
+        _ => Ok(RequestRole::Other),
     }
 }
 
-fn is_begin(parsed: &Opaque<Parsed>) -> bool {
-    matches!(&**parsed, Parsed::Sql(statement) if matches!(**statement, Statement::StartTransaction { .. }))
+fn is_begin(parsed: &Opaque<ParsedSql>) -> bool {
+    matches!(&**parsed, ParsedSql::Sql(statement) if matches!(**statement, Statement::StartTransaction { .. }))
 }
 
-fn is_end(parsed: &Opaque<Parsed>) -> bool {
+fn is_end(parsed: &Opaque<ParsedSql>) -> bool {
     let is_it = |statement: &Statement| matches!(statement, Statement::Commit { .. } | Statement::Rollback { .. });
-    matches!(&**parsed, Parsed::Sql(statement) if is_it(statement))
+    matches!(&**parsed, ParsedSql::Sql(statement) if is_it(statement))
 }
 
-fn digest_of(prepared: &Prepared, parameters: &[Parameter]) -> Digest {
+fn digest_of(prepared: &PreparedStatement, parameters: &[Parameter]) -> Digest {
     let mut digest = match prepared.parsed() {
-        Parsed::Sql(statement) => Digest::of(statement),
-        Parsed::Copy { statement, on_key } => Digest::of(format_args!("{statement} {on_key:?}")),
+        ParsedSql::Sql(statement) => Digest::of(statement),
+        ParsedSql::Copy { statement, on_key } => Digest::of(format_args!("{statement} {on_key:?}")),
         other => Digest::of(format_args!("{other:?}")),
     };
     for parameter in parameters {

@@ -25,12 +25,12 @@ use tarn_query::{RowColumns, each_expr, sql_schema};
 use tarn_types::Op;
 
 use super::placeholders::parameter_fields;
-use super::{Answer, Rows, Session};
+use super::{Answer, ResultSet, Session};
 use crate::encoding;
 use crate::error::{Result, SqlError, state};
 use crate::names::{fold, function_name, qualifiers, quote};
 use crate::shown::shown;
-use crate::statement::{Parsed, parse};
+use crate::statement::{ParsedSql, parse};
 
 /// Rows that are answered are kept until they are written.
 pub(super) const MAX_BYTES: usize = 64 << 20;
@@ -52,15 +52,15 @@ impl Returning {
 }
 
 /// What is answered of rows.
-pub(super) struct Answers {
+pub(super) struct ReturnedRows {
     pub(super) schema: SchemaRef,
     pub(super) batches: Vec<RecordBatch>,
 }
 
-impl Answers {
+impl ReturnedRows {
     pub(super) fn answer(self, command: &'static str) -> Answer {
         let batches = stream::iter(self.batches.into_iter().map(Ok)).boxed();
-        Answer::Rows(Rows { schema: self.schema, batches, command, is_binary: false })
+        Answer::Rows(ResultSet { schema: self.schema, batches, command, is_binary: false })
     }
 }
 
@@ -143,7 +143,7 @@ fn select(sql: &str) -> Result<Statement> {
         Expr::Function(function) => function_name(function).is_some_and(|name| name == "unnest"),
         _ => false,
     };
-    let Some(Parsed::Sql(statement)) = parse(sql)?.pop() else {
+    let Some(ParsedSql::Sql(statement)) = parse(sql)?.pop() else {
         return Err(SqlError::new(state::SYNTAX_ERROR, "RETURNING takes expressions"));
     };
     let found = each_expr(&*statement, |expr| match is_refused(expr) {
@@ -176,7 +176,7 @@ impl Session {
         returning: &Returning,
         op: Op,
         hold: bool,
-    ) -> Result<(u64, Option<Answers>)> {
+    ) -> Result<(u64, Option<ReturnedRows>)> {
         let rules = self.row_rules(handle.schema()).await?;
         let as_written = |rows| {
             encoding::check_columns(&rows)?;
@@ -197,19 +197,19 @@ impl Session {
         returning: &Returning,
         rows: Option<&RecordBatch>,
         dml: &Dml,
-    ) -> Result<Answers> {
+    ) -> Result<ReturnedRows> {
         // Of no row nothing is computed.
         let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else {
-            return Ok(Answers { schema: returning.schema(), batches: vec![] });
+            return Ok(ReturnedRows { schema: returning.schema(), batches: vec![] });
         };
         if let Some(columns) = returning.columns.as_ref().filter(|_| rows.num_rows() <= FEW_ROWS)
             && let Some(answered) = self.query.row_columns(columns, rows, None).await?
         {
-            return Ok(Answers { schema: shown(answered.schema_ref()), batches: vec![answered] });
+            return Ok(ReturnedRows { schema: shown(answered.schema_ref()), batches: vec![answered] });
         }
         let answered = self.query.stream(reading(returning.plan.clone(), Some(rows), dml)?, None).await?;
         let schema = shown(&answered.schema());
-        Ok(Answers { schema, batches: answered.try_collect().await? })
+        Ok(ReturnedRows { schema, batches: answered.try_collect().await? })
     }
 
     /// All of them, as the table keeps them. `None`: there are none.

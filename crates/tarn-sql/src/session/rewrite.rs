@@ -4,7 +4,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tarn_node::alter::Altering;
+use tarn_node::alter::TableAlteration;
 use tarn_types::{ColumnRules, Rules, TableSchema};
 
 use super::Session;
@@ -15,8 +15,8 @@ use crate::names::quote;
 use crate::unique_rules::NOT_MADE;
 
 /// A table that has all rows, and is not in its place yet. Given up, it is dropped.
-pub(super) struct Filled {
-    altering: Altering,
+pub(super) struct TableRewrite {
+    altering: TableAlteration,
     to: TableSchema,
     /// Its name until then.
     pub name: String,
@@ -28,10 +28,10 @@ impl Session {
     /// Errors: `23505`, and what else an INSERT says of a row.
     pub(super) fn fill_beside<'a>(
         &'a self,
-        mut altering: Altering,
+        mut altering: TableAlteration,
         mut to: TableSchema,
         rows: &'a str,
-    ) -> BoxFuture<'a, Result<Filled>> {
+    ) -> BoxFuture<'a, Result<TableRewrite>> {
         // On the heap: it runs another statement.
         async move {
             // Files of the table that is made are written by the names of now, and its rows have all columns, and no
@@ -62,14 +62,14 @@ impl Session {
             to.options.rules.uniques.iter_mut().for_each(|unique| unique.index = NOT_MADE);
             let beside = self.node.catalog().schema(&name)?;
             let (altering, to) = self.with_indexes_beside(altering, &beside, to).await?;
-            Ok(Filled { altering, to, name })
+            Ok(TableRewrite { altering, to, name })
         }
         .boxed()
     }
 
     /// From now on it is the table.
-    pub(super) async fn take_place(&self, filled: Filled) -> Result<()> {
-        let Filled { altering, to, name: _ } = filled;
+    pub(super) async fn take_place(&self, filled: TableRewrite) -> Result<()> {
+        let TableRewrite { altering, to, name: _ } = filled;
         let placed = to_its_end(async move { altering.take_place(&to).await });
         self.interrupt.submit(placed, |()| 0).await
     }

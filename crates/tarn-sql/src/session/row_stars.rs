@@ -13,7 +13,7 @@ use tarn_query::parser::statements;
 use tarn_query::{walk, walk_mut};
 
 use super::Session;
-use super::placeholders::Declared;
+use super::placeholders::DeclaredType;
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 use crate::postgres::{field_of_row, row_of_all};
@@ -34,11 +34,11 @@ impl Session {
     pub(super) async fn with_row_stars(
         &self,
         statement: &Statement,
-        declared: &[Option<Declared>],
+        declared: &[Option<DeclaredType>],
     ) -> Result<Option<Statement>> {
         let mut own: Option<Statement> = None;
         for _ in 0..MAX_SELECTS {
-            let mut found = Found { withs: vec![], asked: vec![] };
+            let mut found = RowStarFinder { withs: vec![], asked: vec![] };
             if walk(own.as_ref().unwrap_or(statement), &mut found).is_continue() {
                 return Ok(own);
             }
@@ -51,7 +51,7 @@ impl Session {
                 })?;
                 fields.push(names_of(plan.schema().field(0))?);
             }
-            let mut written = Written { fields };
+            let mut written = RowStarExpander { fields };
             let _ = walk_mut(own.get_or_insert_with(|| statement.clone()), &mut written);
         }
         Err(SqlError::new(state::PROGRAM_LIMIT, format!("a statement has (…).* in {MAX_SELECTS} selects at most"))
@@ -83,14 +83,14 @@ fn row_of(item: &SelectItem) -> Option<&Expr> {
 }
 
 /// Finds the first select, from the inside out, that has such columns.
-struct Found {
+struct RowStarFinder {
     /// Those around, the outermost first.
     withs: Vec<Option<With>>,
     /// A query of each row.
     asked: Vec<Option<Statement>>,
 }
 
-impl Visitor for Found {
+impl Visitor for RowStarFinder {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
@@ -109,7 +109,7 @@ impl Visitor for Found {
     }
 }
 
-impl Found {
+impl RowStarFinder {
     fn asking(&self, around: &Select, row: &Expr) -> Option<Statement> {
         let Statement::Query(mut query) = statements("SELECT 1").ok()?.pop()? else { return None };
         let SetExpr::Select(select) = query.body.as_mut() else { return None };
@@ -129,11 +129,11 @@ impl Found {
 }
 
 /// Writes out the columns of that select.
-struct Written {
+struct RowStarExpander {
     fields: Vec<Vec<String>>,
 }
 
-impl VisitorMut for Written {
+impl VisitorMut for RowStarExpander {
     type Break = ();
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {

@@ -23,8 +23,8 @@ impl Session {
     ///
     /// Errors: `42704` for a type that is not there; `0A000` for rows that are given.
     pub(super) fn with_row_types(&self, statement: &Statement) -> Result<Option<Statement>> {
-        struct Calls;
-        impl Visitor for Calls {
+        struct PopulateCallFinder;
+        impl Visitor for PopulateCallFinder {
             type Break = ();
             fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
                 match is_populated(factor) || unnested(factor).is_some() {
@@ -33,11 +33,11 @@ impl Session {
                 }
             }
         }
-        if walk(statement, &mut Calls).is_continue() {
+        if walk(statement, &mut PopulateCallFinder).is_continue() {
             return Ok(None);
         }
-        struct Populated<'a>(&'a Session);
-        impl VisitorMut for Populated<'_> {
+        struct PopulateRewriter<'a>(&'a Session);
+        impl VisitorMut for PopulateRewriter<'_> {
             type Break = SqlError;
             fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
                 let columns = |named: &DataType| self.0.columns_of_type(named);
@@ -48,7 +48,7 @@ impl Session {
             }
         }
         let mut own = statement.clone();
-        match walk_mut(&mut own, &mut Populated(self)) {
+        match walk_mut(&mut own, &mut PopulateRewriter(self)) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(Some(own)),
         }

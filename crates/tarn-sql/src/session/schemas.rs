@@ -23,7 +23,7 @@ use crate::error::{Result, SqlError, state};
 use crate::function_mentions::mentions;
 use crate::schema_sql::{Role, SchemaChange, SchemaSql};
 use crate::seen_schemas::REWRITES;
-use crate::transaction::{Made, What};
+use crate::transaction::{CreatedId, CreatedObject};
 use crate::view_rename::rewrite;
 
 impl Session {
@@ -65,7 +65,7 @@ impl Session {
         let made = to_its_end(async move { node.create_schema(&who, &named, owner).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction {
-            self.transaction.lock().made(Made { name, what: What::Schema(id) });
+            self.transaction.lock().made(CreatedObject { name, what: CreatedId::Schema(id) });
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use tarn_types::TableSchema;
 use super::execute::to_its_end;
 use super::{Answer, Session};
 use crate::column_rules::{ColumnSequence, made_up};
-use crate::ddl::Defined;
+use crate::ddl::TableDefinition;
 use crate::error::{Result, SqlError, state};
 use crate::expressions::{next_of, read, sequence_of};
 use crate::sequence_sql::{Clauses, SequenceSql, width_of};
@@ -28,10 +28,10 @@ const TRIES: usize = 16;
 pub(super) async fn create_defined(
     node: &Node,
     who: &Principal,
-    defined: Defined,
+    defined: TableDefinition,
     if_not_exists: bool,
 ) -> Result<bool> {
-    let Defined { mut schema, sequences, unnamed, foreign_keys: _ } = defined;
+    let TableDefinition { mut schema, sequences, unnamed, foreign_keys: _ } = defined;
     let name = schema.name.clone();
     if node.types().get(&name).is_some() {
         let message = format!("type \"{name}\" already exists");

@@ -31,19 +31,19 @@ pub(crate) struct Settable {
     pub vars: Arc<Mutex<Vars>>,
     /// By whose end they are set back.
     pub transaction: Arc<Mutex<Transaction>>,
-    before: Arc<Mutex<Before>>,
+    before: Arc<Mutex<SavepointVars>>,
 }
 
 #[derive(Default)]
-struct Before {
+struct SavepointVars {
     /// The oldest first, each with how many savepoints there were.
-    kept: Vec<(usize, Kept)>,
+    kept: Vec<(usize, SavedVars)>,
     /// What holds behind COMMIT, where `LOCAL` changed something.
     lasting: Option<Vars>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct SavedVars {
     vars: Vars,
     lasting: Option<Vars>,
 }
@@ -85,7 +85,7 @@ impl Settable {
     pub fn forget(&self, name: &str) {
         let mut vars = self.vars.lock();
         let mut before = self.before.lock();
-        let Before { kept, lasting } = &mut *before;
+        let SavepointVars { kept, lasting } = &mut *before;
         let kept = kept.iter_mut().flat_map(|(_, kept)| std::iter::once(&mut kept.vars).chain(&mut kept.lasting));
         kept.chain(lasting).chain(std::iter::once(&mut *vars)).for_each(|vars| vars.forget(name));
     }
@@ -97,7 +97,7 @@ impl Settable {
 
     /// The transaction is committed: what `LOCAL` changed is as it was.
     pub fn commit(&self) {
-        let Before { lasting, .. } = std::mem::take(&mut *self.before.lock());
+        let SavepointVars { lasting, .. } = std::mem::take(&mut *self.before.lock());
         if let Some(lasting) = lasting {
             *self.vars.lock() = lasting;
         }
@@ -115,7 +115,9 @@ impl Settable {
         let was = {
             let mut before = self.before.lock();
             let Some(first) = before.kept.iter().position(|(depth, _)| *depth >= n_left) else { return };
-            let Some((_, Kept { vars, lasting })) = before.kept.split_off(first).into_iter().next() else { return };
+            let Some((_, SavedVars { vars, lasting })) = before.kept.split_off(first).into_iter().next() else {
+                return;
+            };
             before.lasting = lasting;
             vars
         };
@@ -130,7 +132,7 @@ impl Settable {
     }
 }
 
-impl Before {
+impl SavepointVars {
     fn keep(&mut self, depth: usize, vars: &Vars) -> Result<()> {
         if self.kept.last().is_some_and(|(kept, _)| *kept >= depth) {
             return Ok(());
@@ -141,7 +143,7 @@ impl Before {
                 SqlError::new(state::CONFIGURATION_LIMIT, message).with_hint("RELEASE SAVEPOINT those that are done")
             );
         }
-        self.kept.push((depth, Kept { vars: vars.clone(), lasting: self.lasting.clone() }));
+        self.kept.push((depth, SavedVars { vars: vars.clone(), lasting: self.lasting.clone() }));
         Ok(())
     }
 }
@@ -150,7 +152,7 @@ impl Before {
 mod tests {
     use super::*;
     use crate::temporary::Temporary;
-    use crate::transaction::{Isolation, Open};
+    use crate::transaction::{Isolation, OpenTransaction};
 
     struct Test {
         of: Settable,
@@ -184,7 +186,8 @@ mod tests {
     fn begun() -> Test {
         let test = Test { of: Settable::new(&Arc::default(), &Arc::default()), own: Temporary::default() };
         test.set(Scope::Session, "1MB");
-        *test.of.transaction.lock() = Transaction::Open(Open::new(false, Isolation::default(), test.own.now()));
+        *test.of.transaction.lock() =
+            Transaction::Open(OpenTransaction::new(false, Isolation::default(), test.own.now()));
         test
     }
 

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     CopySource, CreateTable, CreateTableOptions, FromTable, ObjectName, ObjectType, OnCommit as SaidOnCommit, Query,
     Statement, TableFactor, TableObject, TableWithJoins,
 };
-use tarn_node::catalog::{Entry, TableHandle};
+use tarn_node::catalog::{CatalogEntry, TableHandle};
 use tarn_node::sequences::Sequence;
 use tarn_query::each_relation;
 use tarn_types::TableSchema;
@@ -19,7 +19,7 @@ use tarn_types::TableSchema;
 use super::{Answer, Session};
 use crate::activity::Status;
 use crate::column_rules::{ColumnSequence, made_up};
-use crate::ddl::{Defined, defined};
+use crate::ddl::{TableDefinition, defined};
 use crate::error::{Result, SqlError, state};
 use crate::expressions::next_of;
 use crate::names::{OWN_SCHEMA, fold, quote, table_name};
@@ -46,8 +46,8 @@ impl Session {
             return None;
         }
         own.or_else(|| match self.temporary.entry(self.node.catalog(), name)? {
-            Entry::Table(handle) => Some(handle),
-            Entry::External(_) | Entry::View(_) => None,
+            CatalogEntry::Table(handle) => Some(handle),
+            CatalogEntry::External(_) | CatalogEntry::View(_) => None,
         })
     }
 
@@ -200,9 +200,9 @@ impl Session {
     /// Makes an empty table. False: it was there already and `IF NOT EXISTS` was said.
     ///
     /// Errors: `25006` in a transaction that only reads; `42P07`; `54000`.
-    pub(super) async fn make_temporary(&self, create: &CreateTable, defined: Defined) -> Result<bool> {
+    pub(super) async fn make_temporary(&self, create: &CreateTable, defined: TableDefinition) -> Result<bool> {
         self.must_hold()?;
-        let Defined { mut schema, sequences, unnamed: _, foreign_keys } = defined;
+        let TableDefinition { mut schema, sequences, unnamed: _, foreign_keys } = defined;
         if !foreign_keys.is_empty() {
             return Err(SqlError::unsupported(
                 format!("FOREIGN KEY of temporary table \"{}\"", schema.name),

@@ -21,8 +21,8 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::quote;
 use crate::row_fields::column_of;
-use crate::transaction::{Made, What};
-use crate::type_sql::{Beside, TypeChange, TypeSql, check_count};
+use crate::transaction::{CreatedId, CreatedObject};
+use crate::type_sql::{LabelPosition, TypeChange, TypeSql, check_count};
 use crate::user_types::{columns_of, mentions, undefined_type};
 
 impl Session {
@@ -54,7 +54,7 @@ impl Session {
         let made = to_its_end(async move { node.create_type(&who, &named, kind).await });
         let id = self.interrupt.submit(made, |_| 0).await?;
         if in_transaction {
-            self.transaction.lock().made(Made { name: name.to_owned(), what: What::Type(id) });
+            self.transaction.lock().made(CreatedObject { name: name.to_owned(), what: CreatedId::Type(id) });
         }
         Ok(())
     }
@@ -251,8 +251,8 @@ fn applied(of: &mut UserType, change: &TypeChange) -> Result<(), Error> {
             }
             let at = match beside {
                 None => labels.len(),
-                Some(Beside::Before(other)) => place(labels, other)?,
-                Some(Beside::After(other)) => place(labels, other)? + 1,
+                Some(LabelPosition::Before(other)) => place(labels, other)?,
+                Some(LabelPosition::After(other)) => place(labels, other)? + 1,
             };
             labels.insert(at, label.clone());
         }

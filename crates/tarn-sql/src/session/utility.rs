@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     Value as Literal,
 };
 use futures::TryStreamExt;
-use tarn_node::jobs::{Report, Work};
+use tarn_node::jobs::{JobReport, Work};
 use tarn_node::split::SplitAt;
 use tarn_query::has_query;
 use tarn_query::parser::{begins_deferrable, sets_deferrable, statements};
@@ -28,16 +28,18 @@ use super::sequences::create_defined;
 use super::set_back::{Scope, Settable};
 use super::types::drop_types;
 use super::views;
-use super::{Answer, Declared, Parameter, Session};
-use crate::ddl::{Ddl, Defined, defined};
+use super::{Answer, DeclaredType, Parameter, Session};
+use crate::ddl::{Ddl, TableDefinition, defined};
 use crate::definition::{create_statement, default_text, type_text};
 use crate::error::{Result, SqlError, state};
 use crate::lock_sql::LockRows;
 use crate::names::{fold, quote, table_name};
 use crate::schema_path;
-use crate::statement::Parsed;
-use crate::temporary::Own;
-use crate::transaction::{Isolation, Made, Open, ToCommit, Transaction, Undone, What, drop_made};
+use crate::statement::ParsedSql;
+use crate::temporary::TemporaryObjects;
+use crate::transaction::{
+    CreatedId, CreatedObject, Isolation, OpenTransaction, RollbackEffects, ToCommit, Transaction, drop_made,
+};
 use crate::user_types;
 use crate::view_rename::rewrite;
 
@@ -188,7 +190,7 @@ impl Session {
             transaction => {
                 let (read_only, isolation) =
                     (asked.read_only.unwrap_or(read_only), asked.isolation.unwrap_or(isolation));
-                let mut open = Open::new(read_only, isolation, self.temporary.now());
+                let mut open = OpenTransaction::new(read_only, isolation, self.temporary.now());
                 open.deferrable = deferrable;
                 *transaction = Transaction::Open(open);
                 self.query.begin();
@@ -208,7 +210,7 @@ impl Session {
     /// A transaction has ended, and the next one begins, if one does.
     fn ended(&self, tag: &str, next: Option<(bool, Isolation, bool)>) -> Answer {
         if let Some((read_only, isolation, deferrable)) = next {
-            let mut open = Open::new(read_only, isolation, self.temporary.now());
+            let mut open = OpenTransaction::new(read_only, isolation, self.temporary.now());
             open.deferrable = deferrable;
             *self.transaction.lock() = Transaction::Open(open);
             self.query.begin();
@@ -252,7 +254,12 @@ impl Session {
     }
 
     /// Writes what a transaction held, then drops what it drops.
-    async fn commit_open(&self, open: Open, made: Vec<Made>, before: Option<Arc<Own>>) -> Result<()> {
+    async fn commit_open(
+        &self,
+        open: OpenTransaction,
+        made: Vec<CreatedObject>,
+        before: Option<Arc<TemporaryObjects>>,
+    ) -> Result<()> {
         let ToCommit { mut writes, drops, request } = open.into_commit();
         // A table that others refer to since is written by another handle, and is what it was.
         for of_table in &mut writes {
@@ -271,7 +278,7 @@ impl Session {
             (None, true) => self.commit_held(writes).await,
             (None, false) => self.commit_altered(&own.altered, writes).await,
         };
-        let is_index = |made: &Made| made.name.is_empty();
+        let is_index = |made: &CreatedObject| made.name.is_empty();
         if let Err(error) = committed {
             // A table may name them all the same.
             let is_known = error.state() != state::COMPLETION_UNKNOWN;
@@ -304,13 +311,13 @@ impl Session {
     }
 
     /// Of a transaction that is undone: what the session had to itself is again, and the tables that it made go.
-    pub(super) async fn undo(&self, made: Vec<Made>, own: Option<Arc<Own>>) -> Result<()> {
+    pub(super) async fn undo(&self, made: Vec<CreatedObject>, own: Option<Arc<TemporaryObjects>>) -> Result<()> {
         own.into_iter().for_each(|before| self.temporary.restore(before));
         self.unmake(made).await
     }
 
     /// Drops the tables that a transaction made, which is undone.
-    pub(super) async fn unmake(&self, made: Vec<Made>) -> Result<()> {
+    pub(super) async fn unmake(&self, made: Vec<CreatedObject>) -> Result<()> {
         if made.is_empty() {
             return Ok(());
         }
@@ -320,7 +327,7 @@ impl Session {
 
     /// Cursors that were opened since the savepoint are closed.
     async fn roll_back_to(&self, name: &str) -> Result<Answer> {
-        let Undone { n_left, made, own } = self.transaction.lock().roll_back_to(name)?;
+        let RollbackEffects { n_left, made, own } = self.transaction.lock().roll_back_to(name)?;
         self.cursors.end(n_left);
         self.mail.roll_back_to(n_left);
         self.settings_end(|settings| settings.roll_back_to(n_left));
@@ -347,7 +354,7 @@ impl Session {
     }
 
     /// Makes a table. Inside a transaction it is remembered, to be dropped when that is undone.
-    pub(super) async fn create(&self, defined: Defined, if_not_exists: bool) -> Result<Answer> {
+    pub(super) async fn create(&self, defined: TableDefinition, if_not_exists: bool) -> Result<Answer> {
         let in_transaction = self.must_hold()?;
         let name = defined.schema.name.clone();
         if self.transaction.lock().check_there(&name).is_err() {
@@ -357,7 +364,7 @@ impl Session {
         let is_made = self.run_ddl(Ddl::Create { defined: Box::new(defined), if_not_exists }).await?;
         if in_transaction && is_made {
             let id = self.node.catalog().schema(&name)?.id;
-            self.transaction.lock().made(Made { name, what: What::Relation(id) });
+            self.transaction.lock().made(CreatedObject { name, what: CreatedId::Relation(id) });
         }
         Ok(Answer::done("CREATE TABLE"))
     }
@@ -643,7 +650,7 @@ impl Session {
     }
 
     /// One pass over an archive. The rows and files that came into the table.
-    async fn pass(&self, table: &str) -> Result<Report> {
+    async fn pass(&self, table: &str) -> Result<JobReport> {
         let Some(external) = self.node.catalog().external_table(table) else {
             let schema = self.node.catalog().schema(table)?;
             let message = format!("table \"{}\" is not an archive", schema.name);
@@ -651,10 +658,15 @@ impl Session {
                 .with_hint("ATTACH 'url' AS name makes a table of files that others write"));
         };
         let progress = self.node.pass(&self.principal(), &external).await?;
-        Ok(Report { rows: progress.rows, files: progress.attached, version: progress.version.0 })
+        Ok(JobReport { rows: progress.rows, files: progress.attached, version: progress.version.0 })
     }
 
-    async fn prepare_named(&self, name: &str, statement: &Statement, declared: &[Option<Declared>]) -> Result<Answer> {
+    async fn prepare_named(
+        &self,
+        name: &str,
+        statement: &Statement,
+        declared: &[Option<DeclaredType>],
+    ) -> Result<Answer> {
         self.check_prepared_limit(self.named.lock().len())?;
         if self.named.lock().contains_key(name) {
             return Err(SqlError::new(
@@ -665,9 +677,9 @@ impl Session {
         let parsed = match statement.clone() {
             Statement::Query(mut query) if !query.locks.is_empty() => {
                 let locks = std::mem::take(&mut query.locks);
-                Parsed::Lock(Box::new(LockRows { query, locks }))
+                ParsedSql::Lock(Box::new(LockRows { query, locks }))
             }
-            statement => Parsed::Sql(Box::new(statement)),
+            statement => ParsedSql::Sql(Box::new(statement)),
         };
         let prepared = self.prepare(Opaque::new(parsed), declared).await?;
         self.named.lock().insert(name.to_owned(), prepared);
@@ -791,12 +803,12 @@ fn name_of(variable: &[Ident]) -> String {
 }
 
 /// A type that PREPARE gives a parameter.
-fn declared(data_type: &SqlType) -> Result<Declared> {
+fn declared(data_type: &SqlType) -> Result<DeclaredType> {
     match data_type {
         SqlType::Array(ArrayElemTypeDef::SquareBracket(item, None)) => {
-            crate::spelled::data_type(item).map(Declared::Array)
+            crate::spelled::data_type(item).map(DeclaredType::Array)
         }
-        other => crate::spelled::data_type(other).map(Declared::Value),
+        other => crate::spelled::data_type(other).map(DeclaredType::Value),
     }
 }
 

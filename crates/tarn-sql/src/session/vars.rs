@@ -372,7 +372,7 @@ pub fn engine_zone(value: &str) -> Result<Zone> {
 }
 
 /// A setting of the query engine that clients may change, and what they may set it to.
-enum Bound {
+enum SettingDomain {
     Switch,
     Number(std::ops::RangeInclusive<usize>),
     /// A multiple of the cores at most.
@@ -382,27 +382,27 @@ enum Bound {
 }
 
 /// The engine's other settings stay as they are: with some a query starves all others, with some it answers wrongly.
-const OF_ENGINE: &[(&str, Bound)] = &[
-    ("datafusion.execution.batch_size", Bound::Number(16..=65_536)),
-    ("datafusion.execution.target_partitions", Bound::PerCore(4)),
-    ("datafusion.execution.time_zone", Bound::TimeZone),
-    ("datafusion.explain.format", Bound::OneOf(&["indent", "tree", "pgjson", "graphviz"])),
-    ("datafusion.explain.logical_plan_only", Bound::Switch),
-    ("datafusion.explain.physical_plan_only", Bound::Switch),
-    ("datafusion.explain.show_schema", Bound::Switch),
-    ("datafusion.explain.show_sizes", Bound::Switch),
-    ("datafusion.explain.show_statistics", Bound::Switch),
-    ("datafusion.optimizer.repartition_aggregations", Bound::Switch),
-    ("datafusion.optimizer.repartition_file_scans", Bound::Switch),
-    ("datafusion.optimizer.repartition_joins", Bound::Switch),
-    ("datafusion.optimizer.repartition_sorts", Bound::Switch),
-    ("datafusion.optimizer.repartition_windows", Bound::Switch),
+const OF_ENGINE: &[(&str, SettingDomain)] = &[
+    ("datafusion.execution.batch_size", SettingDomain::Number(16..=65_536)),
+    ("datafusion.execution.target_partitions", SettingDomain::PerCore(4)),
+    ("datafusion.execution.time_zone", SettingDomain::TimeZone),
+    ("datafusion.explain.format", SettingDomain::OneOf(&["indent", "tree", "pgjson", "graphviz"])),
+    ("datafusion.explain.logical_plan_only", SettingDomain::Switch),
+    ("datafusion.explain.physical_plan_only", SettingDomain::Switch),
+    ("datafusion.explain.show_schema", SettingDomain::Switch),
+    ("datafusion.explain.show_sizes", SettingDomain::Switch),
+    ("datafusion.explain.show_statistics", SettingDomain::Switch),
+    ("datafusion.optimizer.repartition_aggregations", SettingDomain::Switch),
+    ("datafusion.optimizer.repartition_file_scans", SettingDomain::Switch),
+    ("datafusion.optimizer.repartition_joins", SettingDomain::Switch),
+    ("datafusion.optimizer.repartition_sorts", SettingDomain::Switch),
+    ("datafusion.optimizer.repartition_windows", SettingDomain::Switch),
 ];
 
 /// Longest name of a time zone.
 const TIME_ZONE_BYTES: usize = 64;
 
-impl Bound {
+impl SettingDomain {
     /// What it takes, when the value is something else.
     fn refuses(&self, value: &str) -> Option<String> {
         let number = |range: std::ops::RangeInclusive<usize>| {
@@ -410,20 +410,20 @@ impl Bound {
             (!fits).then(|| format!("{} to {}", range.start(), range.end()))
         };
         match self {
-            Bound::Switch => {
+            SettingDomain::Switch => {
                 let is_switch = ["true", "false"].iter().any(|known| known.eq_ignore_ascii_case(value));
                 (!is_switch).then(|| "true or false".to_owned())
             }
-            Bound::Number(range) => number(range.clone()),
-            Bound::PerCore(most) => {
+            SettingDomain::Number(range) => number(range.clone()),
+            SettingDomain::PerCore(most) => {
                 number(1..=most * std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
             }
-            Bound::TimeZone => {
+            SettingDomain::TimeZone => {
                 let known = |c: char| c.is_ascii_alphanumeric() || "+-:/_".contains(c);
                 let is_name = !value.is_empty() && value.len() <= TIME_ZONE_BYTES && value.chars().all(known);
                 (!is_name).then(|| "a name such as Europe/Berlin, or an offset such as +02:00".to_owned())
             }
-            Bound::OneOf(names) => (!names.contains(&value)).then(|| names.join(", ")),
+            SettingDomain::OneOf(names) => (!names.contains(&value)).then(|| names.join(", ")),
         }
     }
 }
@@ -461,11 +461,11 @@ pub fn is_engine_setting(name: &str) -> bool {
     (name.starts_with("tarn.") && name != KEY_SETTING) || name.starts_with("datafusion.")
 }
 
-type Known = (&'static str, &'static str, &'static [&'static str]);
+type SettingInfo = (&'static str, &'static str, &'static [&'static str]);
 
-fn known(name: &str) -> Result<&'static Known> {
+fn known(name: &str) -> Result<&'static SettingInfo> {
     // A driver's own namespace, as Postgres allows it.
-    const CUSTOM: Known = ("custom", "", &[]);
+    const CUSTOM: SettingInfo = ("custom", "", &[]);
     if let Some(row) = KNOWN.iter().find(|(known, _, _)| *known == name) {
         return Ok(row);
     }

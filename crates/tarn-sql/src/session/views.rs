@@ -13,7 +13,7 @@ use tarn_node::auth::Principal;
 use tarn_node::node::Node;
 use tarn_node::parents::check_unreferenced;
 use tarn_node::views::{check_unread, no_view, outermost_first, readers, replaced};
-use tarn_query::{MAX_VIEW_DEPTH, Read, reads};
+use tarn_query::{MAX_VIEW_DEPTH, RelationRead, reads};
 use tarn_types::{
     Column, ColumnId, DataType, Rules, TableId, TableOptions, TableSchema, TabletId, View, data_type_of, full_name,
 };
@@ -21,8 +21,8 @@ use tarn_types::{
 use super::placeholders::parameter_fields;
 use super::sequences::taken;
 use super::{Answer, Session};
-use crate::altered::Called;
-use crate::comment_sql::{Comment, Commented};
+use crate::altered::NameLookup;
+use crate::comment_sql::{Comment, CommentTarget};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::names::{check_name, quote};
@@ -31,9 +31,9 @@ use crate::rows::is_between_times;
 use crate::seen_schemas::REWRITES;
 use crate::shown::shown;
 use crate::temporary::{OnCommit, OwnTable, read_as};
-use crate::transaction::{Made, What};
+use crate::transaction::{CreatedId, CreatedObject};
 use crate::user_types::undefined_type;
-use crate::view_sql::{Change, CreateView};
+use crate::view_sql::{CreateView, ViewStatement};
 use crate::views;
 
 impl Session {
@@ -50,12 +50,12 @@ impl Session {
         }
         let (name, or_replace) = (schema.name.clone(), asked.or_replace);
         let replaces = or_replace && self.node.catalog().contains(&name);
-        let ddl = Ddl::Views(Change::Create { schema, or_replace });
+        let ddl = Ddl::Views(ViewStatement::Create { schema, or_replace });
         if in_transaction && replaces {
             self.transaction.lock().drop_later(ddl)?;
         } else if self.run_ddl(ddl).await? && in_transaction {
             let id = self.node.catalog().schema(&name)?.id;
-            self.transaction.lock().made(Made { name, what: What::Relation(id) });
+            self.transaction.lock().made(CreatedObject { name, what: CreatedId::Relation(id) });
         }
         Ok(Answer::done("CREATE VIEW"))
     }
@@ -142,7 +142,7 @@ impl Session {
             own.iter().for_each(|name| self.temporary.drop_table(name));
             return Ok(Answer::done(if are_views { "DROP VIEW" } else { "DROP TABLE" }));
         }
-        let is_gone = |name: &String| matches!(self.temporary.called(name), Called::Nothing);
+        let is_gone = |name: &String| matches!(self.temporary.called(name), NameLookup::Nothing);
         let (gone, names): (Vec<String>, Vec<String>) = names.into_iter().partition(is_gone);
         if !if_exists {
             gone.first().map_or(Ok(()), |name| Err(SqlError::undefined_table(name)))?;
@@ -156,7 +156,7 @@ impl Session {
             // What would fail at COMMIT fails when it is asked for.
             for name in &names {
                 self.transaction.lock().check_there(name)?;
-                if !are_views && matches!(self.temporary.called(name), Called::Altered(_)) {
+                if !are_views && matches!(self.temporary.called(name), NameLookup::Altered(_)) {
                     continue;
                 }
                 let Err(absent) = found(&self.node, name, are_views) else { continue };
@@ -175,7 +175,7 @@ impl Session {
                 tables.iter().try_for_each(|table| check_unreferenced(&edges, &going, table))?;
             }
         }
-        let ddl = Ddl::Views(Change::Drop { names, are_views, if_exists, cascade });
+        let ddl = Ddl::Views(ViewStatement::Drop { names, are_views, if_exists, cascade });
         match held {
             true => self.transaction.lock().drop_later(ddl)?,
             false => drop(self.run_ddl(ddl).await?),
@@ -187,12 +187,12 @@ impl Session {
 
     /// Says something of a table, a view or a column; or holds that until COMMIT.
     pub(super) async fn comment(&self, comment: &Comment) -> Result<Answer> {
-        if comment.on == Commented::Type {
+        if comment.on == CommentTarget::Type {
             self.comment_type(&comment.table, comment.text.as_deref()).await?;
             return Ok(Answer::done("COMMENT"));
         }
         self.refuse_own("COMMENT", &comment.table)?;
-        let ddl = Ddl::Views(Change::Comment(comment.clone()));
+        let ddl = Ddl::Views(ViewStatement::Comment(comment.clone()));
         match self.must_hold()? {
             true => {
                 self.check_commented(comment)?;
@@ -205,12 +205,12 @@ impl Session {
 
     /// Whether there is what is said something of, as the transaction sees it.
     fn check_commented(&self, comment: &Comment) -> Result<()> {
-        let (Called::Altered(altered), Commented::Table | Commented::Column(_)) =
+        let (NameLookup::Altered(altered), CommentTarget::Table | CommentTarget::Column(_)) =
             (self.temporary.called(&comment.table), &comment.on)
         else {
             return column_of(&self.node, comment).map(drop);
         };
-        let Commented::Column(name) = &comment.on else { return Ok(()) };
+        let CommentTarget::Column(name) = &comment.on else { return Ok(()) };
         let table = altered.handle.schema();
         match table.shown().iter().any(|column| column.name == *name) {
             true => Ok(()),
@@ -229,14 +229,16 @@ impl Session {
         }
         let mut below: BTreeMap<String, TableId> = BTreeMap::new();
         for read in reads(&plan)? {
-            if let Read::View { depth, .. } = read
+            if let RelationRead::View { depth, .. } = read
                 && depth + 2 > MAX_VIEW_DEPTH
             {
                 let message = format!("view \"{}\" would be more than {MAX_VIEW_DEPTH} views deep", asked.name);
                 return Err(SqlError::new(state::PROGRAM_LIMIT, message)
                     .with_hint("make a table of what one of them gives, or say what it says in the query"));
             }
-            if let Read::Table { table: of, through: None } | Read::View { view: of, through: None, .. } = read {
+            if let RelationRead::Table { table: of, through: None }
+            | RelationRead::View { view: of, through: None, .. } = read
+            {
                 if of.id.is_temporary() {
                     below.insert(read_as(&of.name), of.id);
                     continue;
@@ -312,9 +314,9 @@ fn circle_of(name: &str) -> SqlError {
 }
 
 /// Whether something new was made.
-pub(super) async fn run(node: &Arc<Node>, principal: &Principal, change: Change) -> Result<bool> {
+pub(super) async fn run(node: &Arc<Node>, principal: &Principal, change: ViewStatement) -> Result<bool> {
     match change {
-        Change::Create { schema, or_replace } => {
+        ViewStatement::Create { schema, or_replace } => {
             let name = schema.name.clone();
             let replaces = or_replace && node.catalog().view(&name).is_some();
             if !replaces && node.sequences().get(&name).await.is_ok() {
@@ -322,10 +324,10 @@ pub(super) async fn run(node: &Arc<Node>, principal: &Principal, change: Change)
             }
             Ok(node.create_view(principal, *schema, or_replace).await?)
         }
-        Change::Drop { names, are_views, if_exists, cascade } => {
+        ViewStatement::Drop { names, are_views, if_exists, cascade } => {
             drop_all(node, principal, &names, are_views, if_exists, cascade).await.map(|()| false)
         }
-        Change::Comment(comment) => {
+        ViewStatement::Comment(comment) => {
             let (of, column) = column_of(node, &comment)?;
             node.say(principal, &of, column, comment.text).await?;
             Ok(false)
@@ -402,13 +404,13 @@ fn found(node: &Node, name: &str, is_view: bool) -> Result<Arc<TableSchema>> {
 /// What a comment is about.
 fn column_of(node: &Node, comment: &Comment) -> Result<(Arc<TableSchema>, Option<ColumnId>)> {
     let schema = match &comment.on {
-        Commented::Table => found(node, &comment.table, false)?,
-        Commented::View => found(node, &comment.table, true)?,
-        Commented::Column(_) => node.catalog().schema(&comment.table)?,
+        CommentTarget::Table => found(node, &comment.table, false)?,
+        CommentTarget::View => found(node, &comment.table, true)?,
+        CommentTarget::Column(_) => node.catalog().schema(&comment.table)?,
         // It is said elsewhere (`session/types.rs`).
-        Commented::Type => return Err(undefined_type(&comment.table)),
+        CommentTarget::Type => return Err(undefined_type(&comment.table)),
     };
-    let Commented::Column(name) = &comment.on else { return Ok((schema, None)) };
+    let CommentTarget::Column(name) = &comment.on else { return Ok((schema, None)) };
     let column = schema.shown().iter().find(|column| column.name == *name);
     let id = column.ok_or_else(|| SqlError::undefined_column(&schema.name, name))?.id;
     Ok((schema, Some(id)))

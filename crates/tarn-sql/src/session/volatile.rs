@@ -55,7 +55,7 @@ impl Session {
         let functions = self.node.functions().all();
         let mut called = functions.iter().filter(|of| of.written.volatility == Volatility::Volatile && is_called(of));
         let found = called.find(|function| {
-            let mut reads = Reads { tables: HashSet::new(), seen: HashSet::new(), functions: &functions };
+            let mut reads = QueryReads { tables: HashSet::new(), seen: HashSet::new(), functions: &functions };
             reads.add(function);
             reads.tables.iter().any(&is_met)
         });
@@ -127,13 +127,13 @@ fn has_key(condition: &Expr, table: &TableSchema) -> bool {
 }
 
 /// What a function's query names in FROM, and what the functions do that it calls. Names of WITHs are among them.
-struct Reads<'a> {
+struct QueryReads<'a> {
     tables: HashSet<String>,
     seen: HashSet<u32>,
     functions: &'a [Arc<UserFunction>],
 }
 
-impl Reads<'_> {
+impl QueryReads<'_> {
     fn add(&mut self, function: &UserFunction) {
         if !self.seen.insert(function.id.0) {
             return;
@@ -147,7 +147,7 @@ impl Reads<'_> {
     }
 }
 
-impl Visitor for Reads<'_> {
+impl Visitor for QueryReads<'_> {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {

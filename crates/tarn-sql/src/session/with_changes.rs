@@ -28,10 +28,10 @@ use futures::{FutureExt, StreamExt, stream};
 use tarn_query::dml::Dml;
 
 use super::current_of::is_about_cursor;
-use super::placeholders::Declared;
-use super::prepare::{Kind, Planned, Step, WithChanges, bind, of_both};
-use super::returning::{self, Answers};
-use super::{Answer, Batches, Parameter, Prepared, Session};
+use super::placeholders::DeclaredType;
+use super::prepare::{PreparedPart, StatementKind, StatementPlan, WithChanges, bind, of_both};
+use super::returning::{self, ReturnedRows};
+use super::{Answer, Batches, Parameter, PreparedStatement, Session};
 use crate::budget::Reservation;
 use crate::error::{Result, SqlError, state};
 use crate::names::{DATABASE, fold};
@@ -40,12 +40,12 @@ use crate::transaction::no_room;
 use crate::with_sql::{WITH, WithSql};
 
 /// What parts read of each other, while they are planned.
-struct Relations {
+struct WithRelations {
     catalog: Arc<dyn CatalogProvider>,
     tables: Arc<MemorySchemaProvider>,
 }
 
-impl Drop for Relations {
+impl Drop for WithRelations {
     fn drop(&mut self) {
         if let Err(error) = self.catalog.deregister_schema(WITH, true) {
             tracing::warn!(%error, "what a WITH named is left behind");
@@ -54,7 +54,7 @@ impl Drop for Relations {
 }
 
 /// Rows that were computed, by the relation that they are read as.
-type Computed = HashMap<String, Arc<dyn TableSource>>;
+type ComputedTables = HashMap<String, Arc<dyn TableSource>>;
 
 /// While it is there, statements of the transaction read what was there when it was made.
 struct OneMoment<'a>(&'a Session);
@@ -69,12 +69,12 @@ impl Session {
     pub(super) fn prepare_with<'a>(
         &'a self,
         asked: &'a WithSql,
-        declared: &'a [Option<Declared>],
-    ) -> BoxFuture<'a, Result<Planned>> {
+        declared: &'a [Option<DeclaredType>],
+    ) -> BoxFuture<'a, Result<StatementPlan>> {
         self.planned_with(asked, declared).boxed()
     }
 
-    async fn planned_with(&self, asked: &WithSql, declared: &[Option<Declared>]) -> Result<Planned> {
+    async fn planned_with(&self, asked: &WithSql, declared: &[Option<DeclaredType>]) -> Result<StatementPlan> {
         let relations = self.relations()?;
         let (mut steps, mut parameters, mut answered) = (vec![], vec![], None);
         for step in asked.steps()? {
@@ -93,25 +93,25 @@ impl Session {
                 _ => None,
             };
             if step.runs {
-                steps.push(Step { relation, is_last, kind });
+                steps.push(PreparedPart { relation, is_last, kind });
             }
         }
-        Ok((Kind::With(Box::new(WithChanges { steps })), parameters, answered))
+        Ok((StatementKind::With(Box::new(WithChanges { steps })), parameters, answered))
     }
 
-    fn relations(&self) -> Result<Relations> {
+    fn relations(&self) -> Result<WithRelations> {
         let catalog = self.query.context().catalog(DATABASE);
         let catalog = catalog.ok_or_else(|| SqlError::new(state::INTERNAL, "a session has a catalog"))?;
         let tables = Arc::new(MemorySchemaProvider::new());
         catalog.register_schema(WITH, Arc::clone(&tables) as _)?;
-        Ok(Relations { catalog, tables })
+        Ok(WithRelations { catalog, tables })
     }
 
     /// Runs it in the transaction that goes on, which is its own where nobody began one (`foreign.rs`).
     pub(super) async fn with_changes(
         &self,
         asked: &WithChanges,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         parameters: Vec<Parameter>,
     ) -> Result<Answer> {
         let parameters = bind(&prepared.parameters, parameters)?;
@@ -122,7 +122,7 @@ impl Session {
     async fn run_steps(&self, asked: &WithChanges, parameters: &Option<ParamValues>) -> Result<Answer> {
         self.transaction.lock().begin_parts(&self.node)?;
         let _moment = OneMoment(self);
-        let mut rows = Computed::new();
+        let mut rows = ComputedTables::new();
         let mut answer = None;
         let mut kept = self.sql.held().reservation();
         for step in &asked.steps {
@@ -130,13 +130,13 @@ impl Session {
             let done = self.run_step(&step.kind, &rows, parameters.clone(), &mut kept).await?;
             if step.is_last {
                 answer = Some(done);
-            } else if let (Some((name, schema)), Done::Rows { answers, .. }) = (&step.relation, done) {
+            } else if let (Some((name, schema)), WithResult::Rows { answers, .. }) = (&step.relation, done) {
                 rows.insert(name.clone(), source(answers, schema)?);
             }
         }
         let answer = match answer {
-            Some(Done::Rows { answers, command }) => answers.answer(command).counted_by(self.backend.rows()),
-            Some(Done::Count { n_rows, command }) => Answer::counted(command, n_rows),
+            Some(WithResult::Rows { answers, command }) => answers.answer(command).counted_by(self.backend.rows()),
+            Some(WithResult::Count { n_rows, command }) => Answer::counted(command, n_rows),
             None => return Err(SqlError::new(state::INTERNAL, "a WITH is before a statement")),
         };
         Ok(answer)
@@ -144,26 +144,26 @@ impl Session {
 
     async fn run_step(
         &self,
-        kind: &Kind,
-        rows: &Computed,
+        kind: &StatementKind,
+        rows: &ComputedTables,
         parameters: Option<ParamValues>,
         kept: &mut Reservation,
-    ) -> Result<Done> {
+    ) -> Result<WithResult> {
         match kind {
-            Kind::Query { plan, command } => {
+            StatementKind::Query { plan, command } => {
                 let plan = self.permitted(reading(plan.as_ref().clone(), rows)?)?;
                 let stream = Box::pin(self.query.stream(plan, parameters)).await?;
                 let schema = shown(&stream.schema());
                 let batches = stream.map(|batch| batch.map_err(SqlError::from)).boxed();
-                Ok(Done::Rows { answers: self.collected(schema, batches, kept).await?, command })
+                Ok(WithResult::Rows { answers: self.collected(schema, batches, kept).await?, command })
             }
-            Kind::Dml { dml, command, returning } => {
+            StatementKind::Dml { dml, command, returning } => {
                 let handle = self.table(&dml.table.name)?;
                 let dml = dml_reading(dml, rows)?;
                 let written = Box::pin(self.dml_answers(&dml, &handle, parameters, returning.as_deref())).await?;
                 self.done(written, command, kept).await
             }
-            Kind::Move { dml, rows: coming, returning } => {
+            StatementKind::Move { dml, rows: coming, returning } => {
                 let handle = self.table(&dml.table.name)?;
                 let dml = dml_reading(dml, rows)?;
                 let coming = reading(coming.as_ref().clone(), rows)?;
@@ -178,19 +178,19 @@ impl Session {
     /// What a change of rows came to: how many were written, and what is asked of them.
     async fn done(
         &self,
-        (n_rows, answers): (u64, Option<Answers>),
+        (n_rows, answers): (u64, Option<ReturnedRows>),
         command: &'static str,
         kept: &mut Reservation,
-    ) -> Result<Done> {
-        let Some(Answers { schema, batches }) = answers else { return Ok(Done::Count { n_rows, command }) };
+    ) -> Result<WithResult> {
+        let Some(ReturnedRows { schema, batches }) = answers else { return Ok(WithResult::Count { n_rows, command }) };
         let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
-        Ok(Done::Rows { answers: self.collected(schema, batches, kept).await?, command })
+        Ok(WithResult::Rows { answers: self.collected(schema, batches, kept).await?, command })
     }
 
     /// All rows, counted against what statements may hold.
     ///
     /// Errors: `54000`, `53200` for more than a statement, or all of them together, may hold.
-    async fn collected(&self, schema: SchemaRef, mut batches: Batches, kept: &mut Reservation) -> Result<Answers> {
+    async fn collected(&self, schema: SchemaRef, mut batches: Batches, kept: &mut Reservation) -> Result<ReturnedRows> {
         let (mut all, mut n_bytes) = (vec![], 0);
         let n_before = kept.size_bytes();
         while let Some(batch) = batches.next().await.transpose()? {
@@ -208,28 +208,28 @@ impl Session {
             }
             all.push(batch);
         }
-        Ok(Answers { schema, batches: all })
+        Ok(ReturnedRows { schema, batches: all })
     }
 }
 
 /// What a part came to.
-enum Done {
-    Rows { answers: Answers, command: &'static str },
+enum WithResult {
+    Rows { answers: ReturnedRows, command: &'static str },
     Count { n_rows: u64, command: &'static str },
 }
 
 /// The plan of what others read of a part.
-fn rows_of(kind: &Kind) -> Option<&LogicalPlan> {
+fn rows_of(kind: &StatementKind) -> Option<&LogicalPlan> {
     match kind {
-        Kind::Query { plan, .. } => Some(plan),
-        Kind::Dml { returning, .. } | Kind::Move { returning, .. } => {
+        StatementKind::Query { plan, .. } => Some(plan),
+        StatementKind::Dml { returning, .. } | StatementKind::Move { returning, .. } => {
             returning.as_deref().map(|returning| &returning.plan)
         }
         _ => None,
     }
 }
 
-impl Relations {
+impl WithRelations {
     /// What others read of a part: its name, and columns.
     ///
     /// Errors: `42P10` for more names than there are columns.
@@ -256,7 +256,7 @@ impl Relations {
 }
 
 /// Rows as others read them.
-fn source(answers: Answers, schema: &SchemaRef) -> Result<Arc<dyn TableSource>> {
+fn source(answers: ReturnedRows, schema: &SchemaRef) -> Result<Arc<dyn TableSource>> {
     let batches = answers.batches.iter().map(|batch| {
         let columns = batch.columns().iter().zip(schema.fields());
         let columns = columns.map(|(column, field)| cast(column, field.data_type()));
@@ -269,7 +269,7 @@ fn source(answers: Answers, schema: &SchemaRef) -> Result<Arc<dyn TableSource>> 
 }
 
 /// The plan, which reads these rows where it reads what parts are called.
-fn reading(plan: LogicalPlan, rows: &Computed) -> Result<LogicalPlan> {
+fn reading(plan: LogicalPlan, rows: &ComputedTables) -> Result<LogicalPlan> {
     let replaced = plan.transform_down_with_subqueries(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
         let is_one = scan.table_name.schema() == Some(WITH);
@@ -285,7 +285,7 @@ fn reading(plan: LogicalPlan, rows: &Computed) -> Result<LogicalPlan> {
 }
 
 /// As [`reading`], of all that a change of rows reads.
-fn dml_reading(dml: &Dml, rows: &Computed) -> Result<Dml> {
+fn dml_reading(dml: &Dml, rows: &ComputedTables) -> Result<Dml> {
     let mut dml = dml.clone();
     dml.source = reading(dml.source, rows)?;
     dml.change = dml.change.map(|change| reading(change, rows)).transpose()?;

@@ -13,5 +13,5 @@ mod read;
 mod string;
 
 pub use normal::normal_form;
-pub use read::{Fault, MAX_DEPTH, check};
+pub use read::{JsonFault, MAX_DEPTH, check};
 pub use string::{quote, unescape};

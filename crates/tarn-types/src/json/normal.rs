@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::number;
-use super::read::{Fault, Piece, Reader};
+use super::read::{JsonFault, JsonReader, JsonToken};
 use super::string::{quote, unescape};
 
 /// Zeros that a text may have more when its exponents are written out: so many, and four for each of its bytes.
@@ -16,28 +16,28 @@ const FREE_ZEROS: usize = 1_000;
 ///
 /// # Errors
 /// All faults: what escapes mean is looked at here.
-pub fn normal_form(text: &str) -> Result<String, Fault> {
-    let mut out = Writer { out: String::with_capacity(text.len() + text.len() / 8), around: vec![] };
-    let (mut reader, mut n_zeros) = (Reader::new(text), 0);
+pub fn normal_form(text: &str) -> Result<String, JsonFault> {
+    let mut out = JsonNormalizer { out: String::with_capacity(text.len() + text.len() / 8), around: vec![] };
+    let (mut reader, mut n_zeros) = (JsonReader::new(text), 0);
     let max_zeros = FREE_ZEROS + 4 * text.len();
     while let Some(piece) = reader.next()? {
         match piece {
-            Piece::StartArray => out.start('[', None),
-            Piece::StartObject => out.start('{', Some(vec![])),
-            Piece::End => out.end(),
-            Piece::Name(name) => out.name(unescape(name)?),
-            Piece::String(text) => {
+            JsonToken::StartArray => out.start('[', None),
+            JsonToken::StartObject => out.start('{', Some(vec![])),
+            JsonToken::End => out.end(),
+            JsonToken::Name(name) => out.name(unescape(name)?),
+            JsonToken::String(text) => {
                 out.before_value();
                 quote(&unescape(text)?, &mut out.out);
             }
-            Piece::Number(number) => {
+            JsonToken::Number(number) => {
                 out.before_value();
                 n_zeros += number::write(number, &mut out.out)?;
                 if n_zeros > max_zeros {
-                    return Err(Fault::Expands);
+                    return Err(JsonFault::Expands);
                 }
             }
-            Piece::Word(word) => {
+            JsonToken::Word(word) => {
                 out.before_value();
                 out.out.push_str(word);
             }
@@ -46,7 +46,7 @@ pub fn normal_form(text: &str) -> Result<String, Fault> {
     Ok(out.out)
 }
 
-struct Writer<'a> {
+struct JsonNormalizer<'a> {
     out: String,
     around: Vec<Container<'a>>,
 }
@@ -68,7 +68,7 @@ struct Member<'a> {
 /// What stands between two members or items.
 const BETWEEN: &str = ", ";
 
-impl<'a> Writer<'a> {
+impl<'a> JsonNormalizer<'a> {
     fn start(&mut self, bracket: char, members: Option<Vec<Member<'a>>>) {
         self.before_value();
         self.around.push(Container { start: self.out.len(), is_empty: true, members });
@@ -145,20 +145,20 @@ mod tests {
         ] {
             assert_eq!(normal_form(text).as_deref(), Ok(wanted), "{text}");
         }
-        assert_eq!(normal_form("{\"a\":\"\\u0000\"}"), Err(Fault::Nul));
-        assert_eq!(normal_form("[\"\\ud83d\"]"), Err(Fault::Surrogate));
-        assert_eq!(normal_form("{\"a\":1"), Err(Fault::Syntax));
+        assert_eq!(normal_form("{\"a\":\"\\u0000\"}"), Err(JsonFault::Nul));
+        assert_eq!(normal_form("[\"\\ud83d\"]"), Err(JsonFault::Surrogate));
+        assert_eq!(normal_form("{\"a\":1"), Err(JsonFault::Syntax));
     }
 
     #[test]
     fn what_a_text_becomes_is_bounded() {
         assert_eq!(normal_form("1e900").map(|text| text.len()), Ok(901));
-        assert_eq!(normal_form("1e131000"), Err(Fault::Expands));
-        assert_eq!(normal_form(&format!("[{}1]", "1e300,".repeat(1_000))), Err(Fault::Expands));
+        assert_eq!(normal_form("1e131000"), Err(JsonFault::Expands));
+        assert_eq!(normal_form(&format!("[{}1]", "1e300,".repeat(1_000))), Err(JsonFault::Expands));
         let deep = "{\"b\":1,\"a\":".repeat(MAX_DEPTH);
         let deep = format!("{deep}1{}", "}".repeat(MAX_DEPTH));
         assert!(normal_form(&deep).unwrap().starts_with("{\"a\": {\"a\": "));
-        assert_eq!(normal_form(&"[".repeat(100_000)), Err(Fault::TooDeep));
+        assert_eq!(normal_form(&"[".repeat(100_000)), Err(JsonFault::TooDeep));
     }
 
     proptest! {

@@ -1,26 +1,26 @@
 //! How does PostgreSQL write the number of a `jsonb`? As its `numeric`: without exponent, with the digits behind the
 //! point that were written.
 
-use super::read::Fault;
+use super::read::JsonFault;
 
 /// Of PostgreSQL's `numeric`, before and behind the point.
 const MAX_WHOLE_DIGITS: i64 = 131_072;
 const MAX_DIGITS_BEHIND: i64 = 16_383;
 
 /// Appends a number that was checked. Gives how many zeros it was longer than it was written.
-pub(super) fn write(number: &str, out: &mut String) -> Result<usize, Fault> {
+pub(super) fn write(number: &str, out: &mut String) -> Result<usize, JsonFault> {
     let (digits, exponent) = match number.split_once(['e', 'E']) {
         None => (number, 0),
-        Some((digits, exponent)) => (digits, exponent.parse::<i64>().map_err(|_| Fault::TooManyDigits)?),
+        Some((digits, exponent)) => (digits, exponent.parse::<i64>().map_err(|_| JsonFault::TooManyDigits)?),
     };
     if exponent.abs() > i64::from(i32::MAX / 2) {
-        return Err(Fault::TooManyDigits);
+        return Err(JsonFault::TooManyDigits);
     }
     let (is_negative, digits) = digits.strip_prefix('-').map_or((false, digits), |digits| (true, digits));
     let (whole, behind) = digits.split_once('.').unwrap_or((digits, ""));
     let scale = (behind.len() as i64 - exponent).max(0);
     if scale > MAX_DIGITS_BEHIND {
-        return Err(Fault::TooManyDigits);
+        return Err(JsonFault::TooManyDigits);
     }
     let digits = || whole.bytes().chain(behind.bytes());
     let n_digits = (whole.len() + behind.len()) as i64;
@@ -40,7 +40,7 @@ pub(super) fn write(number: &str, out: &mut String) -> Result<usize, Fault> {
     let first = first as i64;
     let n_whole = whole.len() as i64 + exponent - first;
     if n_whole > MAX_WHOLE_DIGITS {
-        return Err(Fault::TooManyDigits);
+        return Err(JsonFault::TooManyDigits);
     }
     if is_negative {
         out.push('-');
@@ -98,7 +98,7 @@ mod tests {
         let mut out = String::new();
         assert_eq!(write("1e131071", &mut out).map(|zeros| (zeros, out.len())), Ok((131_064, 131_072)));
         for number in ["1e131072", "1e99999999999999999999", "1e-16384", "0e-16384", "1e2147483647"] {
-            assert_eq!(write(number, &mut String::new()), Err(Fault::TooManyDigits), "{number}");
+            assert_eq!(write(number, &mut String::new()), Err(JsonFault::TooManyDigits), "{number}");
         }
         assert!(write("1e-16383", &mut String::new()).is_ok() && write("0e131072", &mut String::new()).is_ok());
     }

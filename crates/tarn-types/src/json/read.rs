@@ -6,7 +6,7 @@ pub const MAX_DEPTH: usize = 500;
 
 /// Why a text is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum JsonFault {
     /// It is no JSON.
     Syntax,
     /// Beyond [`MAX_DEPTH`].
@@ -21,7 +21,7 @@ pub enum Fault {
     Expands,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for JsonFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Syntax => f.write_str("invalid input syntax"),
@@ -37,16 +37,16 @@ impl std::fmt::Display for Fault {
 /// Checks that a text is JSON, as PostgreSQL's `json` takes it: what escapes mean is not looked at.
 ///
 /// # Errors
-/// [`Fault::Syntax`] and [`Fault::TooDeep`].
-pub fn check(text: &str) -> Result<(), Fault> {
-    let mut reader = Reader::new(text);
+/// [`JsonFault::Syntax`] and [`JsonFault::TooDeep`].
+pub fn check(text: &str) -> Result<(), JsonFault> {
+    let mut reader = JsonReader::new(text);
     while reader.next()?.is_some() {}
     Ok(())
 }
 
 /// A piece of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum JsonToken<'a> {
     StartArray,
     StartObject,
     /// Of the innermost container.
@@ -62,7 +62,7 @@ pub(super) enum Piece<'a> {
 
 /// What may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum ParserState {
     Value,
     /// A value, or the end of the array that has just begun.
     ValueOrEnd,
@@ -74,34 +74,34 @@ enum Next {
 }
 
 /// Gives the pieces in order.
-pub(super) struct Reader<'a> {
+pub(super) struct JsonReader<'a> {
     text: &'a str,
     at: usize,
-    next: Next,
+    next: ParserState,
     /// Of the containers around: whether it is an object.
     around: Vec<bool>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Reader { text, at: 0, next: Next::Value, around: vec![] }
+        JsonReader { text, at: 0, next: ParserState::Value, around: vec![] }
     }
 
     /// `None` behind the last.
-    pub(super) fn next(&mut self) -> Result<Option<Piece<'a>>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<JsonToken<'a>>, JsonFault> {
         loop {
             self.skip_blanks();
             let byte = self.peek();
             match self.next {
-                Next::Nothing => return if byte.is_none() { Ok(None) } else { Err(Fault::Syntax) },
-                Next::ValueOrEnd if byte == Some(b']') => return self.end(),
-                Next::NameOrEnd | Next::CommaOrEnd if byte == Some(self.closing()) => return self.end(),
-                Next::Value | Next::ValueOrEnd => return self.value().map(Some),
-                Next::NameOrEnd | Next::Name => return self.name().map(Some),
-                Next::CommaOrEnd => {
+                ParserState::Nothing => return if byte.is_none() { Ok(None) } else { Err(JsonFault::Syntax) },
+                ParserState::ValueOrEnd if byte == Some(b']') => return self.end(),
+                ParserState::NameOrEnd | ParserState::CommaOrEnd if byte == Some(self.closing()) => return self.end(),
+                ParserState::Value | ParserState::ValueOrEnd => return self.value().map(Some),
+                ParserState::NameOrEnd | ParserState::Name => return self.name().map(Some),
+                ParserState::CommaOrEnd => {
                     self.expect(b',')?;
                     let is_object = self.around.last() == Some(&true);
-                    self.next = if is_object { Next::Name } else { Next::Value };
+                    self.next = if is_object { ParserState::Name } else { ParserState::Value };
                 }
             }
         }
@@ -117,9 +117,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+    fn expect(&mut self, byte: u8) -> Result<(), JsonFault> {
         if self.peek() != Some(byte) {
-            return Err(Fault::Syntax);
+            return Err(JsonFault::Syntax);
         }
         self.at += 1;
         Ok(())
@@ -129,48 +129,48 @@ impl<'a> Reader<'a> {
         if self.around.last() == Some(&true) { b'}' } else { b']' }
     }
 
-    fn end(&mut self) -> Result<Option<Piece<'a>>, Fault> {
+    fn end(&mut self) -> Result<Option<JsonToken<'a>>, JsonFault> {
         self.at += 1;
         self.around.pop();
         self.behind_value();
-        Ok(Some(Piece::End))
+        Ok(Some(JsonToken::End))
     }
 
     fn behind_value(&mut self) {
-        self.next = if self.around.is_empty() { Next::Nothing } else { Next::CommaOrEnd };
+        self.next = if self.around.is_empty() { ParserState::Nothing } else { ParserState::CommaOrEnd };
     }
 
-    fn name(&mut self) -> Result<Piece<'a>, Fault> {
+    fn name(&mut self) -> Result<JsonToken<'a>, JsonFault> {
         let name = self.string()?;
         self.skip_blanks();
         self.expect(b':')?;
-        self.next = Next::Value;
-        Ok(Piece::Name(name))
+        self.next = ParserState::Value;
+        Ok(JsonToken::Name(name))
     }
 
-    fn value(&mut self) -> Result<Piece<'a>, Fault> {
+    fn value(&mut self) -> Result<JsonToken<'a>, JsonFault> {
         let piece = match self.peek() {
             Some(b'{') => return self.start(true),
             Some(b'[') => return self.start(false),
-            Some(b'"') => Piece::String(self.string()?),
-            Some(b'-' | b'0'..=b'9') => Piece::Number(self.number()?),
-            _ => Piece::Word(self.word()?),
+            Some(b'"') => JsonToken::String(self.string()?),
+            Some(b'-' | b'0'..=b'9') => JsonToken::Number(self.number()?),
+            _ => JsonToken::Word(self.word()?),
         };
         self.behind_value();
         Ok(piece)
     }
 
-    fn start(&mut self, is_object: bool) -> Result<Piece<'a>, Fault> {
+    fn start(&mut self, is_object: bool) -> Result<JsonToken<'a>, JsonFault> {
         if self.around.len() == MAX_DEPTH {
-            return Err(Fault::TooDeep);
+            return Err(JsonFault::TooDeep);
         }
         self.at += 1;
         self.around.push(is_object);
-        self.next = if is_object { Next::NameOrEnd } else { Next::ValueOrEnd };
-        Ok(if is_object { Piece::StartObject } else { Piece::StartArray })
+        self.next = if is_object { ParserState::NameOrEnd } else { ParserState::ValueOrEnd };
+        Ok(if is_object { JsonToken::StartObject } else { JsonToken::StartArray })
     }
 
-    fn string(&mut self) -> Result<&'a str, Fault> {
+    fn string(&mut self) -> Result<&'a str, JsonFault> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
@@ -178,32 +178,32 @@ impl<'a> Reader<'a> {
                 Some(b'"') => break,
                 Some(b'\\') => self.escape()?,
                 Some(b' '..) => self.at += 1,
-                _ => return Err(Fault::Syntax),
+                _ => return Err(JsonFault::Syntax),
             }
         }
         self.at += 1;
         Ok(&self.text[start..self.at - 1])
     }
 
-    fn escape(&mut self) -> Result<(), Fault> {
+    fn escape(&mut self) -> Result<(), JsonFault> {
         let bytes = &self.text.as_bytes()[self.at + 1..];
         self.at += match bytes.first() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
             Some(b'u') if bytes.get(1..5).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) => 6,
-            _ => return Err(Fault::Syntax),
+            _ => return Err(JsonFault::Syntax),
         };
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Fault> {
+    fn digits(&mut self) -> Result<(), JsonFault> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9')) {
             self.at += 1;
         }
-        if self.at == start { Err(Fault::Syntax) } else { Ok(()) }
+        if self.at == start { Err(JsonFault::Syntax) } else { Ok(()) }
     }
 
-    fn number(&mut self) -> Result<&'a str, Fault> {
+    fn number(&mut self) -> Result<&'a str, JsonFault> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -226,18 +226,19 @@ impl<'a> Reader<'a> {
         // `01` and `1x` are no numbers with something behind them.
         match self.peek() {
             Some(byte) if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-' | b'_') => {
-                Err(Fault::Syntax)
+                Err(JsonFault::Syntax)
             }
             _ => Ok(&self.text[start..self.at]),
         }
     }
 
-    fn word(&mut self) -> Result<&'a str, Fault> {
+    fn word(&mut self) -> Result<&'a str, JsonFault> {
         let rest = &self.text[self.at..];
-        let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word)).ok_or(Fault::Syntax)?;
+        let word =
+            ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word)).ok_or(JsonFault::Syntax)?;
         let behind = rest.as_bytes().get(word.len());
         if behind.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii()) {
-            return Err(Fault::Syntax);
+            return Err(JsonFault::Syntax);
         }
         self.at += word.len();
         Ok(&rest[..word.len()])
@@ -303,7 +304,7 @@ mod tests {
             "\u{feff}1",
             "1-2",
         ] {
-            assert_eq!(check(text), Err(Fault::Syntax), "{text}");
+            assert_eq!(check(text), Err(JsonFault::Syntax), "{text}");
         }
     }
 
@@ -311,8 +312,8 @@ mod tests {
     fn depth_is_bounded() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert_eq!(check(&nested(MAX_DEPTH)), Ok(()));
-        assert_eq!(check(&nested(MAX_DEPTH + 1)), Err(Fault::TooDeep));
-        assert_eq!(check(&"{\"a\":".repeat(1_000_000)), Err(Fault::TooDeep));
+        assert_eq!(check(&nested(MAX_DEPTH + 1)), Err(JsonFault::TooDeep));
+        assert_eq!(check(&"{\"a\":".repeat(1_000_000)), Err(JsonFault::TooDeep));
     }
 
     proptest! {

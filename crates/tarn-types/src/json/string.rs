@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::read::Fault;
+use super::read::JsonFault;
 
 /// What the escapes of a text between quotes mean. The text is from a JSON text that was checked.
 ///
 /// # Errors
-/// [`Fault::Nul`] for `\u0000`, [`Fault::Surrogate`] for half a character, [`Fault::Syntax`] for what is no escape.
-pub fn unescape(raw: &str) -> Result<Cow<'_, str>, Fault> {
+/// [`JsonFault::Nul`] for `\u0000`, [`JsonFault::Surrogate`] for half a character, [`JsonFault::Syntax`] for what is no
+/// escape.
+pub fn unescape(raw: &str) -> Result<Cow<'_, str>, JsonFault> {
     let Some(first) = raw.find('\\') else { return Ok(Cow::Borrowed(raw)) };
     let mut out = String::with_capacity(raw.len());
     out.push_str(&raw[..first]);
@@ -28,7 +29,7 @@ pub fn unescape(raw: &str) -> Result<Cow<'_, str>, Fault> {
                 continue;
             }
             Some(letter @ (b'"' | b'\\' | b'/')) => char::from(*letter),
-            _ => return Err(Fault::Syntax),
+            _ => return Err(JsonFault::Syntax),
         };
         out.push(letter);
         rest = next_escape(&escape[1..], &mut out);
@@ -44,22 +45,22 @@ fn next_escape<'a>(rest: &'a str, out: &mut String) -> &'a str {
 }
 
 /// The character of one `\u1234`, or of the two that are halves, and how many bytes they are.
-fn code_point(escape: &str) -> Result<(char, usize), Fault> {
+fn code_point(escape: &str) -> Result<(char, usize), JsonFault> {
     let unit = |at: usize| {
         let digits = escape.get(at..at + 6).and_then(|escape| escape.strip_prefix("\\u"))?;
         u32::from_str_radix(digits, 16).ok()
     };
-    let first = unit(0).ok_or(Fault::Syntax)?;
+    let first = unit(0).ok_or(JsonFault::Syntax)?;
     match first {
-        0 => Err(Fault::Nul),
+        0 => Err(JsonFault::Nul),
         0xD800..0xDC00 => match unit(6) {
             Some(second @ 0xDC00..0xE000) => {
                 let code = 0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00);
-                Ok((char::from_u32(code).ok_or(Fault::Surrogate)?, 12))
+                Ok((char::from_u32(code).ok_or(JsonFault::Surrogate)?, 12))
             }
-            _ => Err(Fault::Surrogate),
+            _ => Err(JsonFault::Surrogate),
         },
-        _ => Ok((char::from_u32(first).ok_or(Fault::Surrogate)?, 6)),
+        _ => Ok((char::from_u32(first).ok_or(JsonFault::Surrogate)?, 6)),
     }
 }
 
@@ -102,9 +103,9 @@ mod tests {
         assert_eq!(of("plain ü"), Ok("plain ü".to_owned()));
         assert_eq!(of("\\\"\\\\\\/\\b\\f\\n\\r\\t"), Ok("\"\\/\u{8}\u{c}\n\r\t".to_owned()));
         assert_eq!(of("a\\u00e9b\\ud83d\\ude00c"), Ok("aéb😀c".to_owned()));
-        assert_eq!(of("\\u0000"), Err(Fault::Nul));
+        assert_eq!(of("\\u0000"), Err(JsonFault::Nul));
         for half in ["\\ud83d", "\\ude00", "\\ud83d\\ud83d", "\\ud83dx", "\\ude00\\ud83d", "\\ud83d\\n"] {
-            assert_eq!(of(half), Err(Fault::Surrogate), "{half}");
+            assert_eq!(of(half), Err(JsonFault::Surrogate), "{half}");
         }
     }
 

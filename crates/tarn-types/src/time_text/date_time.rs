@@ -5,9 +5,9 @@
 //! `YYYYMMDD` and then `HHMMSS`. What is said twice is refused.
 
 use super::fault::TimeFault;
-use super::fields::{Field, Kind, fields};
-use super::here::Here;
-use super::words::{self, Unit, Word};
+use super::fields::{Field, FieldKind, fields};
+use super::here::ParseContext;
+use super::words::{self, IsoUnit, Word};
 use crate::Zone;
 use crate::infinity::{INFINITE_DAY, INFINITE_US, MINUS_INFINITE_DAY, MINUS_INFINITE_US, is_infinite_us};
 use crate::style::DateOrder;
@@ -30,32 +30,32 @@ const MAX_OFFSET_HOURS: i64 = 15;
 type Result<T> = std::result::Result<T, TimeFault>;
 
 /// Days since 1970-01-01.
-pub(crate) fn date(text: &str, here: Here<'_>) -> Result<i32> {
+pub(crate) fn date(text: &str, here: ParseContext<'_>) -> Result<i32> {
     let days = match moment(text, here)? {
-        Moment::Special(Special::Epoch) => 0,
-        Moment::Special(Special::Infinity) => return Ok(INFINITE_DAY),
-        Moment::Special(Special::MinusInfinity) => return Ok(MINUS_INFINITE_DAY),
-        Moment::Now => local_now(here)?.div_euclid(DAY_US),
-        Moment::Said { days, .. } => days,
+        ParsedTime::Special(Special::Epoch) => 0,
+        ParsedTime::Special(Special::Infinity) => return Ok(INFINITE_DAY),
+        ParsedTime::Special(Special::MinusInfinity) => return Ok(MINUS_INFINITE_DAY),
+        ParsedTime::Now => local_now(here)?.div_euclid(DAY_US),
+        ParsedTime::Said { days, .. } => days,
     };
     i32::try_from(days).ok().filter(|_| DAYS.contains(&days)).ok_or(TimeFault::Range)
 }
 
 /// Microseconds since 1970-01-01; a zone is read and says nothing.
-pub(crate) fn timestamp(text: &str, here: Here<'_>) -> Result<i64> {
+pub(crate) fn timestamp(text: &str, here: ParseContext<'_>) -> Result<i64> {
     match moment(text, here)? {
-        Moment::Special(special) => Ok(special.us()),
-        Moment::Now => local_now(here),
-        Moment::Said { days, us, .. } => local(days, us),
+        ParsedTime::Special(special) => Ok(special.us()),
+        ParsedTime::Now => local_now(here),
+        ParsedTime::Said { days, us, .. } => local(days, us),
     }
 }
 
 /// Microseconds since 1970-01-01 UTC.
-pub(crate) fn timestamp_tz(text: &str, here: Here<'_>) -> Result<i64> {
+pub(crate) fn timestamp_tz(text: &str, here: ParseContext<'_>) -> Result<i64> {
     match moment(text, here)? {
-        Moment::Special(special) => Ok(special.us()),
-        Moment::Now => here.now_us.ok_or(TimeFault::Clock),
-        Moment::Said { days, us, zone } => {
+        ParsedTime::Special(special) => Ok(special.us()),
+        ParsedTime::Now => here.now_us.ok_or(TimeFault::Clock),
+        ParsedTime::Said { days, us, zone } => {
             let shown = local(days, us)?;
             let instant = match (zone, here.zone) {
                 (Some(Offset::Seconds(east)), _) => shown.checked_sub(east * SECOND_US),
@@ -69,9 +69,9 @@ pub(crate) fn timestamp_tz(text: &str, here: Here<'_>) -> Result<i64> {
 }
 
 /// Microseconds since midnight; a date and a zone are read and say nothing.
-pub(crate) fn time(text: &str, here: Here<'_>) -> Result<i64> {
+pub(crate) fn time(text: &str, here: ParseContext<'_>) -> Result<i64> {
     let lower = lower(text)?;
-    let mut read = Reading::new(here, true);
+    let mut read = TimeParser::new(here, true);
     read.all(&fields(&lower).ok_or(TimeFault::Syntax)?)?;
     if read.is_now {
         return Ok(local_now(here)?.rem_euclid(DAY_US));
@@ -96,7 +96,7 @@ fn is_in_calendar(us: &i64) -> bool {
 }
 
 /// What the clocks show now.
-fn local_now(here: Here<'_>) -> Result<i64> {
+fn local_now(here: ParseContext<'_>) -> Result<i64> {
     let now = here.now_us.ok_or(TimeFault::Clock)?;
     Ok(here.zone.map_or(now, |zone| zone.local(now)))
 }
@@ -109,7 +109,7 @@ fn lower(text: &str) -> Result<String> {
 }
 
 /// What a text names.
-enum Moment {
+enum ParsedTime {
     Special(Special),
     Now,
     Said { days: i64, us: i64, zone: Option<Offset> },
@@ -133,20 +133,20 @@ impl Special {
     }
 }
 
-fn moment(text: &str, here: Here<'_>) -> Result<Moment> {
+fn moment(text: &str, here: ParseContext<'_>) -> Result<ParsedTime> {
     let lower = lower(text)?;
-    let mut read = Reading::new(here, false);
+    let mut read = TimeParser::new(here, false);
     read.all(&fields(&lower).ok_or(TimeFault::Syntax)?)?;
     if let Some(special) = read.special {
-        return Ok(Moment::Special(special));
+        return Ok(ParsedTime::Special(special));
     }
     if read.is_now {
-        return Ok(Moment::Now);
+        return Ok(ParsedTime::Now);
     }
     let days = read.check_date()?;
     let us = read.time_of_day()?;
     match days {
-        Some(days) => Ok(Moment::Said { days, us, zone: read.zone }),
+        Some(days) => Ok(ParsedTime::Said { days, us, zone: read.zone }),
         None => Err(TimeFault::Syntax),
     }
 }
@@ -179,14 +179,14 @@ const TIME: u16 = HOUR | MINUTE | SECOND;
 
 /// Which half of the day twelve hours are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Half {
+enum HalfDay {
     Ante,
     Post,
 }
 
 /// What was read so far.
-struct Reading<'a> {
-    here: Here<'a>,
+struct TimeParser<'a> {
+    here: ParseContext<'a>,
     /// A time is asked for, and a number without more is one.
     is_time: bool,
     said: u16,
@@ -207,20 +207,20 @@ struct Reading<'a> {
     is_month_word: bool,
     is_two_digit_year: bool,
     is_before_christ: bool,
-    half: Option<Half>,
+    half: Option<HalfDay>,
     is_now: bool,
     special: Option<Special>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Label {
-    Unit(Unit),
+    Unit(IsoUnit),
     Time,
 }
 
-impl<'a> Reading<'a> {
-    fn new(here: Here<'a>, is_time: bool) -> Reading<'a> {
-        Reading {
+impl<'a> TimeParser<'a> {
+    fn new(here: ParseContext<'a>, is_time: bool) -> TimeParser<'a> {
+        TimeParser {
             here,
             is_time,
             said: 0,
@@ -254,26 +254,26 @@ impl<'a> Reading<'a> {
         }
         for (idx, field) in fields.iter().enumerate() {
             let said = match field.kind {
-                Kind::Date => self.dated(field.text, idx == 0 && fields.len() > 1)?,
-                Kind::Time => {
+                FieldKind::Date => self.dated(field.text, idx == 0 && fields.len() > 1)?,
+                FieldKind::Time => {
                     if !matches!(self.label.take(), None | Some(Label::Time)) {
                         return Err(TimeFault::Syntax);
                     }
                     self.clock(field.text)?
                 }
-                Kind::Number => self.number(field.text)?,
-                Kind::Signed => {
+                FieldKind::Number => self.number(field.text)?,
+                FieldKind::Signed => {
                     self.zone = Some(Offset::Seconds(displacement(field.text, field.is_negative)?));
                     ZONE
                 }
-                Kind::SignedWord => match words::of_dates(field.text) {
+                FieldKind::SignedWord => match words::of_dates(field.text) {
                     Some(Word::Infinity) if !self.is_time && field.is_negative => {
                         self.special = Some(Special::MinusInfinity);
                         DATE | TIME | ZONE
                     }
                     _ => return Err(TimeFault::Syntax),
                 },
-                Kind::Word => self.word(field.text, fields.get(idx + 1))?,
+                FieldKind::Word => self.word(field.text, fields.get(idx + 1))?,
             };
             if self.said & said != 0 {
                 return Err(TimeFault::Syntax);
@@ -286,7 +286,7 @@ impl<'a> Reading<'a> {
 
     /// A date; or, behind one, a time with a zone (`040506-08`) or a zone's name.
     fn dated(&mut self, text: &str, may_begin: bool) -> Result<u16> {
-        if self.label == Some(Label::Unit(Unit::Julian)) {
+        if self.label == Some(Label::Unit(IsoUnit::Julian)) {
             // A zone behind a Julian day.
             self.label = None;
             let (number, east) = with_zone(text)?;
@@ -371,44 +371,44 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn labelled(&mut self, unit: Unit, text: &str) -> Result<u16> {
+    fn labelled(&mut self, unit: IsoUnit, text: &str) -> Result<u16> {
         let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, rest)| (whole, Some(rest)));
-        if fraction.is_some() && !matches!(unit, Unit::Second | Unit::Julian) {
+        if fraction.is_some() && !matches!(unit, IsoUnit::Second | IsoUnit::Julian) {
             return Err(TimeFault::Syntax);
         }
         let value = number(whole)?;
         Ok(match unit {
-            Unit::Year => {
+            IsoUnit::Year => {
                 self.year = value;
                 YEAR
             }
             // A month and an hour are there: minutes.
-            Unit::Month if self.has(MONTH | HOUR) => {
+            IsoUnit::Month if self.has(MONTH | HOUR) => {
                 self.minute = value;
                 MINUTE
             }
-            Unit::Month => {
+            IsoUnit::Month => {
                 self.month = value;
                 MONTH
             }
-            Unit::Day => {
+            IsoUnit::Day => {
                 self.day = value;
                 DAY
             }
-            Unit::Hour => {
+            IsoUnit::Hour => {
                 self.hour = value;
                 HOUR
             }
-            Unit::Minute => {
+            IsoUnit::Minute => {
                 self.minute = value;
                 MINUTE
             }
-            Unit::Second => {
+            IsoUnit::Second => {
                 self.second = value;
                 self.us = fraction.map_or(Ok(0), fraction_us)?;
                 SECOND
             }
-            Unit::Julian => {
+            IsoUnit::Julian => {
                 self.julian(whole)?;
                 match fraction {
                     None => DATE,
@@ -549,7 +549,7 @@ impl<'a> Reading<'a> {
                 said
             }
             Word::Ante | Word::Post => {
-                self.half = Some(if word == Word::Ante { Half::Ante } else { Half::Post });
+                self.half = Some(if word == Word::Ante { HalfDay::Ante } else { HalfDay::Post });
                 HALF
             }
             Word::BeforeChrist | Word::AfterChrist => {
@@ -561,7 +561,8 @@ impl<'a> Reading<'a> {
                 0
             }
             Word::Time => {
-                let is_followed = next.is_some_and(|next| matches!(next.kind, Kind::Number | Kind::Time | Kind::Date));
+                let is_followed =
+                    next.is_some_and(|next| matches!(next.kind, FieldKind::Number | FieldKind::Time | FieldKind::Date));
                 if !is_followed || (!self.has(DATE) && !self.is_time) {
                     return Err(TimeFault::Syntax);
                 }
@@ -640,8 +641,8 @@ impl<'a> Reading<'a> {
     fn time_of_day(&self) -> Result<i64> {
         let hour = match (self.half, self.hour) {
             (Some(_), 13..) => return Err(TimeFault::Field),
-            (Some(Half::Ante), 12) => 0,
-            (Some(Half::Post), hour) if hour != 12 => hour + 12,
+            (Some(HalfDay::Ante), 12) => 0,
+            (Some(HalfDay::Post), hour) if hour != 12 => hour + 12,
             (_, hour) => hour,
         };
         if hour > 24 || self.minute > 59 || self.second > 60 {
@@ -698,7 +699,8 @@ mod tests {
     use super::*;
     use crate::text::{format_date, format_time, format_timestamp};
 
-    const HERE: Here<'_> = Here { zone: None, order: DateOrder::Mdy, now_us: Some(1_000_000_000_000_000) };
+    const HERE: ParseContext<'_> =
+        ParseContext { zone: None, order: DateOrder::Mdy, now_us: Some(1_000_000_000_000_000) };
 
     /// What PostgreSQL 15 says, with DateStyle `ISO, MDY`.
     #[test]
@@ -787,15 +789,16 @@ mod tests {
             };
             assert_eq!(shown, want, "{text}");
         }
-        assert_eq!(date("today", Here { now_us: None, ..HERE }), Err(TimeFault::Clock));
+        assert_eq!(date("today", ParseContext { now_us: None, ..HERE }), Err(TimeFault::Clock));
     }
 
     /// What PostgreSQL 15 says.
     #[test]
     fn numbers_are_in_the_order_of_the_date_style() {
         let of = |text: &str| {
-            [DateOrder::Mdy, DateOrder::Dmy, DateOrder::Ymd]
-                .map(|order| date(text, Here { order, ..HERE }).map_or_else(|fault| format!("{fault:?}"), format_date))
+            [DateOrder::Mdy, DateOrder::Dmy, DateOrder::Ymd].map(|order| {
+                date(text, ParseContext { order, ..HERE }).map_or_else(|fault| format!("{fault:?}"), format_date)
+            })
         };
         let field = "Field";
         for (text, want) in [

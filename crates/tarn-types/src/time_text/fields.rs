@@ -9,7 +9,7 @@ const MAX_FIELDS: usize = 25;
 
 /// What a part looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     /// `1999-01-08`, `8-jan-1999`, `jan-08-1999`, but also `america/new_york` and `est5edt`.
     Date,
     /// Digits with a colon among them.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 /// One part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     /// In lower case, without its sign.
     pub(super) text: &'a str,
     /// Whether its sign was a minus.
@@ -49,23 +49,23 @@ pub(super) fn fields(text: &str) -> Option<Vec<Field<'_>>> {
             b'0'..=b'9' => {
                 let end = while_is(at, &is_digit);
                 match bytes.get(end).copied() {
-                    Some(b':') => (Kind::Time, while_is(end, &|b| is_digit(b) || matches!(b, b':' | b'.'))),
+                    Some(b':') => (FieldKind::Time, while_is(end, &|b| is_digit(b) || matches!(b, b':' | b'.'))),
                     Some(part @ (b'-' | b'/' | b'.')) if bytes.get(end + 1).is_some_and(u8::is_ascii_digit) => {
                         let second = while_is(end + 1, &is_digit);
                         match bytes.get(second) {
                             Some(next) if *next == part => {
-                                (Kind::Date, while_is(second, &|b| is_digit(b) || b == part))
+                                (FieldKind::Date, while_is(second, &|b| is_digit(b) || b == part))
                             }
-                            _ => (if part == b'.' { Kind::Number } else { Kind::Date }, second),
+                            _ => (if part == b'.' { FieldKind::Number } else { FieldKind::Date }, second),
                         }
                     }
                     Some(part @ (b'-' | b'/' | b'.')) => {
-                        (Kind::Date, while_is(end, &|b| b.is_ascii_alphanumeric() || b == part))
+                        (FieldKind::Date, while_is(end, &|b| b.is_ascii_alphanumeric() || b == part))
                     }
-                    _ => (Kind::Number, end),
+                    _ => (FieldKind::Number, end),
                 }
             }
-            b'.' => (Kind::Number, while_is(at + 1, &is_digit)),
+            b'.' => (FieldKind::Number, while_is(at + 1, &is_digit)),
             b'a'..=b'z' => {
                 let end = while_is(at, &|b| b.is_ascii_lowercase());
                 let is_date = match bytes.get(end) {
@@ -74,16 +74,16 @@ pub(super) fn fields(text: &str) -> Option<Vec<Field<'_>>> {
                     _ => false,
                 };
                 let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':');
-                if is_date { (Kind::Date, while_is(end, &in_name)) } else { (Kind::Word, end) }
+                if is_date { (FieldKind::Date, while_is(end, &in_name)) } else { (FieldKind::Word, end) }
             }
             b'+' | b'-' => {
                 is_negative = first == b'-';
                 start = while_is(at + 1, &|b| b.is_ascii_whitespace());
                 match bytes.get(start) {
                     Some(b'0'..=b'9') => {
-                        (Kind::Signed, while_is(start, &|b| is_digit(b) || matches!(b, b':' | b'.' | b'-')))
+                        (FieldKind::Signed, while_is(start, &|b| is_digit(b) || matches!(b, b':' | b'.' | b'-')))
                     }
-                    Some(b'a'..=b'z') => (Kind::SignedWord, while_is(start, &|b| b.is_ascii_lowercase())),
+                    Some(b'a'..=b'z') => (FieldKind::SignedWord, while_is(start, &|b| b.is_ascii_lowercase())),
                     _ => return None,
                 }
             }

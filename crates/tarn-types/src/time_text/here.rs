@@ -5,7 +5,7 @@ use crate::{DateOrder, Zone};
 
 /// What a text leaves to where it is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Here<'a> {
+pub struct ParseContext<'a> {
     /// Whose clocks show a time that is written without a zone. `None`: those of UTC.
     pub zone: Option<&'a Zone>,
     /// What the numbers of `1/2/2026` are.

@@ -23,7 +23,7 @@ mod span;
 
 pub(crate) use self::date_time::{date, time, timestamp, timestamp_tz};
 pub use self::fault::TimeFault;
-pub use self::here::Here;
+pub use self::here::ParseContext;
 #[cfg(test)]
 pub(crate) use self::span::MOST_US;
 pub use self::span::{Span, SpanField, SpanFields, parse_span};

@@ -10,7 +10,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 use serde::{Deserialize, Serialize};
 
 use super::fault::TimeFault;
-use super::fields::{Field, Kind, fields};
+use super::fields::{Field, FieldKind, fields};
 
 const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;
@@ -205,7 +205,7 @@ struct Sum {
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum IntervalUnit {
     Microsecond,
     Millisecond,
     Second,
@@ -220,20 +220,20 @@ enum Unit {
     Millennium,
 }
 
-fn unit(word: &str) -> Option<Unit> {
+fn unit(word: &str) -> Option<IntervalUnit> {
     Some(match word.get(..10).unwrap_or(word) {
-        "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecon" => Unit::Microsecond,
-        "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecon" => Unit::Millisecond,
-        "s" | "sec" | "secs" | "second" | "seconds" => Unit::Second,
-        "m" | "min" | "mins" | "minute" | "minutes" => Unit::Minute,
-        "h" | "hr" | "hrs" | "hour" | "hours" => Unit::Hour,
-        "d" | "day" | "days" => Unit::Day,
-        "w" | "week" | "weeks" => Unit::Week,
-        "mon" | "mons" | "month" | "months" => Unit::Month,
-        "y" | "yr" | "yrs" | "year" | "years" => Unit::Year,
-        "dec" | "decs" | "decade" | "decades" => Unit::Decade,
-        "c" | "cent" | "century" | "centuries" => Unit::Century,
-        "mil" | "mils" | "millennia" | "millennium" => Unit::Millennium,
+        "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecon" => IntervalUnit::Microsecond,
+        "ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecon" => IntervalUnit::Millisecond,
+        "s" | "sec" | "secs" | "second" | "seconds" => IntervalUnit::Second,
+        "m" | "min" | "mins" | "minute" | "minutes" => IntervalUnit::Minute,
+        "h" | "hr" | "hrs" | "hour" | "hours" => IntervalUnit::Hour,
+        "d" | "day" | "days" => IntervalUnit::Day,
+        "w" | "week" | "weeks" => IntervalUnit::Week,
+        "mon" | "mons" | "month" | "months" => IntervalUnit::Month,
+        "y" | "yr" | "yrs" | "year" | "years" => IntervalUnit::Year,
+        "dec" | "decs" | "decade" | "decades" => IntervalUnit::Decade,
+        "c" | "cent" | "century" | "centuries" => IntervalUnit::Century,
+        "mil" | "mils" | "millennia" | "millennium" => IntervalUnit::Millennium,
         _ => return None,
     })
 }
@@ -245,29 +245,31 @@ impl Sum {
         let (mut is_ago, mut is_bare) = (false, false);
         for field in fields.iter().rev() {
             match field.kind {
-                Kind::Time => {
+                FieldKind::Time => {
                     self.clock(field.text, field.is_negative, of)?;
-                    (counted, is_bare) = (Some(Unit::Day), false);
+                    (counted, is_bare) = (Some(IntervalUnit::Day), false);
                 }
-                Kind::Signed if field.text.contains(':') && self.clock(field.text, field.is_negative, of).is_ok() => {
-                    (counted, is_bare) = (Some(Unit::Day), false);
+                FieldKind::Signed
+                    if field.text.contains(':') && self.clock(field.text, field.is_negative, of).is_ok() =>
+                {
+                    (counted, is_bare) = (Some(IntervalUnit::Day), false);
                 }
-                Kind::Date | Kind::Number | Kind::Signed => {
+                FieldKind::Date | FieldKind::Number | FieldKind::Signed => {
                     let by_type = || match of.map(|of| of.last) {
-                        Some(SpanField::Year) => Unit::Year,
-                        Some(SpanField::Month) => Unit::Month,
-                        Some(SpanField::Day) => Unit::Day,
-                        Some(SpanField::Hour) => Unit::Hour,
-                        Some(SpanField::Minute) => Unit::Minute,
-                        Some(SpanField::Second) | None => Unit::Second,
+                        Some(SpanField::Year) => IntervalUnit::Year,
+                        Some(SpanField::Month) => IntervalUnit::Month,
+                        Some(SpanField::Day) => IntervalUnit::Day,
+                        Some(SpanField::Hour) => IntervalUnit::Hour,
+                        Some(SpanField::Minute) => IntervalUnit::Minute,
+                        Some(SpanField::Second) | None => IntervalUnit::Second,
                     };
                     let unit = if is_bare { return Err(TimeFault::Syntax) } else { counted.unwrap_or_else(by_type) };
                     counted = Some(unit);
                     self.number(field.text, field.is_negative, unit)?;
                 }
-                Kind::Word if field.text == "ago" => (is_ago, is_bare) = (true, true),
-                Kind::Word => (counted, is_bare) = (Some(unit(field.text).ok_or(TimeFault::Syntax)?), false),
-                Kind::SignedWord => return Err(TimeFault::Syntax),
+                FieldKind::Word if field.text == "ago" => (is_ago, is_bare) = (true, true),
+                FieldKind::Word => (counted, is_bare) = (Some(unit(field.text).ok_or(TimeFault::Syntax)?), false),
+                FieldKind::SignedWord => return Err(TimeFault::Syntax),
             }
         }
         if self.said == 0 {
@@ -320,13 +322,13 @@ impl Sum {
         let fraction = fraction_of(fraction)?;
         let rest = minutes * MINUTE_US + seconds * SECOND_US + rounded(fraction * 1e6)?;
         let us = hours.checked_mul(HOUR_US).and_then(|us| us.checked_add(rest)).ok_or(TimeFault::Interval)?;
-        self.say(bit(Unit::Hour) | bit(Unit::Minute) | SECONDS)?;
+        self.say(bit(IntervalUnit::Hour) | bit(IntervalUnit::Minute) | SECONDS)?;
         self.us = self.us.checked_add(if is_negative { -us } else { us }).ok_or(TimeFault::Interval)?;
         Ok(())
     }
 
     /// `1.5`, or years and months: `1-2`.
-    fn number(&mut self, text: &str, is_negative: bool, unit: Unit) -> Result<()> {
+    fn number(&mut self, text: &str, is_negative: bool, unit: IntervalUnit) -> Result<()> {
         let sign = if is_negative { -1 } else { 1 };
         let digits = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
         let (value, rest) = (whole(&text[..digits])?, &text[digits..]);
@@ -336,7 +338,7 @@ impl Sum {
                 return Err(TimeFault::Interval);
             }
             let months = value.checked_mul(12).map(|years| years + months).filter(|all| *all <= i64::from(i32::MAX));
-            return self.add(sign * months.ok_or(TimeFault::Interval)?, 0.0, Unit::Month);
+            return self.add(sign * months.ok_or(TimeFault::Interval)?, 0.0, IntervalUnit::Month);
         }
         let fraction = match rest.strip_prefix('.') {
             Some(fraction) => fraction_of(fraction)?,
@@ -348,31 +350,31 @@ impl Sum {
 
     /// So many of a unit. What is a fraction of it goes to the smaller ones: that of a year to months, of a month to
     /// days and then hours.
-    fn add(&mut self, value: i64, fraction: f64, unit: Unit) -> Result<()> {
-        self.say(if unit == Unit::Second && fraction != 0.0 { SECONDS } else { bit(unit) })?;
+    fn add(&mut self, value: i64, fraction: f64, unit: IntervalUnit) -> Result<()> {
+        self.say(if unit == IntervalUnit::Second && fraction != 0.0 { SECONDS } else { bit(unit) })?;
         self.take(value, fraction, unit).ok_or(TimeFault::Interval)
     }
 
-    fn take(&mut self, value: i64, fraction: f64, unit: Unit) -> Option<()> {
+    fn take(&mut self, value: i64, fraction: f64, unit: IntervalUnit) -> Option<()> {
         let of = |unit_us: i64| -> Option<i64> {
             value.checked_mul(unit_us)?.checked_add(rounded(fraction * unit_us as f64).ok()?)
         };
         match unit {
-            Unit::Microsecond => self.us = self.us.checked_add(of(1)?)?,
-            Unit::Millisecond => self.us = self.us.checked_add(of(1_000)?)?,
-            Unit::Second => self.us = self.us.checked_add(of(SECOND_US)?)?,
-            Unit::Minute => self.us = self.us.checked_add(of(MINUTE_US)?)?,
-            Unit::Hour => self.us = self.us.checked_add(of(HOUR_US)?)?,
-            Unit::Day => self.days_of(value, fraction)?,
-            Unit::Week => self.days_of(value.checked_mul(7)?, fraction * 7.0)?,
-            Unit::Month => {
+            IntervalUnit::Microsecond => self.us = self.us.checked_add(of(1)?)?,
+            IntervalUnit::Millisecond => self.us = self.us.checked_add(of(1_000)?)?,
+            IntervalUnit::Second => self.us = self.us.checked_add(of(SECOND_US)?)?,
+            IntervalUnit::Minute => self.us = self.us.checked_add(of(MINUTE_US)?)?,
+            IntervalUnit::Hour => self.us = self.us.checked_add(of(HOUR_US)?)?,
+            IntervalUnit::Day => self.days_of(value, fraction)?,
+            IntervalUnit::Week => self.days_of(value.checked_mul(7)?, fraction * 7.0)?,
+            IntervalUnit::Month => {
                 self.months = fits(self.months.checked_add(value)?)?;
                 self.days_of(0, fraction * DAYS_OF_MONTH as f64)?;
             }
-            Unit::Year => self.years_of(value, fraction, 1)?,
-            Unit::Decade => self.years_of(value, fraction, 10)?,
-            Unit::Century => self.years_of(value, fraction, 100)?,
-            Unit::Millennium => self.years_of(value, fraction, 1_000)?,
+            IntervalUnit::Year => self.years_of(value, fraction, 1)?,
+            IntervalUnit::Decade => self.years_of(value, fraction, 10)?,
+            IntervalUnit::Century => self.years_of(value, fraction, 100)?,
+            IntervalUnit::Millennium => self.years_of(value, fraction, 1_000)?,
         }
         Some(())
     }
@@ -411,19 +413,19 @@ impl Sum {
             let alone = behind.is_empty() && is_first;
             rest = behind.get(1..).unwrap_or("");
             match behind.bytes().next() {
-                Some(b'Y') => self.iso_add(number, Unit::Year)?,
-                Some(b'M') => self.iso_add(number, Unit::Month)?,
-                Some(b'W') => self.iso_add(number, Unit::Week)?,
-                Some(b'D') => self.iso_add(number, Unit::Day)?,
+                Some(b'Y') => self.iso_add(number, IntervalUnit::Year)?,
+                Some(b'M') => self.iso_add(number, IntervalUnit::Month)?,
+                Some(b'W') => self.iso_add(number, IntervalUnit::Week)?,
+                Some(b'D') => self.iso_add(number, IntervalUnit::Day)?,
                 None if alone && number.n_digits == 8 => {
                     let value = number.value;
-                    self.iso_add(Iso { value: value / 10_000, ..number }, Unit::Year)?;
-                    self.iso_add(Iso { value: value / 100 % 100, fraction: 0.0, ..number }, Unit::Month)?;
-                    self.iso_add(Iso { value: value % 100, fraction: 0.0, ..number }, Unit::Day)?;
+                    self.iso_add(Iso { value: value / 10_000, ..number }, IntervalUnit::Year)?;
+                    self.iso_add(Iso { value: value / 100 % 100, fraction: 0.0, ..number }, IntervalUnit::Month)?;
+                    self.iso_add(Iso { value: value % 100, fraction: 0.0, ..number }, IntervalUnit::Day)?;
                 }
                 Some(b'-') | None if is_first => {
-                    self.iso_add(number, Unit::Year)?;
-                    self.iso_parts(rest, '-', [Unit::Month, Unit::Day])?;
+                    self.iso_add(number, IntervalUnit::Year)?;
+                    self.iso_parts(rest, '-', [IntervalUnit::Month, IntervalUnit::Day])?;
                     rest = "";
                 }
                 _ => return Err(TimeFault::Syntax),
@@ -440,18 +442,18 @@ impl Sum {
             let alone = behind.is_empty() && is_first;
             rest = behind.get(1..).unwrap_or("");
             match behind.bytes().next() {
-                Some(b'H') => self.iso_add(number, Unit::Hour)?,
-                Some(b'M') => self.iso_add(number, Unit::Minute)?,
-                Some(b'S') => self.iso_add(number, Unit::Second)?,
+                Some(b'H') => self.iso_add(number, IntervalUnit::Hour)?,
+                Some(b'M') => self.iso_add(number, IntervalUnit::Minute)?,
+                Some(b'S') => self.iso_add(number, IntervalUnit::Second)?,
                 None if alone && number.n_digits == 6 => {
                     let value = number.value;
-                    self.iso_add(Iso { value: value / 10_000, fraction: 0.0, ..number }, Unit::Hour)?;
-                    self.iso_add(Iso { value: value / 100 % 100, fraction: 0.0, ..number }, Unit::Minute)?;
-                    self.iso_add(Iso { value: value % 100, ..number }, Unit::Second)?;
+                    self.iso_add(Iso { value: value / 10_000, fraction: 0.0, ..number }, IntervalUnit::Hour)?;
+                    self.iso_add(Iso { value: value / 100 % 100, fraction: 0.0, ..number }, IntervalUnit::Minute)?;
+                    self.iso_add(Iso { value: value % 100, ..number }, IntervalUnit::Second)?;
                 }
                 Some(b':') | None if is_first => {
-                    self.iso_add(number, Unit::Hour)?;
-                    self.iso_parts(rest, ':', [Unit::Minute, Unit::Second])?;
+                    self.iso_add(number, IntervalUnit::Hour)?;
+                    self.iso_parts(rest, ':', [IntervalUnit::Minute, IntervalUnit::Second])?;
                     rest = "";
                 }
                 _ => return Err(TimeFault::Syntax),
@@ -462,7 +464,7 @@ impl Sum {
     }
 
     /// What is behind the first number of `0001-02-03` and `04:05:06`: parts may be left out at the end.
-    fn iso_parts(&mut self, mut rest: &str, separator: char, units: [Unit; 2]) -> Result<()> {
+    fn iso_parts(&mut self, mut rest: &str, separator: char, units: [IntervalUnit; 2]) -> Result<()> {
         let mut units = units.into_iter();
         while !rest.is_empty() {
             let (number, behind) = Iso::read(rest)?;
@@ -476,7 +478,7 @@ impl Sum {
         Ok(())
     }
 
-    fn iso_add(&mut self, number: Iso, unit: Unit) -> Result<()> {
+    fn iso_add(&mut self, number: Iso, unit: IntervalUnit) -> Result<()> {
         self.take(number.value, number.fraction, unit).ok_or(TimeFault::Interval)
     }
 }
@@ -510,9 +512,9 @@ impl Iso {
 }
 
 /// All that is said of seconds and their fractions.
-const SECONDS: u32 = bit(Unit::Second) | bit(Unit::Millisecond) | bit(Unit::Microsecond);
+const SECONDS: u32 = bit(IntervalUnit::Second) | bit(IntervalUnit::Millisecond) | bit(IntervalUnit::Microsecond);
 
-const fn bit(unit: Unit) -> u32 {
+const fn bit(unit: IntervalUnit) -> u32 {
     1 << unit as u32
 }
 

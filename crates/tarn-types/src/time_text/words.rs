@@ -18,7 +18,7 @@ pub(super) enum Word {
     BeforeChrist,
     AfterChrist,
     /// What the number behind it counts.
-    Unit(Unit),
+    Unit(IsoUnit),
     /// `t`: a time comes.
     Time,
     /// `dst`: the clocks are an hour ahead of the zone.
@@ -34,7 +34,7 @@ pub(super) enum Word {
 
 /// A label of ISO 8601, as in `y2001m02d04`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum IsoUnit {
     Year,
     Month,
     Day,
@@ -66,13 +66,13 @@ pub(super) fn of_dates(word: &str) -> Option<Word> {
         "pm" => Word::Post,
         "bc" => Word::BeforeChrist,
         "ad" => Word::AfterChrist,
-        "y" => Word::Unit(Unit::Year),
-        "m" => Word::Unit(Unit::Month),
-        "d" => Word::Unit(Unit::Day),
-        "h" => Word::Unit(Unit::Hour),
-        "mm" => Word::Unit(Unit::Minute),
-        "s" => Word::Unit(Unit::Second),
-        "j" | "jd" | "julian" => Word::Unit(Unit::Julian),
+        "y" => Word::Unit(IsoUnit::Year),
+        "m" => Word::Unit(IsoUnit::Month),
+        "d" => Word::Unit(IsoUnit::Day),
+        "h" => Word::Unit(IsoUnit::Hour),
+        "mm" => Word::Unit(IsoUnit::Minute),
+        "s" => Word::Unit(IsoUnit::Second),
+        "j" | "jd" | "julian" => Word::Unit(IsoUnit::Julian),
         "t" => Word::Time,
         "dst" => Word::Summer,
         "now" => Word::Now,

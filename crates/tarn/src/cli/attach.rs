@@ -140,7 +140,7 @@ impl Attach {
     }
 
     /// `ATTACH`, or one more pass when that was said before.
-    fn statement(&self, before: Option<&Standing>) -> String {
+    fn statement(&self, before: Option<&AttachmentStatus>) -> String {
         let url = self.absolute();
         if let Some(there) = before
             && same_place(&there.url, &url)
@@ -177,7 +177,7 @@ impl Attach {
         folder.map_or_else(|_| self.url.clone(), |folder| folder.display().to_string())
     }
 
-    async fn look(&self, connection: &Connection) -> Result<Option<Standing>> {
+    async fn look(&self, connection: &Connection) -> Result<Option<AttachmentStatus>> {
         let sql = format!(
             "SELECT url, listed, known, reading, attached, skipped, rows_attached, bytes_read, files, rows, \
              total_attached, total_removed, total_rows, total_bytes_read FROM tarn.attachments WHERE table_name = {}",
@@ -186,7 +186,7 @@ impl Attach {
         let rows = connection.rows(&sql).await.context("read tarn.attachments")?;
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let number = |idx: usize| row[idx].as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Some(Standing {
+        Ok(Some(AttachmentStatus {
             url: row[0].clone().unwrap_or_default(),
             listed: number(1),
             known: number(2),
@@ -211,7 +211,7 @@ impl Attach {
 
     /// What came in since `before`: the pass that was asked for, the one that it waited for, and those that followed at
     /// once.
-    async fn summary(&self, connection: &Connection, before: Option<Standing>, started: Instant) -> Result<()> {
+    async fn summary(&self, connection: &Connection, before: Option<AttachmentStatus>, started: Instant) -> Result<()> {
         let seconds = started.elapsed().as_secs_f64();
         let at = self.look(connection).await?.context("it was detached meanwhile")?;
         let [attached, removed, rows, bytes_read] = at.since(before.as_ref());
@@ -245,7 +245,7 @@ impl Attach {
 }
 
 /// What `tarn.attachments` says of one table.
-struct Standing {
+struct AttachmentStatus {
     url: String,
     listed: u64,
     known: u64,
@@ -260,10 +260,10 @@ struct Standing {
     total: [u64; 4],
 }
 
-impl Standing {
+impl AttachmentStatus {
     /// Of the totals, what was added. A table that was attached anew, or a server that was started again, counts from
     /// nothing.
-    fn since(&self, before: Option<&Standing>) -> [u64; 4] {
+    fn since(&self, before: Option<&AttachmentStatus>) -> [u64; 4] {
         match before {
             Some(before) if self.total.iter().zip(before.total).all(|(now, before)| *now >= before) => {
                 std::array::from_fn(|idx| self.total[idx] - before.total[idx])
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_came_in_is_the_difference() {
-        let at = |total| Standing {
+        let at = |total| AttachmentStatus {
             url: String::new(),
             listed: 0,
             known: 0,

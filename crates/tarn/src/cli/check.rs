@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
 use tarn_node::metastores::MetastoreLocation;
-use tarn_raftlog::{Damage, Lost, RaftLog, VerifyReport};
+use tarn_raftlog::{Damage, LostEntries, RaftLog, VerifyReport};
 
 use super::check_lake::CheckLake;
 use super::client::runtime;
@@ -23,13 +23,13 @@ Examples:
   tarn check lake --data-dir ./tarn-data
 
 Stop the server first: what it is writing at the moment may look torn. Exit code 0: sound; 1: damaged, or not readable.")]
-pub struct Check {
+pub struct CheckArgs {
     #[command(subcommand)]
-    what: What,
+    what: CheckCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum CheckCommand {
     /// The log: every segment, frame, record and checksum
     #[command(after_help = "\
 Prints one line for each damage: file, byte, what is wrong, and the groups and entries that were there, as far as that \
@@ -51,13 +51,13 @@ copy out what is left of them, drop them, and load them again.")]
     Lake(Box<CheckLake>),
 }
 
-impl Check {
+impl CheckArgs {
     /// Fails when anything is damaged, after all of it was named.
     pub fn run(self) -> Result<()> {
         match self.what {
-            What::Log { dir } => check_log(&dir),
-            What::Lake(lake) => lake.run(),
-            What::Metastore { dir } => runtime()?.block_on(metastore::check(&MetastoreLocation::Folder(dir))),
+            CheckCommand::Log { dir } => check_log(&dir),
+            CheckCommand::Lake(lake) => lake.run(),
+            CheckCommand::Metastore { dir } => runtime()?.block_on(metastore::check(&MetastoreLocation::Folder(dir))),
         }
     }
 }
@@ -107,7 +107,7 @@ fn describe(dir: &Path, report: &VerifyReport) -> Vec<String> {
     let place = |damage: &Damage| format!("{}, byte {}: {}", damage.path.display(), damage.offset, damage.what);
     lines.extend(report.mendable.iter().map(|damage| format!("{}; the next start makes it whole", place(damage))));
     lines.extend(report.damages.iter().map(place));
-    lines.extend(report.lost.iter().map(|Lost { group, from, to }| match from == to {
+    lines.extend(report.lost.iter().map(|LostEntries { group, from, to }| match from == to {
         true => format!("group {group} lost entry {from}"),
         false => format!("group {group} lost entries {from}..={to}"),
     }));

@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use tarn::settings::NodeSettings;
 use tarn_lake::{Lake, Options};
-use tarn_metastore::{At, Metastore};
+use tarn_metastore::{Metastore, VersionSelector};
 use tarn_node::clock::SystemClock;
 use tarn_node::metastores::MetastoreLocation;
 use tarn_node::stores;
@@ -80,10 +80,10 @@ impl CheckLake {
         if let Some(unknown) = self.table.iter().find(|name| !tables.iter().any(|table| table.name == **name)) {
             bail!("there is no table \"{unknown}\" with files in the lake");
         }
-        let mut found = Found::default();
+        let mut found = LakeCheckTotals::default();
         let mut bar = None;
         for table in tables.iter().filter(|table| self.table.is_empty() || self.table.contains(&table.name)) {
-            let version = metastore.snapshot(table.id, At::Latest).await?;
+            let version = metastore.snapshot(table.id, VersionSelector::Latest).await?;
             let bar = bar.get_or_insert_with(|| progress(0));
             bar.inc_length(version.size_bytes());
             for file in &version.files {
@@ -125,7 +125,7 @@ impl CheckLake {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct LakeCheckTotals {
     files: u64,
     bytes: u64,
     unchecked: u64,
@@ -135,7 +135,7 @@ struct Found {
     orphan_bytes: u64,
 }
 
-impl Found {
+impl LakeCheckTotals {
     fn tell(&self, lake: &str) -> Result<()> {
         let [files, bytes, orphans, orphan_bytes] =
             [self.files, self.bytes, self.orphans, self.orphan_bytes].map(grouped);
@@ -180,7 +180,7 @@ async fn unknown_objects(
     store: &dyn object_store::ObjectStore,
     table: &tarn_types::TableSchema,
 ) -> Result<(u64, u64)> {
-    let oldest = metastore.snapshot(table.id, At::Oldest).await?;
+    let oldest = metastore.snapshot(table.id, VersionSelector::Oldest).await?;
     let commits = metastore.commits(table.id, oldest.version).await?;
     let kept = oldest.files.iter().chain(commits.iter().flat_map(|commit| &commit.added));
     let kept: HashSet<&str> = kept.map(|file| file.path.as_str()).collect();

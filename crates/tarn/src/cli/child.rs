@@ -13,15 +13,15 @@ use anyhow::{Context, Result, bail};
 use super::client::Target;
 
 /// The child process; it is killed when this is dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     /// Where it listens for PostgreSQL's clients.
     pub pg_port: u16,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a server on `data_dir` and waits until it is ready. Its log goes to `<data_dir>/server.log`.
-    pub fn start(data_dir: &Path, settings: &[(&str, &str)]) -> Result<Server> {
+    pub fn start(data_dir: &Path, settings: &[(&str, &str)]) -> Result<ServerProcess> {
         std::fs::create_dir_all(data_dir).with_context(|| format!("create {}", data_dir.display()))?;
         let log_path = data_dir.join("server.log");
         let log = File::options()
@@ -39,7 +39,7 @@ impl Server {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().context("start tarn serve")?;
         let stdout = child.stdout.take().context("the server's stdout")?;
-        let mut server = Server { child, pg_port: 0 };
+        let mut server = ServerProcess { child, pg_port: 0 };
         for line in BufReader::new(stdout).lines() {
             if let Some(port) = postgres_port(&line?) {
                 server.pg_port = port;
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -15,7 +15,7 @@ use tarn_console::script::first_words;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Interrupted;
-use super::child::Server;
+use super::child::ServerProcess;
 use super::client::{Connection, describe, runtime};
 use super::copy::Copy;
 use super::output::{grouped, table};
@@ -97,7 +97,7 @@ async fn stop_asked() -> Result<()> {
 async fn tour(sf: f64, data_dir: PathBuf) -> Result<()> {
     let started = Instant::now();
     heading("1. A server with embedded defaults")?;
-    let mut server = Server::start(&data_dir, &[])?;
+    let mut server = ServerProcess::start(&data_dir, &[])?;
     let connection = server.target().connect().await?;
     say!("Postgres on 127.0.0.1:{}, one folder: {}", server.pg_port, data_dir.display())?;
 
@@ -132,17 +132,17 @@ fn heading(text: &str) -> Result<()> {
 }
 
 /// What was loaded, and where the rows that will be changed and deleted end.
-struct Loaded {
+struct LoadedRows {
     rows: u64,
-    changed_end: lineitem::Key,
-    deleted_end: lineitem::Key,
+    changed_end: lineitem::LineKey,
+    deleted_end: lineitem::LineKey,
 }
 
 const N_CHANGED: u64 = 10_000;
 const N_DELETED: u64 = 1_000;
 
 /// Streams lineitem into the table. The generator's rows come in key order, so a position in it is a bound on the key.
-async fn load(connection: &Connection, sf: f64) -> Result<Loaded> {
+async fn load(connection: &Connection, sf: f64) -> Result<LoadedRows> {
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::new((6_001_215.0 * sf) as u64)
     } else {
@@ -178,7 +178,7 @@ async fn load(connection: &Connection, sf: f64) -> Result<Loaded> {
     let [Some(changed_end), Some(deleted_end)] = ends else {
         anyhow::bail!("too few rows to change: choose a larger --sf")
     };
-    Ok(Loaded { rows, changed_end, deleted_end })
+    Ok(LoadedRows { rows, changed_end, deleted_end })
 }
 
 /// Runs a procedure on the table behind a spinner and says what it answered.
@@ -197,7 +197,7 @@ async fn call(connection: &Connection, procedure: &str) -> Result<()> {
 }
 
 /// Every stage must show the same, exact answer; that it does is checked, not only shown.
-async fn change_and_look(connection: &Connection, loaded: &Loaded) -> Result<()> {
+async fn change_and_look(connection: &Connection, loaded: &LoadedRows) -> Result<()> {
     let changed = loaded.changed_end.up_to();
     let deleted = format!("NOT ({changed}) AND ({})", loaded.deleted_end.up_to());
     let update = format!("UPDATE lineitem SET l_comment = 'changed', l_discount = 0.50 WHERE {changed}");

@@ -50,7 +50,7 @@ pub struct Load {
     table: String,
     /// What the files are [default: by their names' endings]
     #[arg(long, value_enum)]
-    format: Option<Kind>,
+    format: Option<FileKind>,
     /// What separates the fields of a CSV line
     #[arg(long, default_value = ",")]
     delimiter: char,
@@ -76,7 +76,7 @@ pub struct Load {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum FileKind {
     Csv,
     Ndjson,
     Parquet,
@@ -93,7 +93,7 @@ enum OnConflict {
 #[derive(Clone)]
 struct InputFile {
     path: PathBuf,
-    kind: Kind,
+    kind: FileKind,
     delimiter: u8,
     batch_rows: usize,
     on_conflict: OnConflict,
@@ -102,7 +102,7 @@ struct InputFile {
 }
 
 /// A parsed batch, and how much of the file has been read when it was.
-struct Parsed {
+struct ParsedBatch {
     batch: RecordBatch,
     progress: u64,
 }
@@ -182,11 +182,11 @@ impl Load {
     }
 }
 
-fn kind_of(path: &Path) -> Option<Kind> {
+fn kind_of(path: &Path) -> Option<FileKind> {
     match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-        "csv" | "tsv" => Some(Kind::Csv),
-        "ndjson" | "jsonl" | "json" => Some(Kind::Ndjson),
-        "parquet" => Some(Kind::Parquet),
+        "csv" | "tsv" => Some(FileKind::Csv),
+        "ndjson" | "jsonl" | "json" => Some(FileKind::Ndjson),
+        "parquet" => Some(FileKind::Parquet),
         _ => None,
     }
 }
@@ -200,7 +200,7 @@ async fn load_file(
     bars: &MultiProgress,
 ) -> Result<u64> {
     let bar = bars.add(source.bar()?);
-    let (batches, mut parsed) = mpsc::channel::<Parsed>(4);
+    let (batches, mut parsed) = mpsc::channel::<ParsedBatch>(4);
     let (name, on_conflict) = (source.name(), source.on_conflict);
     let key = source.key.as_ref().map(|key| format!("{key} {name}"));
     let again = if key.is_some() { AGAIN_NAMED } else { AGAIN };
@@ -209,7 +209,7 @@ async fn load_file(
     });
     let mut copy: Option<Copy<'_>> = None;
     let mut sent_rows = 0;
-    while let Some(Parsed { batch, progress }) = parsed.recv().await {
+    while let Some(ParsedBatch { batch, progress }) = parsed.recv().await {
         let copy = copy.get_or_insert_with(|| {
             let copy = Copy::new(connection, table, batch.schema());
             let copy = match &key {
@@ -282,7 +282,7 @@ impl InputFile {
     fn bar(&self) -> Result<ProgressBar> {
         let length = match self.kind {
             _ if self.path.as_os_str() == "-" => None,
-            Kind::Parquet => {
+            FileKind::Parquet => {
                 Some(ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)?.metadata().file_metadata().num_rows()
                     as u64)
             }
@@ -301,13 +301,13 @@ impl InputFile {
     }
 
     /// Reads the file from start to end; blocks.
-    fn parse(&self, schema: &SchemaRef, mut take: impl FnMut(Parsed) -> Result<()>) -> Result<()> {
+    fn parse(&self, schema: &SchemaRef, mut take: impl FnMut(ParsedBatch) -> Result<()>) -> Result<()> {
         let name = self.name();
-        let take = |batch, progress| take(Parsed { batch, progress });
+        let take = |batch, progress| take(ParsedBatch { batch, progress });
         match self.kind {
-            Kind::Csv => parse::csv(&name, self.open()?, schema, self.batch_rows, self.delimiter, take),
-            Kind::Ndjson => parse::ndjson(&name, self.open()?, schema, self.batch_rows, take),
-            Kind::Parquet => self.parse_parquet(schema, take),
+            FileKind::Csv => parse::csv(&name, self.open()?, schema, self.batch_rows, self.delimiter, take),
+            FileKind::Ndjson => parse::ndjson(&name, self.open()?, schema, self.batch_rows, take),
+            FileKind::Parquet => self.parse_parquet(schema, take),
         }
     }
 
@@ -334,12 +334,12 @@ impl InputFile {
             bail!("--create needs a file, not stdin");
         }
         Ok(match self.kind {
-            Kind::Parquet => ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)?.schema().as_ref().clone(),
-            Kind::Csv => {
+            FileKind::Parquet => ParquetRecordBatchReaderBuilder::try_new(self.open_file()?)?.schema().as_ref().clone(),
+            FileKind::Csv => {
                 let format = arrow::csv::reader::Format::default().with_header(true).with_delimiter(self.delimiter);
                 format.infer_schema(self.open_file()?, Some(1000))?.0
             }
-            Kind::Ndjson => {
+            FileKind::Ndjson => {
                 arrow::json::reader::infer_json_schema(std::io::BufReader::new(self.open_file()?), Some(1000))?.0
             }
         })

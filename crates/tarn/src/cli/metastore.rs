@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tarn::settings::{Layers, NodeSettings};
-use tarn_metastore::{Copied, Error, Metastore, MetastoreExt, Stats, TableSum};
+use tarn_metastore::{CopyStats, Error, Metastore, MetastoreExt, Stats, TableSum};
 use tarn_node::clock::SystemClock;
 use tarn_node::metastores::{self, MetastoreLocation};
 use tarn_types::Kind;
@@ -36,11 +36,11 @@ A metastore is a folder, or the URL of a database as in the setting `metastore`.
 TARN_METASTORE_CONCURRENCY and TARN_METASTORE_HEDGE_MS say how it is asked. Stop the servers that write to it first.")]
 pub struct MetastoreCommand {
     #[command(subcommand)]
-    what: What,
+    what: MetastoreAction,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum MetastoreAction {
     /// Copy tables, versions, commits and details, ids and all; goes on where an earlier copy stopped
     #[command(after_help = "\
 The target must be empty, or hold what an earlier copy of the same metastore left. Afterwards both are read again and compared. \
@@ -77,9 +77,9 @@ impl MetastoreCommand {
         let typed = |text: &str| MetastoreLocation::typed(text, &settings);
         runtime()?.block_on(async {
             match &self.what {
-                What::Copy { from, to, unchecked } => copy(&typed(from), &typed(to), !unchecked).await,
-                What::Check { place } => check(&typed(place)).await,
-                What::Migrate { place } => migrate(&typed(place)).await,
+                MetastoreAction::Copy { from, to, unchecked } => copy(&typed(from), &typed(to), !unchecked).await,
+                MetastoreAction::Check { place } => check(&typed(place)).await,
+                MetastoreAction::Migrate { place } => migrate(&typed(place)).await,
             }
         })
     }
@@ -172,7 +172,7 @@ async fn copy(from: &MetastoreLocation, to: &MetastoreLocation, checked: bool) -
     let (source, target) = (open(from).await?, open(to).await?);
     let all = tarn_metastore::extent(source.as_ref()).await.with_context(|| from.shown())?;
     let bar = progress(&all)?;
-    let report = |copied: &Copied| {
+    let report = |copied: &CopyStats| {
         bar.set_position(copied.files + copied.versions);
         bar.set_message(format!("{} of {} tables", copied.tables, all.tables));
     };
@@ -205,7 +205,7 @@ async fn copy(from: &MetastoreLocation, to: &MetastoreLocation, checked: bool) -
     Ok(())
 }
 
-fn progress(all: &Copied) -> Result<ProgressBar> {
+fn progress(all: &CopyStats) -> Result<ProgressBar> {
     let length = all.files + all.versions;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(length) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("copying {bar:40} {percent:>3} % {msg} eta {eta}")?);
@@ -324,7 +324,7 @@ async fn migrate(location: &MetastoreLocation) -> Result<()> {
 mod tests {
     use std::path::PathBuf;
 
-    use tarn_metastore::{At, Commit, CommitKind, Embedded, Expected, File, MetastoreExt};
+    use tarn_metastore::{Commit, CommitKind, Embedded, ExpectedVersion, File, MetastoreExt, VersionSelector};
     use tarn_types::{Column, ColumnId, DataType, KeyPart, TableId, TableOptions, TableSchema, TabletId, Version};
 
     use super::*;
@@ -360,7 +360,7 @@ mod tests {
                 };
                 let commit = Commit {
                     id: uuid::Uuid::new_v4(),
-                    expected: Expected::Latest,
+                    expected: ExpectedVersion::Latest,
                     add: vec![file],
                     block_metadata: Default::default(),
                     remove: vec![],
@@ -397,7 +397,7 @@ mod tests {
         let (copied, _) = Embedded::open(dir.path().join("copy"), Arc::new(SystemClock::default())).unwrap();
         let tables = copied.tables().await.unwrap();
         assert_eq!(tables.iter().map(|table| table.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(copied.snapshot(tables[1].id, At::Latest).await.unwrap().files.len(), 3);
+        assert_eq!(copied.snapshot(tables[1].id, VersionSelector::Latest).await.unwrap().files.len(), 3);
         let error = check(&place("copy")).await;
         error.expect("its twin is not locked");
         let error = copy(&place("data/meta"), &place("copy"), true).await.unwrap_err();

@@ -60,7 +60,7 @@ enum Command {
     Detach(attach::Detach),
     Config(config::Config),
     /// Read every stored byte and name what is damaged; changes nothing
-    Check(check::Check),
+    Check(check::CheckArgs),
     Metastore(metastore::MetastoreCommand),
     User(user::User),
     Demo(demo::Demo),

@@ -165,14 +165,14 @@ fn convert(name: &str, schema: &SchemaRef, lines: &mut Lines) -> Result<RecordBa
 
 /// A value that does not fit its column.
 #[derive(Debug)]
-struct Bad {
+struct BadValue {
     row_idx: usize,
     reason: String,
 }
 
-fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
+fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, BadValue> {
     if let Some(row_idx) = (!field.is_nullable()).then(|| (0..text.len()).find(|idx| text.is_null(*idx))).flatten() {
-        return Err(Bad { row_idx, reason: "is empty, but the column is NOT NULL".into() });
+        return Err(BadValue { row_idx, reason: "is empty, but the column is NOT NULL".into() });
     }
     let converted = match field.data_type() {
         DataType::Utf8 => Arc::new(text.clone()),
@@ -180,11 +180,12 @@ fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
         DataType::List(item) => arrays(text, item)?,
         other => {
             let options = CastOptions { safe: true, ..CastOptions::default() };
-            cast_with_options(text, other, &options).map_err(|error| Bad { row_idx: 0, reason: error.to_string() })?
+            cast_with_options(text, other, &options)
+                .map_err(|error| BadValue { row_idx: 0, reason: error.to_string() })?
         }
     };
     match (0..text.len()).find(|idx| converted.is_null(*idx) && !text.is_null(*idx)) {
-        Some(row_idx) => Err(Bad {
+        Some(row_idx) => Err(BadValue {
             row_idx,
             reason: format!("'{}' is not a {}", shortened(text.value(row_idx)), sql_name(field.data_type())),
         }),
@@ -193,11 +194,11 @@ fn convert_column(text: &StringArray, field: &Field) -> Result<ArrayRef, Bad> {
 }
 
 /// Arrays as PostgreSQL writes them, `{1,NULL}`, or as JSON does, `[1, null]`.
-fn arrays(text: &StringArray, item: &FieldRef) -> Result<ArrayRef, Bad> {
+fn arrays(text: &StringArray, item: &FieldRef) -> Result<ArrayRef, BadValue> {
     let (mut items, mut rows) = (StringBuilder::new(), Vec::new());
     let (mut lengths, mut nulls) = (Vec::with_capacity(text.len()), NullBufferBuilder::new(text.len()));
     for (row_idx, value) in text.iter().enumerate() {
-        let read = value.map(|value| items_of(value).map_err(|reason| Bad { row_idx, reason })).transpose()?;
+        let read = value.map(|value| items_of(value).map_err(|reason| BadValue { row_idx, reason })).transpose()?;
         nulls.append(read.is_some());
         let read = read.unwrap_or_default();
         lengths.push(read.len());
@@ -205,9 +206,9 @@ fn arrays(text: &StringArray, item: &FieldRef) -> Result<ArrayRef, Bad> {
         read.into_iter().for_each(|item| items.append_option(item));
     }
     let items = convert_column(&items.finish(), item)
-        .map_err(|bad| Bad { row_idx: rows.get(bad.row_idx).copied().unwrap_or_default(), ..bad })?;
+        .map_err(|bad| BadValue { row_idx: rows.get(bad.row_idx).copied().unwrap_or_default(), ..bad })?;
     let lists = ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), items, nulls.finish());
-    Ok(Arc::new(lists.map_err(|error| Bad { row_idx: 0, reason: error.to_string() })?))
+    Ok(Arc::new(lists.map_err(|error| BadValue { row_idx: 0, reason: error.to_string() })?))
 }
 
 fn items_of(text: &str) -> Result<Vec<Option<String>>, String> {
@@ -225,14 +226,17 @@ fn items_of(text: &str) -> Result<Vec<Option<String>>, String> {
 }
 
 /// `\x0aff` as Postgres writes bytes.
-fn bytea(text: &StringArray) -> Result<ArrayRef, Bad> {
+fn bytea(text: &StringArray) -> Result<ArrayRef, BadValue> {
     let mut builder = BinaryBuilder::new();
     for (row_idx, value) in text.iter().enumerate() {
         match value.map(|value| (value, unhex(value))) {
             None => builder.append_null(),
             Some((_, Some(bytes))) => builder.append_value(bytes),
             Some((value, None)) => {
-                return Err(Bad { row_idx, reason: format!("'{}' is not a bytea (write \\x0aff)", shortened(value)) });
+                return Err(BadValue {
+                    row_idx,
+                    reason: format!("'{}' is not a bytea (write \\x0aff)", shortened(value)),
+                });
             }
         }
     }

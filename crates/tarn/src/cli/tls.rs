@@ -166,18 +166,18 @@ pub struct Handshake {
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Handshake {
     type Stream = Stream<S>;
     type Error = io::Error;
-    type Future = Shaking<S>;
+    type Future = TlsHandshake<S>;
 
-    fn connect(self, stream: S) -> Shaking<S> {
+    fn connect(self, stream: S) -> TlsHandshake<S> {
         self.connector.is_used.store(true, Ordering::Relaxed);
-        Shaking(self.connector.tls.connect(self.name, stream))
+        TlsHandshake(self.connector.tls.connect(self.name, stream))
     }
 }
 
 /// A handshake that is being made.
-pub struct Shaking<S>(Connect<S>);
+pub struct TlsHandshake<S>(Connect<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Shaking<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for TlsHandshake<S> {
     type Output = io::Result<Stream<S>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -28,11 +28,11 @@ The data folder, or the setting `metastore`, says where. A user that is there be
 when all passwords are lost. Everything else is SQL: CREATE USER, ALTER USER, GRANT.")]
 pub struct User {
     #[command(subcommand)]
-    what: What,
+    what: UserCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum UserCommand {
     /// Make a superuser, or give one a new password
     Create {
         name: String,
@@ -53,7 +53,7 @@ impl User {
     /// Changes the document of users; the server is to be stopped.
     pub fn run(self) -> Result<()> {
         match self.what {
-            What::Create { name, superuser: _, flags } => {
+            UserCommand::Create { name, superuser: _, flags } => {
                 let password = match std::env::var("TARN_SUPERUSER_PASSWORD") {
                     Ok(password) if !password.is_empty() => password,
                     _ => new_password(&name)?,
@@ -65,7 +65,7 @@ impl User {
                     Ok(())
                 })
             }
-            What::List { flags } => runtime()?.block_on(async {
+            UserCommand::List { flags } => runtime()?.block_on(async {
                 let users = open(&flags).await?.users();
                 for (name, user) in users.all() {
                     let marks = [(user.superuser, "superuser"), (!user.login, "cannot log in")];

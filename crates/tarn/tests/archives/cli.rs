@@ -5,10 +5,10 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::files::{Archive, rows};
 
-async fn tarn(server: &Server, folder: &Path, arguments: &[&str]) -> Result<(Output, String)> {
+async fn tarn(server: &ChildServer, folder: &Path, arguments: &[&str]) -> Result<(Output, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
     command.args(arguments).current_dir(folder).env("TARN_PORT", server.port.to_string());
     let output = tokio::task::spawn_blocking(move || command.output()).await?.context("run tarn")?;
@@ -23,7 +23,7 @@ async fn an_archive_is_attached_and_detached_from_the_command_line() -> Result<(
     for n in 0..5 {
         archive.put(&format!("dt=2026-01-01/hr=0{n}/x.parquet"), n)?;
     }
-    let server = Server::start(folder.path(), &[], &[]).await?;
+    let server = ChildServer::start(folder.path(), &[], &[]).await?;
     let client = server.connect().await?;
     // From where it lies; the server is elsewhere.
     let from = archive_folder.path();

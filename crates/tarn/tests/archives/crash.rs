@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio_postgres::NoTls;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::files::{Archive, number, rows};
 
 const PLACES: [&str; 6] = [
@@ -27,7 +27,7 @@ const N_FILES: i64 = 160;
 
 /// What ends a pass.
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum PassEnd {
     Failpoint(&'static str),
     /// When so many files were read or committed.
     Files(u64),
@@ -52,11 +52,11 @@ async fn rounds(seed: u64, soak: Duration) -> Result<()> {
             break;
         }
         let place = PLACES[round as usize % PLACES.len()];
-        let random_end = |random: &mut StdRng| End::Files(random.random_range(0..N_FILES as u64));
+        let random_end = |random: &mut StdRng| PassEnd::Files(random.random_range(0..N_FILES as u64));
         // One dies attaching, the other taking in changes; and the other way round.
         let ends = match round % 2 {
-            0 => [End::Failpoint(place), random_end(&mut random)],
-            _ => [random_end(&mut random), End::Failpoint(place)],
+            0 => [PassEnd::Failpoint(place), random_end(&mut random)],
+            _ => [random_end(&mut random), PassEnd::Failpoint(place)],
         };
         live(folder.path(), round, ends, &mut random, &mut n_deaths)
             .await
@@ -69,7 +69,7 @@ async fn rounds(seed: u64, soak: Duration) -> Result<()> {
 async fn live(
     folder: &std::path::Path,
     round: i64,
-    ends: [End; 2],
+    ends: [PassEnd; 2],
     random: &mut StdRng,
     n_deaths: &mut usize,
 ) -> Result<()> {
@@ -136,14 +136,14 @@ fn files_below(folder: &std::path::Path) -> usize {
     entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
 }
 
-async fn start(folder: &std::path::Path, abort_at: Option<&str>) -> Result<Server> {
+async fn start(folder: &std::path::Path, abort_at: Option<&str>) -> Result<ChildServer> {
     let abort_at: Vec<_> = abort_at.map(|place| ("TARN_ABORT_AT", place)).into_iter().collect();
-    Server::start(folder, &["--background-interval-ms", "10"], &abort_at).await
+    ChildServer::start(folder, &["--background-interval-ms", "10"], &abort_at).await
 }
 
 /// Runs `sql` on a server that dies meanwhile. False: it came to its end before.
-async fn die(folder: &std::path::Path, table: &str, sql: &str, end: End) -> Result<bool> {
-    let place = if let End::Failpoint(place) = end { Some(place) } else { None };
+async fn die(folder: &std::path::Path, table: &str, sql: &str, end: PassEnd) -> Result<bool> {
+    let place = if let PassEnd::Failpoint(place) = end { Some(place) } else { None };
     let server = start(folder, place).await?;
     let (client, watching) = (server.connect().await?, server.connect().await?);
     let (run, so_far) = (client.batch_execute(sql), of(table, "reading + attached"));
@@ -153,7 +153,10 @@ async fn die(folder: &std::path::Path, table: &str, sql: &str, end: End) -> Resu
             biased;
             done = &mut run => break done,
             at = number(&watching, &so_far) => {
-                if let (End::Files(n), Ok(at)) = (end, at) && at >= n && exists(&watching, table).await.unwrap_or(false) {
+                if let (PassEnd::Files(n), Ok(at)) = (end, at)
+                    && at >= n
+                    && exists(&watching, table).await.unwrap_or(false)
+                {
                     server.kill();
                 }
             }
@@ -176,7 +179,7 @@ async fn a_cancelled_pass_keeps_what_it_has() -> Result<()> {
     for n in 0..400 {
         archive.put(&format!("{n:04}.parquet"), n)?;
     }
-    let server = Server::start(folder.path(), &[], &[]).await?;
+    let server = ChildServer::start(folder.path(), &[], &[]).await?;
     let (client, watching) = (server.connect().await?, server.connect().await?);
     let attach = format!("ATTACH '{}' AS logs WITH (tokens = 'body', concurrency = 1)", archive.root.display());
     let cancel = client.cancel_token();

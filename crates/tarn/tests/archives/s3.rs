@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::files::{Archive, number, rows};
 use crate::s3::Buckets;
 
@@ -25,7 +25,7 @@ async fn an_archive_in_s3_is_a_table() -> Result<()> {
     other.put("other.parquet", 99)?;
     let buckets = Buckets::serve(root.path()).await?;
     let variables = buckets.variables();
-    let server = Server::start(folder.path(), &[], &variables).await?;
+    let server = ChildServer::start(folder.path(), &[], &variables).await?;
     let client = server.connect().await?;
     let attach = "ATTACH 's3://bucket/app/logs/' AS logs WITH (hour_from = 'dt=…/hr=…', tokens = 'body', bloom = 'n')";
     client.batch_execute(attach).await?;
@@ -54,7 +54,7 @@ async fn an_archive_in_s3_is_a_table() -> Result<()> {
     // The server comes back while the store is there, or is not.
     server.kill();
     server.wait();
-    let server = Server::start(folder.path(), &[], &variables).await?;
+    let server = ChildServer::start(folder.path(), &[], &variables).await?;
     let client = server.connect().await?;
     archive.check(&client, "logs").await?;
     let error = client.batch_execute("ATTACH 's3://nothing/app' AS x").await.unwrap_err();
@@ -67,7 +67,7 @@ async fn an_archive_in_s3_is_a_table() -> Result<()> {
         let mut variables = variables.to_vec();
         variables.retain(|(name, _)| secret.is_some() || *name == "AWS_ENDPOINT_URL");
         variables.extend(secret.map(|secret| ("AWS_SECRET_ACCESS_KEY", secret)));
-        let server = Server::start(folder.path(), &[], &variables).await?;
+        let server = ChildServer::start(folder.path(), &[], &variables).await?;
         let client = server.connect().await?;
         let error = client.batch_execute("CALL tarn.attach('logs')").await.unwrap_err();
         let error = error.as_db_error().unwrap();

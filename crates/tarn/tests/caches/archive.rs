@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use tokio_postgres::Client;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::files::{Archive, ROWS};
 use crate::s3::Buckets;
 use crate::{figure, reads_and_lists, rows};
@@ -39,7 +39,7 @@ async fn sealed_directories_are_listed_once_and_by_hand() -> Result<()> {
         make_old(&archive.root.join(&path))?;
     }
     let buckets = Buckets::serve(root.path()).await?;
-    let server = Server::start(folder.path(), &[], &buckets.variables()).await?;
+    let server = ChildServer::start(folder.path(), &[], &buckets.variables()).await?;
     let client = server.connect().await?;
     client.batch_execute("ATTACH 's3://bucket/logs' AS logs WITH (follow = '1s')").await?;
     until(&client, "SELECT hits FROM tarn.caches WHERE layer = 'listings'", |hits| hits > 0).await?;
@@ -67,7 +67,7 @@ async fn a_file_that_was_written_over_is_the_old_one_or_an_error_and_then_the_ne
     let mut archive = Archive::new(&root.path().join("bucket/logs"));
     (0..3).try_for_each(|n| archive.put(&format!("{n}.parquet"), n))?;
     let buckets = Buckets::serve(root.path()).await?;
-    let server = Server::start(folder.path(), &["--background", "false"], &buckets.variables()).await?;
+    let server = ChildServer::start(folder.path(), &["--background", "false"], &buckets.variables()).await?;
     let client = server.connect().await?;
     client.batch_execute("ATTACH 's3://bucket/logs' AS logs").await?;
     let sums = "SELECT n, count(*), count(body) FROM logs GROUP BY n ORDER BY n";
@@ -94,7 +94,7 @@ async fn what_a_query_took_of_a_file_is_kept_until_that_file_is_another() -> Res
     let mut archive = Archive::new(&root.path().join("bucket/logs"));
     (0..4).try_for_each(|n| archive.put(&format!("{n}.parquet"), n))?;
     let buckets = Buckets::serve(root.path()).await?;
-    let server = Server::start(folder.path(), &["--background", "false"], &buckets.variables()).await?;
+    let server = ChildServer::start(folder.path(), &["--background", "false"], &buckets.variables()).await?;
     let client = server.connect().await?;
     client.batch_execute("ATTACH 's3://bucket/logs' AS logs WITH (tokens = 'body')").await?;
     client.batch_execute("SET tarn.cache.pages = off; SET tarn.cache.footers = off").await?;

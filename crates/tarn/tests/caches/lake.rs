@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use tokio_postgres::Client;
 
-use crate::child::Server;
-use crate::s3::{Buckets, Fault};
+use crate::child::ChildServer;
+use crate::s3::{Buckets, S3Fault};
 use crate::{figure, reads_and_lists, rows};
 
 const LAKE: [&str; 2] = ["--lake", "s3://bucket/tables"];
@@ -15,23 +15,23 @@ const MANUAL: [&str; 2] = ["--background", "false"];
 const SESSION: &str = "SET tarn.access_path = 'lake'; SET tarn.cache.fragments = off";
 const SUM: &str = "SELECT g, count(*), sum(v), min(s), max(s) FROM t GROUP BY g ORDER BY g";
 
-struct World {
+struct LakeServer {
     folder: tempfile::TempDir,
     root: tempfile::TempDir,
     buckets: Buckets,
 }
 
-impl World {
-    async fn new() -> Result<World> {
+impl LakeServer {
+    async fn new() -> Result<LakeServer> {
         let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
         std::fs::create_dir(root.path().join("bucket"))?;
         let buckets = Buckets::serve(root.path()).await?;
-        Ok(World { folder, root, buckets })
+        Ok(LakeServer { folder, root, buckets })
     }
 
-    async fn start(&self, more: &[&str]) -> Result<(Server, Client)> {
+    async fn start(&self, more: &[&str]) -> Result<(ChildServer, Client)> {
         let arguments: Vec<&str> = LAKE.iter().chain(&MANUAL).chain(more).copied().collect();
-        let server = Server::start(self.folder.path(), &arguments, &self.buckets.variables()).await?;
+        let server = ChildServer::start(self.folder.path(), &arguments, &self.buckets.variables()).await?;
         let client = server.connect().await?;
         client.batch_execute(SESSION).await?;
         Ok((server, client))
@@ -70,7 +70,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
-    let world = World::new().await?;
+    let world = LakeServer::new().await?;
     let (server, client) = world.start(&[]).await?;
     world.with_table(&client, 3).await?;
     ensure!(rows(&client, "SELECT path FROM tarn.files").await?.len() == 3);
@@ -150,7 +150,7 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     // A table that goes leaves nothing behind, or what it leaves is said and no error.
     client.batch_execute("DROP TABLE u").await?;
     ensure!(files(&world.root.path().join("bucket/tables")).len() == 4, "three files and the owner");
-    world.buckets.break_by(|| Some(Fault::Busy));
+    world.buckets.break_by(|| Some(S3Fault::Busy));
     client.batch_execute("DROP TABLE t").await?;
     world.buckets.heal();
     ensure!(rows(&client, "SELECT count(*) FROM tarn.tables").await? == [["0"]]);
@@ -161,7 +161,7 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
     drop(client);
     server.stop()?;
     let moved =
-        Server::start(world.folder.path(), &["--lake", "s3://bucket/elsewhere"], &world.buckets.variables()).await;
+        ChildServer::start(world.folder.path(), &["--lake", "s3://bucket/elsewhere"], &world.buckets.variables()).await;
     let refused = moved.err().unwrap().to_string();
     ensure!(refused.contains("s3://bucket/tables") && refused.contains("s3://bucket/elsewhere"), "{refused}");
     let (_server, client) = world.start(&["--cache-pages", "false"]).await?;
@@ -175,7 +175,7 @@ async fn a_warm_table_asks_the_store_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_survive_a_restart_and_damage() -> Result<()> {
-    let world = World::new().await?;
+    let world = LakeServer::new().await?;
     let (server, client) = world.start(&[]).await?;
     world.with_table(&client, 4).await?;
     let right = rows(&client, SUM).await?;
@@ -225,24 +225,24 @@ async fn pages_survive_a_restart_and_damage() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lake_belongs_to_one_data_folder_and_must_answer() -> Result<()> {
-    let world = World::new().await?;
+    let world = LakeServer::new().await?;
     let (server, client) = world.start(&[]).await?;
     world.with_table(&client, 1).await?;
     drop(server);
 
     let other = tempfile::tempdir()?;
-    let refused = Server::start(other.path(), &LAKE, &world.buckets.variables()).await.err().unwrap().to_string();
+    let refused = ChildServer::start(other.path(), &LAKE, &world.buckets.variables()).await.err().unwrap().to_string();
     ensure!(refused.contains("belongs to another data folder") && refused.contains("_tarn/owner"), "{refused}");
     let refused =
-        Server::start(other.path(), &["--lake", "s3://bucket/elsewhere"], &[]).await.err().unwrap().to_string();
+        ChildServer::start(other.path(), &["--lake", "s3://bucket/elsewhere"], &[]).await.err().unwrap().to_string();
     ensure!(refused.contains("AWS_ACCESS_KEY_ID"), "{refused}");
-    let refused = Server::start(other.path(), &["--lake", "hdfs://bucket"], &[]).await.err().unwrap().to_string();
+    let refused = ChildServer::start(other.path(), &["--lake", "hdfs://bucket"], &[]).await.err().unwrap().to_string();
     ensure!(refused.contains("there is no store for hdfs://"), "{refused}");
 
     // Reads by key go on without the store; those of files say what is wrong.
     let (_server, client) = world.start(&["--cache-pages-disk-bytes", "0"]).await?;
     client.batch_execute("SYSTEM DROP CACHE").await?;
-    world.buckets.break_by(|| Some(Fault::Busy));
+    world.buckets.break_by(|| Some(S3Fault::Busy));
     client.batch_execute("SET tarn.access_path = 'auto'").await?;
     ensure!(rows(&client, "SELECT v FROM t WHERE k = 7").await? == [["21"]]);
     client.batch_execute("INSERT INTO t VALUES (-1, 0, 0, '')").await?;
@@ -256,7 +256,7 @@ async fn a_lake_belongs_to_one_data_folder_and_must_answer() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_readers_fetch_a_page_once() -> Result<()> {
-    let world = World::new().await?;
+    let world = LakeServer::new().await?;
     let (_server, client) = world.start(&["--cache-page-bytes", "1MiB"]).await?;
     world.with_table(&client, 8).await?;
     let right = rows(&client, SUM).await?;

@@ -10,15 +10,15 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio_postgres::Client;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::rows;
-use crate::s3::{Buckets, Fault};
+use crate::s3::{Buckets, S3Fault};
 
 const STEPS: usize = 60;
 const KEYS: i64 = 400;
 
 /// What the table holds: `v` and `s` by key.
-type Model = BTreeMap<i64, (i64, String)>;
+type TableModel = BTreeMap<i64, (i64, String)>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_do_not_depend_on_what_is_near() -> Result<()> {
@@ -43,14 +43,14 @@ async fn run(seed: u64) -> Result<()> {
         ["--metastore-cache-bytes", "64KiB"],
     ]
     .concat();
-    let start = async || -> Result<(Server, Client)> {
-        let server = Server::start(folder.path(), &arguments, &buckets.variables()).await?;
+    let start = async || -> Result<(ChildServer, Client)> {
+        let server = ChildServer::start(folder.path(), &arguments, &buckets.variables()).await?;
         let client = server.connect().await?;
         Ok((server, client))
     };
     let (mut server, mut client) = start().await?;
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, v bigint, s text)").await?;
-    let mut model = Model::new();
+    let mut model = TableModel::new();
     let (mut failures, mut is_broken) = (0, false);
     for step in 0..STEPS {
         match random.random_range(0..20) {
@@ -104,7 +104,7 @@ async fn run(seed: u64) -> Result<()> {
                 let share = random.random_range(0.05..0.4);
                 buckets.break_by(move || {
                     let mut faults = faults.lock();
-                    let kind = [Fault::Busy, Fault::Lost, Fault::Short][faults.random_range(0..3)];
+                    let kind = [S3Fault::Busy, S3Fault::Lost, S3Fault::Short][faults.random_range(0..3)];
                     faults.random_bool(share).then_some(kind)
                 });
             }
@@ -125,7 +125,7 @@ async fn run(seed: u64) -> Result<()> {
 }
 
 /// Asks one question twice. False: the store failed.
-async fn ask(client: &Client, random: &mut StdRng, model: &Model) -> Result<bool> {
+async fn ask(client: &Client, random: &mut StdRng, model: &TableModel) -> Result<bool> {
     let from = random.random_range(0..KEYS);
     let to = from + random.random_range(0..KEYS);
     let in_range = || model.range(from..=to);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tokio_postgres::{Client, NoTls};
 
 /// A running server. Dropping it kills it.
-pub struct Server {
+pub struct ChildServer {
     child: parking_lot::Mutex<Child>,
     pub port: u16,
     /// Where HTTP is, if `arguments` asked for it.
@@ -17,10 +17,10 @@ pub struct Server {
     pub http: Option<SocketAddr>,
 }
 
-impl Server {
+impl ChildServer {
     /// Waits until it is ready; an error if it ends before. Its data and its log are in `folder`. S3 is what
     /// `variables` say.
-    pub async fn start(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Server> {
+    pub async fn start(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<ChildServer> {
         let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
         command.arg("serve").arg("--stop-when-stdin-closes").arg("--data-dir").arg(folder.join("data"));
@@ -39,7 +39,7 @@ impl Server {
         })
         .await?;
         let (port, http) = ready.unwrap_or_default();
-        let server = Server { child: parking_lot::Mutex::new(child), port, http };
+        let server = ChildServer { child: parking_lot::Mutex::new(child), port, http };
         if ready.is_none() {
             server.wait();
             bail!("the server ended before it was ready: {}", last_lines(&folder.join("server.log")));
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ChildServer {
     fn drop(&mut self) {
         self.kill();
         self.wait();

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::{after_death_at, one, server_is_gone, start};
 
 const N_WRITERS: i64 = 3;
@@ -141,7 +141,7 @@ async fn rounds(seed: u64) -> Result<()> {
     );
     server.connect().await?.batch_execute(&tables).await?;
     server.stop()?;
-    let mut writers: Vec<Writer> = (0..N_WRITERS).map(Writer::new).collect();
+    let mut writers: Vec<ChildWriter> = (0..N_WRITERS).map(ChildWriter::new).collect();
     let places = ["lake::after_write", "lake::after_commit", "lake::before_install", "lake::after_install:2"];
     let deaths = places.iter().flat_map(|place| [Some(*place), None, None]);
     for (round, place) in deaths.enumerate() {
@@ -161,11 +161,11 @@ async fn rounds(seed: u64) -> Result<()> {
 }
 
 async fn write_until_death(
-    server: Server,
-    writers: Vec<Writer>,
+    server: ChildServer,
+    writers: Vec<ChildWriter>,
     acks: i64,
     random: &mut StdRng,
-) -> Result<Vec<Writer>> {
+) -> Result<Vec<ChildWriter>> {
     let (server, left) = (Arc::new(server), Arc::new(AtomicI64::new(acks)));
     let mut running = vec![];
     for mut writer in writers {
@@ -193,7 +193,7 @@ async fn write_until_death(
 }
 
 /// What one writer knows of its own rows of `kept`: their parents. Nobody else takes these away.
-struct Writer {
+struct ChildWriter {
     first: i64,
     rows: BTreeMap<i64, i64>,
     /// Of the statement that had no answer: the rows, if it took effect.
@@ -202,9 +202,9 @@ struct Writer {
     n_refused: u64,
 }
 
-impl Writer {
-    fn new(writer: i64) -> Writer {
-        Writer { first: writer * N_ROWS, rows: BTreeMap::new(), doubt: None, n_acknowledged: 0, n_refused: 0 }
+impl ChildWriter {
+    fn new(writer: i64) -> ChildWriter {
+        ChildWriter { first: writer * N_ROWS, rows: BTreeMap::new(), doubt: None, n_acknowledged: 0, n_refused: 0 }
     }
 
     async fn step(&mut self, client: &Client, random: &mut StdRng) -> Result<()> {
@@ -283,7 +283,7 @@ impl Writer {
     }
 }
 
-async fn read_back(folder: &Path, writers: &mut [Writer]) -> Result<()> {
+async fn read_back(folder: &Path, writers: &mut [ChildWriter]) -> Result<()> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;
     for (child, same) in

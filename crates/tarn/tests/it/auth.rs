@@ -277,25 +277,26 @@ const NEVER: &[&str] = &[
 
 /// One way to run a statement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Face {
+enum QueryInterface {
     Simple,
     Extended,
     Prepared,
     Http,
 }
 
-const FACES: [Face; 4] = [Face::Simple, Face::Extended, Face::Prepared, Face::Http];
+const FACES: [QueryInterface; 4] =
+    [QueryInterface::Simple, QueryInterface::Extended, QueryInterface::Prepared, QueryInterface::Http];
 
 /// The SQLSTATE a statement ends with; empty: none.
-async fn outcome(server: &Server, bob: &Client, face: Face, sql: &str, n: usize) -> String {
+async fn outcome(server: &Server, bob: &Client, face: QueryInterface, sql: &str, n: usize) -> String {
     let state = |result: Result<(), Error>| match result {
         Ok(()) => String::new(),
         Err(error) => error.code().unwrap_or_else(|| panic!("{sql}: {error:?}")).code().to_owned(),
     };
     match face {
-        Face::Simple => state(bob.batch_execute(sql).await),
-        Face::Extended => state(bob.query(sql, &[]).await.map(drop)),
-        Face::Prepared => {
+        QueryInterface::Simple => state(bob.batch_execute(sql).await),
+        QueryInterface::Extended => state(bob.query(sql, &[]).await.map(drop)),
+        QueryInterface::Prepared => {
             // SQL's PREPARE takes what can be planned; other statements have no such way.
             let prepared = bob.batch_execute(&format!("PREPARE p{n} AS {sql}")).await;
             let executed = match prepared {
@@ -304,7 +305,7 @@ async fn outcome(server: &Server, bob: &Client, face: Face, sql: &str, n: usize)
             };
             if executed == "0A000" { state(bob.batch_execute(sql).await) } else { executed }
         }
-        Face::Http => {
+        QueryInterface::Http => {
             let (status, answer) = http(server, Some("bob:b"), sql).await;
             let code = answer["error"]["code"].as_str().unwrap_or("").to_owned();
             assert_eq!((status == 403, status == 200), (code == DENIED, code.is_empty()), "{sql}: {status} {answer}");

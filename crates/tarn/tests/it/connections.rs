@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio_postgres::{Client, Error, NoTls};
 
 use crate::harness::{Server, cell, failure};
-use crate::raw::{Raw, message, parse, query, sync};
+use crate::raw::{RawClient, message, parse, query, sync};
 
 /// Long enough for any machine; what waits so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ async fn silent_connections_keep_nobody_out() {
     let server = Server::start_with(|settings| settings.server.max_connections = 2).await;
     let mut silent = Vec::new();
     for n in 0..200 {
-        let mut raw = Raw::silent(&server).await;
+        let mut raw = RawClient::silent(&server).await;
         // Some ask for encryption first, some begin to introduce themselves.
         match n % 3 {
             0 => raw.send(b"\0\0\0\x08\x04\xd2\x16\x2f").await,
@@ -37,8 +37,8 @@ async fn silent_connections_keep_nobody_out() {
 }
 
 /// As far as anybody comes without a password.
-async fn half_logged_in(server: &Server) -> Raw {
-    let mut raw = Raw::silent(server).await;
+async fn half_logged_in(server: &Server) -> RawClient {
+    let mut raw = RawClient::silent(server).await;
     let parameters = b"\0\x03\0\0user\0root\0database\0tarn\0\0";
     raw.send(&[&(parameters.len() as u32 + 4).to_be_bytes()[..], parameters].concat()).await;
     assert_eq!(raw.next().await.unwrap().kind, 'R', "it is asked for SCRAM");
@@ -114,7 +114,7 @@ async fn clients_that_begin_to_log_in_keep_nobody_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_introduce_himself_is_shown_out() {
     let server = Server::start_with(|settings| settings.pg.authentication_timeout_ms = 50).await;
-    let mut raw = Raw::silent(&server).await;
+    let mut raw = RawClient::silent(&server).await;
     raw.send(b"\0\0\0\x40\0\x03").await;
     let mut rest = Vec::new();
     tokio::time::timeout(PATIENCE, raw.socket.read_to_end(&mut rest)).await.unwrap().unwrap();
@@ -124,7 +124,7 @@ async fn who_does_not_introduce_himself_is_shown_out() {
 async fn clients_that_vanish_take_their_statements_along() {
     let server = Server::start_with(|settings| settings.server.max_connections = 3).await;
     for _ in 0..3 {
-        let mut raw = Raw::connect(&server).await;
+        let mut raw = RawClient::connect(&server).await;
         raw.send(&query("SELECT sum(value % 7) FROM generate_series(1, 1000000000000) AS s(value)")).await;
     }
     let config = format!("host=127.0.0.1 port={} user=tester", server.running.pg.port());
@@ -151,7 +151,7 @@ fn copies_that_wait_hold_no_threads() {
         client.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
         let mut waiting = Vec::new();
         for key in 10..18 {
-            let mut raw = Raw::connect(&server).await;
+            let mut raw = RawClient::connect(&server).await;
             let row = format!("{key}\n");
             raw.send(&[query("COPY t FROM STDIN"), message('d', row.as_bytes())].concat()).await;
             assert_eq!(raw.next().await.unwrap().kind, 'G');
@@ -188,7 +188,7 @@ async fn wide_rows_are_committed_by_bytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_messages_are_refused_and_the_connection_lives() {
     let server = Server::start_with(|settings| settings.pg.message_bytes = 1 << 20).await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     let long = "x".repeat(2 << 20);
     assert_eq!(raw.ask(&query(&format!("SELECT '{long}'"))).await, ["E54000", "ZI"]);
     let extended = [parse("", &format!("SELECT '{long}'")), sync()].concat();
@@ -208,7 +208,7 @@ async fn what_a_connection_may_keep_is_bounded() {
         settings.sql.transactions_bytes = 100_000;
     })
     .await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     for n in 0..5 {
         raw.ask(&[parse(&format!("s{n}"), "SELECT 1"), sync()].concat()).await;
     }

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 
 use crate::harness::Server;
 
-struct Done {
+struct ProcessOutput {
     code: i32,
     out: String,
     told: String,
 }
 
 /// Runs `tarn sql` in the server's folder, with this on stdin.
-async fn sql(server: &Server, arguments: &[&str], stdin: &str) -> Done {
+async fn sql(server: &Server, arguments: &[&str], stdin: &str) -> ProcessOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tarn"));
     command.arg("sql").args(arguments).env("TARN_PORT", server.running.pg.port().to_string());
     command.current_dir(server.dir.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -27,7 +27,7 @@ async fn sql(server: &Server, arguments: &[&str], stdin: &str) -> Done {
     };
     let done = tokio::task::spawn_blocking(run).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Done { code: done.status.code().unwrap(), out: text(done.stdout), told: text(done.stderr) }
+    ProcessOutput { code: done.status.code().unwrap(), out: text(done.stdout), told: text(done.stderr) }
 }
 
 /// What it prints when all goes well.

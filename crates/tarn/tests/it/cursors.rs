@@ -1,7 +1,7 @@
 //! Cursors: which way they go, how long they live, what they keep.
 
 use crate::harness::{Server, cell, failure, rows};
-use crate::raw::{Raw, query};
+use crate::raw::{RawClient, query};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_cursors_outlive_their_transaction_if_it_commits() {
@@ -70,7 +70,7 @@ async fn rows_to_go_back_to_are_kept_on_disk() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_binary_cursor_gives_binary_rows() {
     let server = Server::start().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.ask(&query("BEGIN; DECLARE c BINARY CURSOR FOR SELECT 65 AS a, 'x' AS b; DECLARE d CURSOR FOR SELECT 65 AS a"))
         .await;
     raw.send(&query("FETCH c; FETCH d")).await;

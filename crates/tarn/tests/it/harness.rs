@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use tarn::server::{Running, start};
+use tarn::server::{RunningServer, start};
 use tarn::settings::{NodeSettings, Settings};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Error, NoTls, SimpleQueryMessage};
 
 pub struct Server {
-    pub running: Running,
+    pub running: RunningServer,
     pub dir: TempDir,
 }
 

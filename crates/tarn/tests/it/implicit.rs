@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use crate::harness::{Server, cell, failure, rows};
-use crate::raw::{Raw, bind, execute, message, parse, query, sync};
+use crate::raw::{RawClient, bind, execute, message, parse, query, sync};
 
 async fn table(server: &Server) -> Client {
     let client = server.client().await;
@@ -111,7 +111,7 @@ fn run(sql: &str) -> Vec<u8> {
 async fn a_pipeline_is_one_transaction_until_sync() {
     let server = Server::start().await;
     let client = table(&server).await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     let (one, again) = (run("INSERT INTO t VALUES (2, 0)"), run("INSERT INTO t VALUES (1, 0)"));
     let answers = raw.ask(&[&one[..], &again, &one, &sync()].concat()).await;
     assert_eq!(answers, ["1", "2", "CINSERT 0 1", "1", "2", "E23505", "ZI"]);
@@ -154,7 +154,7 @@ async fn a_pipeline_is_one_transaction_until_sync() {
 async fn copy_behind_other_statements_is_a_part_of_them() {
     let server = Server::start().await;
     let client = table(&server).await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     for (data, state, then) in [("2\t0\n1\t0\n", "E23505", "1"), ("2\t0\n3\t0\n", "CCOPY 2", "1 2 3 9")] {
         raw.send(&query("INSERT INTO t VALUES (9, 0); COPY t FROM STDIN")).await;
         let asked = [raw.next().await.unwrap().short(), raw.next().await.unwrap().kind.to_string()];

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 
 fn lines(folder: &Path) -> Vec<String> {
     let log = std::fs::read_to_string(folder.join("server.log")).unwrap();
@@ -28,7 +28,7 @@ fn number(line: &str, name: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_statements_are_logged_without_their_parameters() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), &["--slow-statement-ms", "1"], &[]).await.unwrap();
+    let server = ChildServer::start(folder.path(), &["--slow-statement-ms", "1"], &[]).await.unwrap();
     let client = server.connect().await.unwrap();
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY, v text)").await.unwrap();
     let insert = "INSERT INTO t SELECT value + $1::bigint, 'hidden\nline' FROM generate_series(1, 20000) AS s(value)";
@@ -45,7 +45,7 @@ async fn slow_statements_are_logged_without_their_parameters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_and_a_delivery_say_whose_they_are() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), &["--log", "debug"], &[]).await.unwrap();
+    let server = ChildServer::start(folder.path(), &["--log", "debug"], &[]).await.unwrap();
     let client = server.connect().await.unwrap();
     client.batch_execute("CREATE TABLE t (k bigint PRIMARY KEY)").await.unwrap();
     client.batch_execute("INSERT INTO t VALUES (1), (2)").await.unwrap();

@@ -76,7 +76,7 @@ const MAX_VALUES: usize = 6;
 
 /// Types of the key's and of the other columns, as indexes into [`POOLS`].
 #[derive(Debug, Clone)]
-struct Shape {
+struct TableShape {
     key: Vec<usize>,
     values: Vec<usize>,
     tablets: u32,
@@ -84,7 +84,7 @@ struct Shape {
 
 /// Numbers pick keys and values modulo what there is, so that any numbers make sense for any shape.
 #[derive(Debug, Clone)]
-enum Step {
+enum ServerOp {
     Put(Vec<(u32, u32)>),
     InsertIfAbsent(u32, u32),
     /// One column of a row that is there, or all of a new one.
@@ -108,32 +108,32 @@ enum Step {
     Check(u32),
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = TableShape> {
     let key = prop::collection::vec(0..KEY_POOLS, 1..=3);
     let values = prop::collection::vec(0..POOLS.len(), 1..=3);
-    (key, values, 1..4u32).prop_map(|(key, values, tablets)| Shape { key, values, tablets })
+    (key, values, 1..4u32).prop_map(|(key, values, tablets)| TableShape { key, values, tablets })
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ServerOp> {
     let any = || 0..10_000u32;
     prop_oneof![
-        8 => prop::collection::vec((any(), any()), 1..6).prop_map(Step::Put),
-        2 => (any(), any()).prop_map(|(key, values)| Step::InsertIfAbsent(key, values)),
-        2 => (any(), any()).prop_map(|(key, values)| Step::InsertOrChange(key, values)),
-        4 => (any(), any()).prop_map(|(key, values)| Step::Update(key, values)),
-        1 => (any(), any()).prop_map(|(old, new)| Step::UpdateWhere(old, new)),
-        2 => any().prop_map(Step::Delete),
-        1 => any().prop_map(Step::DeletePartition),
-        2 => (0..POOLS.len()).prop_map(Step::AddColumn),
-        4 => Just(Step::Deliver),
-        2 => Just(Step::Compact),
-        2 => Just(Step::Evict),
-        1 => Just(Step::Restart),
-        3 => Just(Step::Begin),
-        1 => Just(Step::Savepoint),
-        1 => Just(Step::RollBackTo),
-        2 => prop::bool::weighted(0.7).prop_map(|commit| Step::End { commit }),
-        3 => any().prop_map(Step::Check),
+        8 => prop::collection::vec((any(), any()), 1..6).prop_map(ServerOp::Put),
+        2 => (any(), any()).prop_map(|(key, values)| ServerOp::InsertIfAbsent(key, values)),
+        2 => (any(), any()).prop_map(|(key, values)| ServerOp::InsertOrChange(key, values)),
+        4 => (any(), any()).prop_map(|(key, values)| ServerOp::Update(key, values)),
+        1 => (any(), any()).prop_map(|(old, new)| ServerOp::UpdateWhere(old, new)),
+        2 => any().prop_map(ServerOp::Delete),
+        1 => any().prop_map(ServerOp::DeletePartition),
+        2 => (0..POOLS.len()).prop_map(ServerOp::AddColumn),
+        4 => Just(ServerOp::Deliver),
+        2 => Just(ServerOp::Compact),
+        2 => Just(ServerOp::Evict),
+        1 => Just(ServerOp::Restart),
+        3 => Just(ServerOp::Begin),
+        1 => Just(ServerOp::Savepoint),
+        1 => Just(ServerOp::RollBackTo),
+        2 => prop::bool::weighted(0.7).prop_map(|commit| ServerOp::End { commit }),
+        3 => any().prop_map(ServerOp::Check),
     ]
 }
 
@@ -146,58 +146,59 @@ proptest! {
     }
 }
 
-type Model = BTreeMap<Vec<usize>, Vec<Option<usize>>>;
+type RowModel = BTreeMap<Vec<usize>, Vec<Option<usize>>>;
 
 /// The rows, and what the table is by then.
-type State = (Model, Shape);
+type ModelState = (RowModel, TableShape);
 
-async fn run(mut shape: Shape, steps: Vec<Step>) -> Result<(), TestCaseError> {
+async fn run(mut shape: TableShape, steps: Vec<ServerOp>) -> Result<(), TestCaseError> {
     let mut server = Server::start().await;
     let mut client = server.client().await;
     client.batch_execute(&shape.ddl()).await.unwrap();
-    let mut model = Model::new();
+    let mut model = RowModel::new();
     // What it was at BEGIN, and at the savepoint.
-    let (mut before, mut at_savepoint): (Option<State>, Option<State>) = (None, None);
-    let end = [Step::Check(0), Step::End { commit: true }, Step::Check(0), Step::Deliver, Step::Check(1)];
+    let (mut before, mut at_savepoint): (Option<ModelState>, Option<ModelState>) = (None, None);
+    let end =
+        [ServerOp::Check(0), ServerOp::End { commit: true }, ServerOp::Check(0), ServerOp::Deliver, ServerOp::Check(1)];
     for step in steps.into_iter().chain(end) {
         match &step {
-            Step::Restart => {
+            ServerOp::Restart => {
                 server = server.restart().await;
                 client = server.client().await;
                 // What was not committed is lost.
                 (model, shape) = before.take().unwrap_or((model, shape));
                 at_savepoint = None;
             }
-            Step::Begin if before.is_none() => {
+            ServerOp::Begin if before.is_none() => {
                 client.batch_execute("BEGIN").await.unwrap();
                 before = Some((model.clone(), shape.clone()));
             }
-            Step::Savepoint if before.is_some() => {
+            ServerOp::Savepoint if before.is_some() => {
                 client.batch_execute("SAVEPOINT s").await.unwrap();
                 at_savepoint = Some((model.clone(), shape.clone()));
             }
-            Step::RollBackTo if at_savepoint.is_some() => {
+            ServerOp::RollBackTo if at_savepoint.is_some() => {
                 client.batch_execute("ROLLBACK TO s").await.unwrap();
                 (model, shape) = at_savepoint.clone().unwrap_or((model, shape));
             }
-            Step::End { commit } if before.is_some() => {
+            ServerOp::End { commit } if before.is_some() => {
                 client.batch_execute(if *commit { "COMMIT" } else { "ROLLBACK" }).await.unwrap();
                 let undone = before.take().filter(|_| !commit);
                 (model, shape) = undone.unwrap_or((model, shape));
                 at_savepoint = None;
             }
-            Step::Begin | Step::Savepoint | Step::RollBackTo | Step::End { .. } => {}
-            Step::Check(pick) => check(&client, &shape, &model, *pick, before.is_some()).await?,
-            Step::AddColumn(pool) if shape.values.len() < MAX_VALUES => {
+            ServerOp::Begin | ServerOp::Savepoint | ServerOp::RollBackTo | ServerOp::End { .. } => {}
+            ServerOp::Check(pick) => check(&client, &shape, &model, *pick, before.is_some()).await?,
+            ServerOp::AddColumn(pool) if shape.values.len() < MAX_VALUES => {
                 let alter = format!("ALTER TABLE t ADD COLUMN v{} {}", shape.values.len(), POOLS[*pool].0);
                 client.batch_execute(&alter).await.unwrap();
                 shape.values.push(*pool);
                 model.values_mut().for_each(|row| row.push(None));
             }
-            Step::AddColumn(_) => {}
-            Step::Deliver => client.batch_execute("CALL tarn.deliver('t')").await.unwrap(),
-            Step::Compact => client.batch_execute("CALL tarn.compact('t')").await.unwrap(),
-            Step::Evict => client.batch_execute("CALL tarn.evict('t')").await.unwrap(),
+            ServerOp::AddColumn(_) => {}
+            ServerOp::Deliver => client.batch_execute("CALL tarn.deliver('t')").await.unwrap(),
+            ServerOp::Compact => client.batch_execute("CALL tarn.compact('t')").await.unwrap(),
+            ServerOp::Evict => client.batch_execute("CALL tarn.evict('t')").await.unwrap(),
             write => {
                 let (sql, want) = shape.write(write, &mut model);
                 same(&sql, affected(&client, &sql).await, want)?;
@@ -216,7 +217,7 @@ fn same<T: PartialEq + Debug>(what: &str, is: T, want: T) -> Result<(), TestCase
     if is == want { Ok(()) } else { Err(TestCaseError::fail(format!("{what}: {is:?}, the model has {want:?}"))) }
 }
 
-impl Shape {
+impl TableShape {
     fn ddl(&self) -> String {
         let names: Vec<String> = (0..self.key.len()).map(|idx| format!("k{idx}")).collect();
         let keys = self.key.iter().enumerate().map(|(idx, pool)| format!("k{idx} {} NOT NULL", POOLS[*pool].0));
@@ -278,23 +279,23 @@ impl Shape {
     }
 
     /// The statement of a writing step, and the rows that it must touch; the model is changed as the table must be.
-    fn write(&self, step: &Step, model: &mut Model) -> (String, u64) {
+    fn write(&self, step: &ServerOp, model: &mut RowModel) -> (String, u64) {
         match step {
-            Step::Put(picks) => {
-                let rows: Model = picks.iter().map(|(key, values)| (self.key(*key), self.values(*values))).collect();
+            ServerOp::Put(picks) => {
+                let rows: RowModel = picks.iter().map(|(key, values)| (self.key(*key), self.values(*values))).collect();
                 let literals: Vec<String> = rows.iter().map(|(key, values)| self.row_literals(key, values)).collect();
                 let n_rows = rows.len() as u64;
                 model.extend(rows);
                 (format!("UPSERT INTO t VALUES {}", literals.join(", ")), n_rows)
             }
-            Step::InsertIfAbsent(key, values) => {
+            ServerOp::InsertIfAbsent(key, values) => {
                 let (key, values) = (self.key(*key), self.values(*values));
                 let sql = format!("INSERT INTO t VALUES {} ON CONFLICT DO NOTHING", self.row_literals(&key, &values));
                 let n_rows = u64::from(!model.contains_key(&key));
                 model.entry(key).or_insert(values);
                 (sql, n_rows)
             }
-            Step::InsertOrChange(key, pick) => {
+            ServerOp::InsertOrChange(key, pick) => {
                 let (key, values) = (self.key(*key), self.values(*pick));
                 let column = *pick as usize % self.values.len();
                 let parts: Vec<String> = (0..key.len()).map(|part| format!("k{part}")).collect();
@@ -307,7 +308,7 @@ impl Shape {
                 model.entry(key).and_modify(|row| row[column] = value).or_insert(values);
                 (sql, 1)
             }
-            Step::Update(key, pick) => {
+            ServerOp::Update(key, pick) => {
                 let (key, column) = (self.key(*key), *pick as usize % self.values.len());
                 let value = self.value(column, *pick);
                 let sql = format!(
@@ -322,7 +323,7 @@ impl Shape {
                 }
                 (sql, n_rows)
             }
-            Step::UpdateWhere(old, new) => {
+            ServerOp::UpdateWhere(old, new) => {
                 let (old, new) = (self.value(0, old * 5 + 1), self.value(0, *new));
                 let sql = format!(
                     "UPDATE t SET v0 = {} WHERE v0 = {}",
@@ -336,11 +337,11 @@ impl Shape {
                 }
                 (sql, n_rows)
             }
-            Step::Delete(key) => {
+            ServerOp::Delete(key) => {
                 let key = self.key(*key);
                 (format!("DELETE FROM t WHERE {}", self.where_key(&key)), u64::from(model.remove(&key).is_some()))
             }
-            Step::DeletePartition(pick) => {
+            ServerOp::DeletePartition(pick) => {
                 let first = self.key(*pick)[0];
                 let before = model.len();
                 model.retain(|key, _| key[0] != first);
@@ -353,8 +354,8 @@ impl Shape {
 
 async fn check(
     client: &Client,
-    shape: &Shape,
-    model: &Model,
+    shape: &TableShape,
+    model: &RowModel,
     pick: u32,
     in_transaction: bool,
 ) -> Result<(), TestCaseError> {

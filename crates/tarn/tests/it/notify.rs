@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::harness::{Server, failure, rows};
-use crate::raw::{Raw, bind, execute, parse, query, sync};
+use crate::raw::{RawClient, bind, execute, parse, query, sync};
 
 /// The next message, which is a notification: its channel and payload.
-async fn heard(raw: &mut Raw) -> String {
+async fn heard(raw: &mut RawClient) -> String {
     let message = raw.next().await.unwrap();
     assert_eq!(message.kind, 'A', "{message:?}");
     String::from_utf8_lossy(&message.body[4..]).trim_end_matches('\0').replace('\0', " ")
@@ -17,7 +17,7 @@ async fn a_notification_is_heard_when_it_commits() {
     let server = Server::start().await;
     let client = server.client().await;
     client.batch_execute("CREATE TABLE t (k int PRIMARY KEY)").await.unwrap();
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     assert_eq!(raw.ask(&query("LISTEN Jobs")).await, ["CLISTEN", "ZI"]);
     // A client that is idle hears it at once, when the others' transaction has committed.
     client.batch_execute("BEGIN; NOTIFY jobs, 'undone'").await.unwrap();
@@ -70,7 +70,7 @@ async fn a_notification_is_heard_when_it_commits() {
 async fn who_does_not_read_stops_those_who_notify() {
     let server = Server::start().await;
     let client = server.client().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.ask(&query("LISTEN jobs")).await;
     raw.ask(&query("BEGIN")).await;
     let payload = "x".repeat(7_000);

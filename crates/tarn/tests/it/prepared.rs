@@ -75,7 +75,7 @@ async fn arrays_of_every_type_are_bound_and_answered() {
         }
         let statement = client.prepare(&format!("SELECT k FROM t WHERE {column} = ANY($1)")).await.unwrap();
         let array = client.query_one(&sql, &[]).await.unwrap();
-        let bytes = Sent(array.get::<_, Received>(0).0);
+        let bytes = SentArray(array.get::<_, ReceivedArray>(0).0);
         let found = client.query(&statement, &[&bytes]).await.unwrap_or_else(|error| panic!("{column}: {error:?}"));
         assert_eq!(found.len(), 1, "{column}");
     }
@@ -100,13 +100,13 @@ async fn arrays_of_every_type_are_bound_and_answered() {
 }
 
 /// The bytes of an array of any type, as they came and as they are sent.
-struct Received(Vec<u8>);
+struct ReceivedArray(Vec<u8>);
 #[derive(Debug)]
-struct Sent(Vec<u8>);
+struct SentArray(Vec<u8>);
 
-impl<'a> FromSql<'a> for Received {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Received, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Received(raw.to_vec()))
+impl<'a> FromSql<'a> for ReceivedArray {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<ReceivedArray, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(ReceivedArray(raw.to_vec()))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -114,7 +114,7 @@ impl<'a> FromSql<'a> for Received {
     }
 }
 
-impl ToSql for Sent {
+impl ToSql for SentArray {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         out.extend_from_slice(&self.0);
         Ok(IsNull::No)

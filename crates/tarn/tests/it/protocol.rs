@@ -9,12 +9,12 @@ use rand::{Rng, SeedableRng};
 use tokio_postgres::{Client, NoTls};
 
 use crate::harness::{Server, cell, failure, rows};
-use crate::raw::{Raw, bind, execute, message, parse, query, sync};
+use crate::raw::{RawClient, bind, execute, message, parse, query, sync};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ready_for_query_tells_the_transaction_after_the_statement_that_failed() {
     let server = Server::start().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.ask(&query("CREATE TABLE t (k int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)")).await;
     for (sql, want) in [
         ("BEGIN; SELECT 1/0", ["E22012", "ZE"]),
@@ -27,7 +27,7 @@ async fn ready_for_query_tells_the_transaction_after_the_statement_that_failed()
         let answers = raw.ask(&query(sql)).await;
         assert_eq!(answers[answers.len() - 2..], want, "{sql}");
     }
-    let mut other = Raw::connect(&server).await;
+    let mut other = RawClient::connect(&server).await;
     other.ask(&query("UPDATE t SET v = 7 WHERE k = 1")).await;
     assert_eq!(raw.ask(&query("COMMIT")).await, ["E40001", "ZI"], "the transaction is over");
     assert_eq!(raw.ask(&query("INSERT INTO t VALUES (2, 2)")).await, ["CINSERT 0 1", "ZI"]);
@@ -114,7 +114,7 @@ async fn a_copy_that_is_cancelled_tells_what_stays() {
     let client = accounts(&server, 1).await;
     let lines: String = (10..1_010).map(|k| format!("{k}\t1\n")).collect();
     for data in [lines.repeat(300), "3\t3\n".to_owned()] {
-        let mut raw = Raw::connect(&server).await;
+        let mut raw = RawClient::connect(&server).await;
         raw.ask(&query("SET statement_timeout = '300ms'")).await;
         let copy = query("COPY t FROM STDIN WITH (on_conflict = replace)");
         raw.send(&[copy, message('d', data.as_bytes())].concat()).await;
@@ -162,7 +162,7 @@ async fn a_bad_row_of_a_copy_is_told_while_data_still_comes() {
         client.batch_execute("DELETE FROM t").await.unwrap();
     }
     // The simple protocol: ReadyForQuery at once, what still comes is swallowed.
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.send(&query("COPY t FROM STDIN")).await;
     assert_eq!(raw.next().await.unwrap().kind, 'G');
     raw.send(&message('d', &b"x\t1\n".repeat(100_000))).await;
@@ -212,7 +212,7 @@ async fn broken_arrow_streams_are_errors() {
 async fn pools_find_a_connection_as_new() {
     let server = Server::start().await;
     for reset in ["DEALLOCATE ALL", "DISCARD ALL"] {
-        let mut raw = Raw::connect(&server).await;
+        let mut raw = RawClient::connect(&server).await;
         let prepare = [parse("s1", "SELECT 1"), parse("s2", ""), sync()].concat();
         assert_eq!(raw.ask(&prepare).await, ["1", "1", "ZI"]);
         assert_eq!(raw.ask(&prepare).await, ["E42P05", "ZI"]);
@@ -250,7 +250,7 @@ async fn a_long_application_name_is_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn portals_run_once() {
     let server = Server::start().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.ask(&query("CREATE TABLE t (k int PRIMARY KEY)")).await;
     let insert = [parse("", "INSERT INTO t VALUES (1)"), bind("", ""), execute("", 0), execute("", 0), sync()].concat();
     assert_eq!(raw.ask(&insert).await, ["1", "2", "CINSERT 0 1", "E55000", "ZI"]);
@@ -285,7 +285,7 @@ async fn portals_run_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_that_is_none_is_refused() {
     let server = Server::start().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     raw.ask(&query("CREATE TABLE t (k int PRIMARY KEY, v text)")).await;
     let latin1 = b"INSERT INTO t VALUES (60, 'caf\xe9')\0";
     assert_eq!(raw.ask(&message('Q', latin1)).await, ["E22021", "ZI"]);
@@ -321,7 +321,7 @@ async fn text_that_is_none_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_messages_are_answered() {
     let server = Server::start().await;
-    let mut raw = Raw::connect(&server).await;
+    let mut raw = RawClient::connect(&server).await;
     let wrong: [(char, &[u8], &str); 7] = [
         ('B', b"", "E08P01"),
         ('P', b"", "E08P01"),
@@ -339,22 +339,23 @@ async fn malformed_messages_are_answered() {
     assert_eq!(raw.ask(&message('Q', b"SELECT 1")).await, ["E08P01", "ZI"]);
     assert_eq!(raw.ask(&message('F', b"\0\0\0\x01\0\0\0\0\0\0")).await, ["E0A000", "ZI"]);
     for bytes in [&b"d\0\0\0\0"[..], b"p\0\0\0\x02", b"Q\xff\xff\xff\xff", b"!\0\0\0\x04"] {
-        let mut raw = Raw::connect(&server).await;
+        let mut raw = RawClient::connect(&server).await;
         raw.send(bytes).await;
         let last = raw.next().await.unwrap();
         assert_eq!((last.field(b'S').as_str(), last.short().as_str()), ("FATAL", "E08P01"));
         assert_eq!(raw.next().await, None);
     }
-    let mut raw = Raw::silent(&server).await;
+    let mut raw = RawClient::silent(&server).await;
     raw.send(b"\0\0\0\x06ab").await;
     assert_eq!(raw.next().await.unwrap().short(), "E08P01");
     let mut random = StdRng::seed_from_u64(2);
     for _ in 0..200 {
-        let mut raw = if random.random() { Raw::connect(&server).await } else { Raw::silent(&server).await };
+        let mut raw =
+            if random.random() { RawClient::connect(&server).await } else { RawClient::silent(&server).await };
         let bytes: Vec<u8> = (0..random.random_range(1..200)).map(|_| random.random()).collect();
         raw.send(&bytes).await;
     }
-    assert_eq!(Raw::connect(&server).await.ask(&query("SELECT 1")).await, ["T", "D", "CSELECT 1", "ZI"]);
+    assert_eq!(RawClient::connect(&server).await.ask(&query("SELECT 1")).await, ["T", "D", "CSELECT 1", "ZI"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

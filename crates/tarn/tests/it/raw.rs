@@ -10,7 +10,7 @@ mod messages;
 
 pub use messages::{bind, execute, message, parse, query, sync};
 
-pub struct Raw {
+pub struct RawClient {
     pub socket: TcpStream,
 }
 
@@ -40,14 +40,14 @@ impl Message {
     }
 }
 
-impl Raw {
+impl RawClient {
     /// Says nothing yet.
-    pub async fn silent(server: &Server) -> Raw {
-        Raw { socket: TcpStream::connect(server.running.pg).await.unwrap() }
+    pub async fn silent(server: &Server) -> RawClient {
+        RawClient { socket: TcpStream::connect(server.running.pg).await.unwrap() }
     }
 
-    pub async fn connect(server: &Server) -> Raw {
-        let mut raw = Raw::silent(server).await;
+    pub async fn connect(server: &Server) -> RawClient {
+        let mut raw = RawClient::silent(server).await;
         let mut packet = 0_u32.to_be_bytes().to_vec();
         packet.extend_from_slice(&196_608_u32.to_be_bytes());
         packet.extend_from_slice(b"user\0tester\0database\0tarn\0\0");
@@ -60,7 +60,7 @@ impl Raw {
 
     /// The answers to a startup message with these parameters.
     pub async fn introduced(server: &Server, parameters: &[(&str, &str)]) -> Vec<Message> {
-        let mut raw = Raw::silent(server).await;
+        let mut raw = RawClient::silent(server).await;
         let mut packet = 0_u32.to_be_bytes().to_vec();
         packet.extend_from_slice(&196_608_u32.to_be_bytes());
         for (name, value) in [("user", "tester"), ("database", "tarn")].iter().chain(parameters) {

@@ -12,20 +12,20 @@ struct Database(Client);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Failure(String);
+struct SltFailure(String);
 
 #[async_trait]
 impl AsyncDB for Database {
-    type Error = Failure;
+    type Error = SltFailure;
     type ColumnType = DefaultColumnType;
 
-    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Failure> {
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, SltFailure> {
         let messages = self.0.simple_query(sql).await.map_err(|error| {
             let text = error.as_db_error().map(|db| {
                 let parts = [Some(db.message()), db.detail(), db.hint()];
                 format!("{}: {}", db.code().code(), parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
             });
-            Failure(text.unwrap_or_else(|| error.to_string()))
+            SltFailure(text.unwrap_or_else(|| error.to_string()))
         })?;
         let (mut rows, mut n_columns, mut affected) = (Vec::new(), None, 0);
         for message in messages {

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 
 use crate::harness::{Server, cell, failure, rows};
-use crate::raw::Raw;
+use crate::raw::RawClient;
 
 const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, at timestamptz, ts timestamp, d date, x text)";
 
@@ -308,7 +308,7 @@ async fn parameters_of_the_startup_message_are_taken_or_refused() {
         ("search_path", "public"),
         ("replication", "false"),
     ];
-    let answers = Raw::introduced(&server, &parameters).await;
+    let answers = RawClient::introduced(&server, &parameters).await;
     assert_eq!(answers.last().map(|message| message.kind), Some('Z'));
     let told = |name: &str| {
         let wanted = format!("{name}\0");
@@ -327,7 +327,7 @@ async fn parameters_of_the_startup_message_are_taken_or_refused() {
         ("statement_timeout", "soon", "22023"),
         ("DateStyle", "Roman", "22023"),
     ] {
-        let answers = Raw::introduced(&server, &[(name, value)]).await;
+        let answers = RawClient::introduced(&server, &[(name, value)]).await;
         let error = answers.last().unwrap();
         assert_eq!(
             (error.kind, error.field(b'C'), error.field(b'S')),

@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::{one, server_is_gone, start};
 
 const N_WRITERS: i64 = 3;
@@ -57,7 +57,7 @@ async fn rounds(seed: u64, has_keys: bool) -> Result<()> {
     );
     server.connect().await?.batch_execute(&create).await?;
     server.stop()?;
-    let mut writers: Vec<Writer> = (0..N_WRITERS).map(|id| Writer::new(id, has_keys)).collect();
+    let mut writers: Vec<RequestWriter> = (0..N_WRITERS).map(|id| RequestWriter::new(id, has_keys)).collect();
     let places = ["lake::after_commit", "lake::before_install", "lake::after_install:2"];
     let deaths = places.iter().flat_map(|place| [Some(*place), None, None]);
     for (round, place) in deaths.enumerate() {
@@ -79,11 +79,11 @@ async fn rounds(seed: u64, has_keys: bool) -> Result<()> {
 }
 
 async fn write_until_death(
-    server: Server,
-    writers: Vec<Writer>,
+    server: ChildServer,
+    writers: Vec<RequestWriter>,
     acks: i64,
     random: &mut StdRng,
-) -> Result<Vec<Writer>> {
+) -> Result<Vec<RequestWriter>> {
     let (server, left) = (Arc::new(server), Arc::new(AtomicI64::new(acks)));
     let mut running = vec![];
     for mut writer in writers {
@@ -145,7 +145,7 @@ enum Write {
     Nothing,
 }
 
-struct Writer {
+struct RequestWriter {
     id: i64,
     has_keys: bool,
     n_begun: i64,
@@ -159,9 +159,9 @@ struct Writer {
     n_ranges: i64,
 }
 
-impl Writer {
-    fn new(id: i64, has_keys: bool) -> Writer {
-        Writer { id, has_keys, n_begun: 0, doubt: None, n_done: 0, n_again: 0, sum: 0, n_lines: 0, n_ranges: 0 }
+impl RequestWriter {
+    fn new(id: i64, has_keys: bool) -> RequestWriter {
+        RequestWriter { id, has_keys, n_begun: 0, doubt: None, n_done: 0, n_again: 0, sum: 0, n_lines: 0, n_ranges: 0 }
     }
 
     async fn step(&mut self, client: &Client, random: &mut StdRng) -> Result<()> {
@@ -258,7 +258,7 @@ impl Writer {
 }
 
 /// Asks again for what is in doubt, and counts.
-async fn read_back(folder: &Path, writers: &mut [Writer]) -> Result<()> {
+async fn read_back(folder: &Path, writers: &mut [RequestWriter]) -> Result<()> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;
     let mut random = StdRng::seed_from_u64(0);

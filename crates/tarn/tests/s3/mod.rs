@@ -27,7 +27,7 @@ const PAGE: i32 = 7;
 
 /// What the server does to a request before or after it does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum S3Fault {
     /// 503, and nothing done.
     Busy,
     /// Done, but the answer is lost with the connection.
@@ -48,10 +48,10 @@ struct StubState {
     /// Method and path with query of each request.
     seen: Mutex<Vec<(Method, String)>>,
     /// Asked for each request; takes its number.
-    fault: Mutex<Option<Breaks>>,
+    fault: Mutex<Option<FaultSource>>,
 }
 
-type Breaks = Box<dyn FnMut() -> Option<Fault> + Send>;
+type FaultSource = Box<dyn FnMut() -> Option<S3Fault> + Send>;
 
 impl Buckets {
     /// Serves the folders in `root` as buckets.
@@ -89,7 +89,7 @@ impl Buckets {
     }
 
     /// From now on, `fault` says of each request what goes wrong with it.
-    pub fn break_by(&self, fault: impl FnMut() -> Option<Fault> + Send + 'static) {
+    pub fn break_by(&self, fault: impl FnMut() -> Option<S3Fault> + Send + 'static) {
         *self.shared.fault.lock() = Some(Box::new(fault));
     }
 
@@ -105,21 +105,25 @@ impl Buckets {
 }
 
 impl StubState {
-    async fn answer(&self, request: Request<Incoming>, service: &S3Service) -> Result<Response<Body>, Broken> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        service: &S3Service,
+    ) -> Result<Response<Body>, BrokenConnection> {
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
         self.seen.lock().push((request.method().clone(), path));
         let fault = self.fault.lock().as_mut().and_then(|fault| fault());
-        if fault == Some(Fault::Busy) {
+        if fault == Some(S3Fault::Busy) {
             let mut busy = Response::new(Body::empty());
             *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(busy);
         }
-        let answer = service.call(request.map(Body::from)).await.map_err(|_| Broken)?;
+        let answer = service.call(request.map(Body::from)).await.map_err(|_| BrokenConnection)?;
         match fault {
-            Some(Fault::Lost) => Err(Broken),
-            Some(Fault::Short) => {
+            Some(S3Fault::Lost) => Err(BrokenConnection),
+            Some(S3Fault::Short) => {
                 let (parts, body) = answer.into_parts();
-                let bytes = body.collect().await.map_err(|_| Broken)?.to_bytes();
+                let bytes = body.collect().await.map_err(|_| BrokenConnection)?.to_bytes();
                 let half = Ok(Frame::data(bytes.slice(..bytes.len() / 2)));
                 let body = StreamBody::new(stream::iter([half, Err(std::io::Error::other("cut"))]));
                 Ok(Response::from_parts(parts, Body::http_body_unsync(body)))
@@ -131,15 +135,15 @@ impl StubState {
 
 /// Ends the connection.
 #[derive(Debug)]
-struct Broken;
+struct BrokenConnection;
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for BrokenConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the connection is cut")
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for BrokenConnection {}
 
 /// A folder as buckets, with the ETags and conditions that `s3s-fs` leaves out.
 struct Files {

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::child::Server;
+use crate::child::ChildServer;
 use crate::{after_death_at, one, server_is_gone, start};
 
 const N_WRITERS: i64 = 3;
@@ -183,7 +183,7 @@ async fn rounds(seed: u64) -> Result<()> {
     client.batch_execute(&create).await?;
     client.batch_execute("CREATE INDEX u_v ON u (v DESC); CREATE INDEX u_n ON u (n, v)").await?;
     server.stop()?;
-    let mut writers: Vec<Writer> = (0..N_WRITERS).map(Writer::new).collect();
+    let mut writers: Vec<UniqueWriter> = (0..N_WRITERS).map(UniqueWriter::new).collect();
     let places = ["lake::after_write", "lake::after_commit", "lake::before_install", "lake::after_install:2"];
     let deaths = places.iter().flat_map(|place| [Some(*place), None, None]);
     for (round, place) in deaths.enumerate() {
@@ -203,11 +203,11 @@ async fn rounds(seed: u64) -> Result<()> {
 }
 
 async fn write_until_death(
-    server: Server,
-    writers: Vec<Writer>,
+    server: ChildServer,
+    writers: Vec<UniqueWriter>,
     acks: i64,
     random: &mut StdRng,
-) -> Result<Vec<Writer>> {
+) -> Result<Vec<UniqueWriter>> {
     let (server, left) = (Arc::new(server), Arc::new(AtomicI64::new(acks)));
     let mut running = vec![];
     for mut writer in writers {
@@ -235,23 +235,23 @@ async fn write_until_death(
 }
 
 /// What a row has: its value and its number.
-type Row = (Option<i64>, i64);
+type UniqueRow = (Option<i64>, i64);
 
 /// What one writer knows of its own rows.
-struct Writer {
+struct UniqueWriter {
     first: i64,
-    rows: BTreeMap<i64, Row>,
+    rows: BTreeMap<i64, UniqueRow>,
     /// Of the statement that had no answer: the rows, if it took effect.
-    doubt: Option<BTreeMap<i64, Row>>,
+    doubt: Option<BTreeMap<i64, UniqueRow>>,
     n: i64,
     n_acknowledged: u64,
     n_refused: u64,
 }
 
-impl Writer {
-    fn new(writer: i64) -> Writer {
+impl UniqueWriter {
+    fn new(writer: i64) -> UniqueWriter {
         let rows = BTreeMap::new();
-        Writer { first: writer * N_ROWS, rows, doubt: None, n: 0, n_acknowledged: 0, n_refused: 0 }
+        UniqueWriter { first: writer * N_ROWS, rows, doubt: None, n: 0, n_acknowledged: 0, n_refused: 0 }
     }
 
     async fn step(&mut self, client: &Client, random: &mut StdRng) -> Result<()> {
@@ -272,7 +272,7 @@ impl Writer {
     }
 
     /// A statement, and the rows if it takes effect.
-    fn next(&self, random: &mut StdRng) -> (String, BTreeMap<i64, Row>) {
+    fn next(&self, random: &mut StdRng) -> (String, BTreeMap<i64, UniqueRow>) {
         let (id, n) = (self.first + random.random_range(0..N_ROWS), self.n);
         let other = self.first + random.random_range(0..N_ROWS);
         let value = Some(random.random_range(0..N_VALUES)).filter(|_| random.random_range(0..8) > 0);
@@ -323,9 +323,9 @@ impl Writer {
     }
 
     /// Settles what was in doubt by what is there.
-    fn check(&mut self, there: &BTreeMap<i64, Row>) -> Result<()> {
+    fn check(&mut self, there: &BTreeMap<i64, UniqueRow>) -> Result<()> {
         let ids = self.first..self.first + N_ROWS;
-        let own: BTreeMap<i64, Row> = there.range(ids).map(|(id, row)| (*id, *row)).collect();
+        let own: BTreeMap<i64, UniqueRow> = there.range(ids).map(|(id, row)| (*id, *row)).collect();
         if self.doubt.take().is_some_and(|doubt| doubt == own) {
             self.rows = own;
             return Ok(());
@@ -336,9 +336,9 @@ impl Writer {
 }
 
 /// Whether the indexes have an entry of every row, and no other; and lead to the rows.
-async fn check_indexes(client: &Client, there: &BTreeMap<i64, Row>) -> Result<()> {
+async fn check_indexes(client: &Client, there: &BTreeMap<i64, UniqueRow>) -> Result<()> {
     client.batch_execute("SET tarn.access_path = 'index'").await?;
-    let ids = |is_asked: &dyn Fn(&Row) -> bool| -> Vec<i64> {
+    let ids = |is_asked: &dyn Fn(&UniqueRow) -> bool| -> Vec<i64> {
         there.iter().filter(|(_, row)| is_asked(row)).map(|(id, _)| *id).collect()
     };
     let mut asked = vec![
@@ -365,7 +365,7 @@ async fn explained(client: &Client, query: &str) -> Result<String> {
     Ok(lines.iter().map(|line| line.get::<_, String>(line.len() - 1)).collect::<Vec<_>>().join("\n"))
 }
 
-async fn read_back(folder: &Path, writers: &mut [Writer]) -> Result<()> {
+async fn read_back(folder: &Path, writers: &mut [UniqueWriter]) -> Result<()> {
     let server = start(folder, None).await?;
     let client = server.connect().await?;
     let mut there = BTreeMap::new();

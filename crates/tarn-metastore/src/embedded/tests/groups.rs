@@ -6,9 +6,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::contract::{sample_block_metadata, sample_file, sample_schema};
-use crate::{CommitKind, Expected};
+use crate::{CommitKind, ExpectedVersion};
 
-fn append(n: u64, expected: Expected) -> Commit {
+fn append(n: u64, expected: ExpectedVersion) -> Commit {
     let file = FileId(n);
     Commit {
         id: Uuid::from_u128(n.into()),
@@ -23,7 +23,7 @@ fn append(n: u64, expected: Expected) -> Commit {
     }
 }
 
-type Answer = oneshot::Receiver<Result<Version>>;
+type CommitReceiver = oneshot::Receiver<Result<Version>>;
 
 /// A store with a table, and file ids to give out.
 fn with_table(dir: &Path) -> (Embedded, TableId) {
@@ -34,12 +34,12 @@ fn with_table(dir: &Path) -> (Embedded, TableId) {
 }
 
 /// All of them wait before anybody leads.
-fn submit(metastore: &Embedded, table: TableId, commits: Vec<Commit>) -> (Leader, Vec<Answer>) {
+fn submit(metastore: &Embedded, table: TableId, commits: Vec<Commit>) -> (Leader, Vec<CommitReceiver>) {
     let mut leader = None;
     let answers = commits.into_iter().map(|commit| {
         let (answer, answered) = oneshot::channel();
         let block_metadata = commit::encode_block_metadata(table, &commit);
-        let leads = Leader::submit(&metastore.inner, Waiting { table, commit, block_metadata, answer });
+        let leads = Leader::submit(&metastore.inner, PendingCommit { table, commit, block_metadata, answer });
         assert_eq!(leads.is_some(), leader.is_none(), "one leads");
         leader = leader.take().or(leads);
         answered
@@ -48,7 +48,7 @@ fn submit(metastore: &Embedded, table: TableId, commits: Vec<Commit>) -> (Leader
     (leader.unwrap(), answers)
 }
 
-fn answers(answers: Vec<Answer>) -> Vec<Result<Version>> {
+fn answers(answers: Vec<CommitReceiver>) -> Vec<Result<Version>> {
     answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
 }
 
@@ -58,18 +58,18 @@ fn what_waits_together_is_one_write_and_each_is_checked_after_those_before_it() 
     let (metastore, table) = with_table(dir.path());
     let before = metastore.inner.writer.lock().log.last_seq();
     let commits = vec![
-        append(1, Expected::At(Version(0))),
-        append(2, Expected::At(Version(0))),
-        append(3, Expected::Latest),
-        append(1, Expected::At(Version(0))),
-        append(4, Expected::At(Version(2))),
-        append(900_000, Expected::Latest),
+        append(1, ExpectedVersion::At(Version(0))),
+        append(2, ExpectedVersion::At(Version(0))),
+        append(3, ExpectedVersion::Latest),
+        append(1, ExpectedVersion::At(Version(0))),
+        append(4, ExpectedVersion::At(Version(2))),
+        append(900_000, ExpectedVersion::Latest),
         Commit {
             id: Uuid::from_u128(77),
             remove: vec![FileId(3)],
             add: vec![],
             block_metadata: BTreeMap::new(),
-            ..append(5, Expected::At(Version(3)))
+            ..append(5, ExpectedVersion::At(Version(3)))
         },
     ];
     let (leader, waiting) = submit(&metastore, table, commits);
@@ -95,7 +95,7 @@ fn a_write_of_many_torn_anywhere_leaves_the_first_of_them() {
     let (metastore, table) = with_table(dir.path());
     let mut held = vec![describe(&metastore)];
     let start = metastore.inner.writer.lock().log.size_bytes() + HEADER;
-    let (leader, waiting) = submit(&metastore, table, (1..5).map(|n| append(n, Expected::Latest)).collect());
+    let (leader, waiting) = submit(&metastore, table, (1..5).map(|n| append(n, ExpectedVersion::Latest)).collect());
     leader.run();
     assert!(answers(waiting).iter().all(Result::is_ok));
     drop(metastore);
@@ -105,7 +105,7 @@ fn a_write_of_many_torn_anywhere_leaves_the_first_of_them() {
     let other = scratch().unwrap();
     let (one_by_one, table) = with_table(other.path());
     for n in 1..5 {
-        runtime().block_on(one_by_one.commit(table, append(n, Expected::Latest))).unwrap();
+        runtime().block_on(one_by_one.commit(table, append(n, ExpectedVersion::Latest))).unwrap();
         held.push(describe(&one_by_one));
     }
     let mut seen = 0;
@@ -151,7 +151,7 @@ fn writers_side_by_side_share_syncs() {
                 let metastore = metastore.clone();
                 tokio::spawn(async move {
                     for n in 0..12 {
-                        metastore.commit(table, append(1 + writer * 12 + n, Expected::Latest)).await.unwrap();
+                        metastore.commit(table, append(1 + writer * 12 + n, ExpectedVersion::Latest)).await.unwrap();
                     }
                 })
             })
@@ -173,9 +173,9 @@ fn writers_side_by_side_share_syncs() {
 fn who_waits_for_a_leader_that_never_came_is_told_so() {
     let dir = scratch().unwrap();
     let (metastore, table) = with_table(dir.path());
-    let (leader, mut waiting) = submit(&metastore, table, vec![append(1, Expected::Latest)]);
+    let (leader, mut waiting) = submit(&metastore, table, vec![append(1, ExpectedVersion::Latest)]);
     drop(leader);
     assert!(matches!(waiting[0].try_recv(), Err(oneshot::error::TryRecvError::Closed)));
     // The next one leads.
-    assert_eq!(runtime().block_on(metastore.commit(table, append(2, Expected::Latest))).unwrap(), Version(1));
+    assert_eq!(runtime().block_on(metastore.commit(table, append(2, ExpectedVersion::Latest))).unwrap(), Version(1));
 }

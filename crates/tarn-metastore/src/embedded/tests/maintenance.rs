@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::super::inner::Step;
+use super::super::inner::CrashPoint;
 use super::*;
 use crate::contract::sample_schema;
 use crate::{
-    Block, BlockMetadata, BloomBuilder, ColumnChunk, ColumnStats, CommitKind, Expected, Hash, Memory, token_hash,
+    Block, BlockMetadata, BloomBuilder, ColumnChunk, ColumnStats, CommitKind, ExpectedVersion, Hash, Memory, token_hash,
 };
 use tarn_types::{ColumnId, Value};
 
-const STEPS: [Step; 8] = [
-    Step::Planned,
-    Step::PackWritten,
-    Step::PacksNamed,
-    Step::PackDeleted,
-    Step::LogPrepared,
-    Step::LogTurned,
-    Step::CheckpointWritten,
-    Step::OldDeleted,
+const STEPS: [CrashPoint; 8] = [
+    CrashPoint::Planned,
+    CrashPoint::PackWritten,
+    CrashPoint::PacksNamed,
+    CrashPoint::PackDeleted,
+    CrashPoint::LogPrepared,
+    CrashPoint::LogTurned,
+    CrashPoint::CheckpointWritten,
+    CrashPoint::OldDeleted,
 ];
 
 /// Packs on the disk are those that are named, once maintenance has deleted what was found when the folder was opened.
@@ -73,7 +73,7 @@ type AnyFile = (i64, Vec<(Option<u32>, u16)>);
 
 /// What a life of a metastore may bring.
 #[derive(Debug, Clone)]
-enum Op {
+enum MaintenanceOp {
     Add(Vec<AnyFile>),
     /// Every so many-th file, counted from some file on.
     Remove(usize, usize),
@@ -84,17 +84,17 @@ enum Op {
     Drop,
 }
 
-fn any_op() -> impl Strategy<Value = Op> {
+fn any_op() -> impl Strategy<Value = MaintenanceOp> {
     let block = (proptest::option::weighted(0.8, 0..3u32), any::<u16>());
     let file = (0..3i64, proptest::collection::vec(block, 0..4));
     prop_oneof![
-        6 => proptest::collection::vec(file, 1..4).prop_map(Op::Add),
-        2 => (0..4usize, 1..4usize).prop_map(|(from, every)| Op::Remove(from, every)),
-        2 => Just(Op::Expire),
-        4 => (1..5_000u64).prop_map(Op::Maintain),
-        2 => (0..STEPS.len(), 0..3u32).prop_map(|(step, n)| Op::Stop(step, n)),
-        1 => Just(Op::Reopen),
-        1 => Just(Op::Drop),
+        6 => proptest::collection::vec(file, 1..4).prop_map(MaintenanceOp::Add),
+        2 => (0..4usize, 1..4usize).prop_map(|(from, every)| MaintenanceOp::Remove(from, every)),
+        2 => Just(MaintenanceOp::Expire),
+        4 => (1..5_000u64).prop_map(MaintenanceOp::Maintain),
+        2 => (0..STEPS.len(), 0..3u32).prop_map(|(step, n)| MaintenanceOp::Stop(step, n)),
+        1 => Just(MaintenanceOp::Reopen),
+        1 => Just(MaintenanceOp::Drop),
     ]
 }
 
@@ -120,7 +120,7 @@ fn block_metadata(row_group: u32, log_chunks: Option<u32>, which: u16) -> BlockM
     BlockMetadata { row_group, columns: (0..4).filter(|n| which >> n & 1 == 1).map(column).collect(), bloom }
 }
 
-fn change(id: u128, expected: Expected) -> Commit {
+fn change(id: u128, expected: ExpectedVersion) -> Commit {
     Commit {
         id: Uuid::from_u128(id),
         expected,
@@ -137,8 +137,8 @@ fn change(id: u128, expected: Expected) -> Commit {
 /// All that both answer, at every version that is kept.
 async fn assert_same(ours: &Embedded, model: &Memory, table: TableId) {
     assert_eq!(contract::describe(ours).await, contract::describe(model).await);
-    let oldest = model.snapshot(table, At::Oldest).await.unwrap();
-    let latest = model.snapshot(table, At::Latest).await.unwrap();
+    let oldest = model.snapshot(table, VersionSelector::Oldest).await.unwrap();
+    let latest = model.snapshot(table, VersionSelector::Latest).await.unwrap();
     for version in [oldest, latest] {
         let hours = hour_blocks(&version.files);
         for n in 0..17 {
@@ -155,7 +155,7 @@ async fn assert_same(ours: &Embedded, model: &Memory, table: TableId) {
             .map(|of| HourBlocks { blocks: of.blocks.into_iter().step_by(2).collect(), ..of })
             .collect();
         let columns = Some([3, 0, 9, 3].map(ColumnId).to_vec());
-        let wanted = Wanted { hours, columns, stats: true, chunks: false, blooms: true };
+        let wanted = BlockMetadataRequest { hours, columns, stats: true, chunks: false, blooms: true };
         let (ours, theirs) = (
             ours.block_metadata(table, wanted.clone()).await.unwrap(),
             model.block_metadata(table, wanted).await.unwrap(),
@@ -164,7 +164,7 @@ async fn assert_same(ours: &Embedded, model: &Memory, table: TableId) {
     }
 }
 
-fn run(ops: Vec<Op>, limits: Limits) {
+fn run(ops: Vec<MaintenanceOp>, limits: Limits) {
     let dir = scratch().unwrap();
     let mut ours = open_with(dir.path(), limits).unwrap().0;
     let model = Memory::new(Arc::new(ManualClock::new(1_000)));
@@ -174,12 +174,12 @@ fn run(ops: Vec<Op>, limits: Limits) {
         ours.create_table(sample_schema("t")).await.unwrap();
         model.create_table(sample_schema("t")).await.unwrap();
         for (id, op) in (1..).zip(ops) {
-            let latest = model.snapshot(table, At::Latest).await.unwrap();
+            let latest = model.snapshot(table, VersionSelector::Latest).await.unwrap();
             match op {
-                Op::Add(files) => {
+                MaintenanceOp::Add(files) => {
                     let first = ours.allocate_files(files.len() as u64).await.unwrap();
                     model.allocate_files(2_000).await.unwrap();
-                    let mut change = change(id, Expected::Latest);
+                    let mut change = change(id, ExpectedVersion::Latest);
                     for (file, (hour, blocks)) in (first.0..).map(FileId).zip(files) {
                         let block = |row_group| Block {
                             row_group,
@@ -200,18 +200,18 @@ fn run(ops: Vec<Op>, limits: Limits) {
                     ours.commit(table, change.clone()).await.unwrap();
                     model.commit(table, change).await.unwrap();
                 }
-                Op::Remove(from, every) => {
+                MaintenanceOp::Remove(from, every) => {
                     let remove = latest.files.iter().map(|file| file.id).skip(from).step_by(every).collect();
-                    let change = Commit { remove, ..change(id, Expected::At(latest.version)) };
+                    let change = Commit { remove, ..change(id, ExpectedVersion::At(latest.version)) };
                     ours.commit(table, change.clone()).await.unwrap();
                     model.commit(table, change).await.unwrap();
                 }
-                Op::Expire => {
+                MaintenanceOp::Expire => {
                     let gone = ours.expire(table, latest.version).await.unwrap();
                     assert_eq!(gone, model.expire(table, latest.version).await.unwrap());
                 }
-                Op::Maintain(budget_bytes) => drop(ours.maintain(budget_bytes).await.unwrap()),
-                Op::Stop(step, n) => {
+                MaintenanceOp::Maintain(budget_bytes) => drop(ours.maintain(budget_bytes).await.unwrap()),
+                MaintenanceOp::Stop(step, n) => {
                     *ours.inner.stop_at.lock() = Some((STEPS[step], n));
                     if ours.maintain(1 << 30).await.is_err() {
                         drop(ours);
@@ -220,12 +220,12 @@ fn run(ops: Vec<Op>, limits: Limits) {
                     }
                     *ours.inner.stop_at.lock() = None;
                 }
-                Op::Reopen => {
+                MaintenanceOp::Reopen => {
                     drop(ours);
                     ours = open_with(dir.path(), limits).unwrap().0;
                     assert_no_rubbish(dir.path(), &ours);
                 }
-                Op::Drop => {
+                MaintenanceOp::Drop => {
                     ours.drop_table("t").await.unwrap();
                     model.drop_table("t").await.unwrap();
                     table = ours.create_table(sample_schema("t")).await.unwrap().id;

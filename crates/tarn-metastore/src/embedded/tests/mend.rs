@@ -8,7 +8,7 @@ fn create(metastore: &Embedded, name: &str) -> Result<()> {
 
 /// As a failed sync leaves it.
 fn stop(metastore: &Embedded) {
-    metastore.inner.writer.lock().stopped = Some(Stopped::Unsynced);
+    metastore.inner.writer.lock().stopped = Some(StopReason::Unsynced);
 }
 
 fn maintain(metastore: &Embedded) -> Result<()> {
@@ -55,7 +55,7 @@ fn a_store_whose_sync_failed_takes_writes_again_without_what_was_not_answered() 
 fn a_store_whose_new_log_could_not_be_synced_goes_on_in_the_old_one() {
     let (metastore, dir, _) = with_a_write_that_may_be_there();
     let next = metastore.inner.writer.lock().log.last_seq() + 1;
-    drop(Prepared::create(dir.path(), "test").unwrap().install(next).unwrap());
+    drop(UnnumberedLog::create(dir.path(), "test").unwrap().install(next).unwrap());
     stop(&metastore);
     maintain(&metastore).unwrap();
     create(&metastore, "later").unwrap();

@@ -56,9 +56,9 @@ mod eager {
 mod packed {
     use super::*;
 
-    struct Packed(Embedded);
+    struct PackedEmbedded(Embedded);
 
-    impl Packed {
+    impl PackedEmbedded {
         async fn pack(&self) -> Result<()> {
             while self.0.maintain(1 << 30).await?.more {}
             Ok(())
@@ -67,7 +67,7 @@ mod packed {
 
     #[async_trait]
     #[deny(clippy::missing_trait_methods)]
-    impl Metastore for Packed {
+    impl Metastore for PackedEmbedded {
         async fn tables(&self) -> Result<Vec<Arc<TableSchema>>> {
             self.0.tables().await
         }
@@ -88,16 +88,16 @@ mod packed {
             self.0.commits(table, after).await
         }
 
-        async fn snapshot(&self, table: TableId, at: At) -> Result<Arc<TableVersion>> {
+        async fn snapshot(&self, table: TableId, at: VersionSelector) -> Result<Arc<TableVersion>> {
             self.0.snapshot(table, at).await
         }
 
-        async fn probe(&self, table: TableId, probe: Probe) -> Result<Probed> {
+        async fn probe(&self, table: TableId, probe: Probe) -> Result<ProbeResult> {
             self.pack().await?;
             self.0.probe(table, probe).await
         }
 
-        async fn block_metadata(&self, table: TableId, wanted: Wanted) -> Result<MetadataByColumn> {
+        async fn block_metadata(&self, table: TableId, wanted: BlockMetadataRequest) -> Result<MetadataByColumn> {
             self.pack().await?;
             self.0.block_metadata(table, wanted).await
         }
@@ -113,7 +113,7 @@ mod packed {
 
     contract::suite!(|| {
         let dir = scratch().unwrap();
-        let metastore = Packed(open_with(dir.path(), EAGER).unwrap().0);
+        let metastore = PackedEmbedded(open_with(dir.path(), EAGER).unwrap().0);
         (metastore, dir)
     });
 }
@@ -129,11 +129,11 @@ fn describe(metastore: &Embedded) -> String {
 /// Reads all block metadata of all versions.
 async fn read_all(metastore: &Embedded) -> Result<()> {
     for table in metastore.tables().await? {
-        let oldest = metastore.snapshot(table.id, At::Oldest).await?.version;
+        let oldest = metastore.snapshot(table.id, VersionSelector::Oldest).await?.version;
         for version in oldest.0..=metastore.version(table.id).await?.0 {
-            let files = metastore.snapshot(table.id, At::Version(Version(version))).await?.files.clone();
+            let files = metastore.snapshot(table.id, VersionSelector::Version(Version(version))).await?.files.clone();
             let hours = hour_blocks(&files);
-            let wanted = Wanted { hours, columns: None, stats: true, chunks: true, blooms: true };
+            let wanted = BlockMetadataRequest { hours, columns: None, stats: true, chunks: true, blooms: true };
             metastore.block_metadata(table.id, wanted).await?;
         }
     }

@@ -11,7 +11,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 
-use super::convert::{Converting, has_rows, type_of};
+use super::convert::{RowCast, has_rows, type_of};
 use super::function::{field, place};
 use super::populate;
 use crate::postgres::cast_calls::TEXT;
@@ -34,7 +34,7 @@ impl AnalyzerRule for RowCasts {
 fn rewritten(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::Cast(Cast { expr: of, field }) if has_rows(field.data_type()) => {
-            Converting { schema, is_input: false }.cast(*of, &field).map(Transformed::yes)
+            RowCast { schema, is_input: false }.cast(*of, &field).map(Transformed::yes)
         }
         Expr::ScalarFunction(call) if call.func.name() == FIELD => {
             let [row, Expr::Literal(name, _)] = &call.args[..] else {

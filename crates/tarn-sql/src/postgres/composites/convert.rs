@@ -22,7 +22,7 @@ use super::function::{field, items, name_of, part, row_of};
 use super::text::fields_of_text;
 use crate::arrays::elements_of_text;
 use crate::error::{SqlError, state};
-use crate::postgres::fitted::{Longer, fitted_to};
+use crate::postgres::fitted::{OverlongText, fitted_to};
 use crate::postgres::kept_as_text::cast_function;
 use crate::row_type::{named, outside};
 
@@ -50,14 +50,14 @@ pub(super) fn null_of(of: &DataType) -> Result<Expr> {
 
 /// What is cast, where columns are these.
 #[derive(Clone, Copy)]
-pub(super) struct Converting<'a> {
+pub(super) struct RowCast<'a> {
     pub(super) schema: &'a DFSchema,
     /// Whether values are read out of a text, as when a row is stored: a text that is too long is an error there, and
     /// is cut where somebody casts it.
     pub(super) is_input: bool,
 }
 
-impl Converting<'_> {
+impl RowCast<'_> {
     /// A value as one of the type of this field.
     ///
     /// Errors: `42846` for what has no such cast; `22P02` for a text that is no row.
@@ -119,7 +119,7 @@ impl Converting<'_> {
     }
 
     fn read(self) -> Self {
-        Converting { is_input: true, ..self }
+        RowCast { is_input: true, ..self }
     }
 
     fn each(self, values: impl IntoIterator<Item = Expr>, fields: &Fields) -> Result<Expr> {
@@ -188,7 +188,7 @@ impl Converting<'_> {
         }
         if let Some(length) = Length::of(to) {
             let of = Expr::Cast(Cast::new(Box::new(of), to.data_type().clone()));
-            return Ok(fitted_to(of, length, if self.is_input { Longer::Refused } else { Longer::Cut }));
+            return Ok(fitted_to(of, length, if self.is_input { OverlongText::Refused } else { OverlongText::Cut }));
         }
         if Enumerated::of(to).is_none() && !is_null && type_of(&of, self.schema)? == *to.data_type() {
             let is_plain = !to.data_type().is_string() || is_literal(&of);

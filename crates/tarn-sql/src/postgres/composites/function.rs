@@ -20,29 +20,35 @@ use crate::error::{SqlError, state};
 use crate::names::quote;
 use crate::postgres::cast_calls::TEXT;
 use crate::postgres::row_access::FIELD;
-use crate::postgres::rowwise::Rows;
+use crate::postgres::rowwise::ArgumentRows;
 use crate::row_type::{is_anonymous, named, outside};
 use crate::rows::{long_name, pg_type};
 
 /// The function that statements call: a row, and the name of a field that is written out.
 pub(super) fn field_by_name() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(OfRows { what: What::Named, signature: Signature::any(2, Volatility::Immutable) }))
+    Arc::new(ScalarUDF::from(CompositeFunction {
+        what: CompositeOp::Named,
+        signature: Signature::any(2, Volatility::Immutable),
+    }))
 }
 
 /// The function that statements call for `text(x)`.
 pub(super) fn text() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(OfRows { what: What::Text, signature: Signature::any(1, Volatility::Immutable) }))
+    Arc::new(ScalarUDF::from(CompositeFunction {
+        what: CompositeOp::Text,
+        signature: Signature::any(1, Volatility::Immutable),
+    }))
 }
 
 /// A row of these values, each of the type of its field.
 pub(super) fn row_of(values: Vec<Expr>, fields: &Fields) -> Expr {
-    call(What::Row(fields.clone()), values)
+    call(CompositeOp::Row(fields.clone()), values)
 }
 
 /// The values of a row that is made there.
 pub(super) fn values(row: &Expr) -> Option<&[Expr]> {
     match row {
-        Expr::ScalarFunction(call) if matches!(what(call.func.inner().as_ref()), Some(What::Row(_))) => {
+        Expr::ScalarFunction(call) if matches!(what(call.func.inner().as_ref()), Some(CompositeOp::Row(_))) => {
             Some(&call.args)
         }
         _ => None,
@@ -53,23 +59,23 @@ pub(super) fn values(row: &Expr) -> Option<&[Expr]> {
 pub(super) fn field(row: &Expr, at: usize) -> Expr {
     match values(row).and_then(|values| values.get(at)) {
         Some(value) => value.clone(),
-        None => call(What::Field(at), vec![row.clone()]),
+        None => call(CompositeOp::Field(at), vec![row.clone()]),
     }
 }
 
 /// What a text, which is a row of this type, says of the field at a place.
 pub(super) fn part(text: &Expr, at: usize, n_fields: usize) -> Expr {
-    call(What::Part(at, n_fields), vec![text.clone()])
+    call(CompositeOp::Part(at, n_fields), vec![text.clone()])
 }
 
 /// The texts of the items of a text that is an array of one dimension.
 pub(super) fn items(text: Expr) -> Expr {
-    call(What::Items, vec![text])
+    call(CompositeOp::Items, vec![text])
 }
 
 /// Whether there is no row, which is not the same as one whose fields are all NULL.
 pub(super) fn is_absent(row: &Expr) -> Expr {
-    call(What::Absent, vec![row.clone()])
+    call(CompositeOp::Absent, vec![row.clone()])
 }
 
 /// The field that is called so.
@@ -103,20 +109,20 @@ pub(super) fn name_of(of: &DataType) -> String {
     pg_type(&Field::new("", of.clone(), true)).map_or_else(|_| of.to_string(), |of| long_name(&of))
 }
 
-fn call(what: What, args: Vec<Expr>) -> Expr {
+fn call(what: CompositeOp, args: Vec<Expr>) -> Expr {
     let signature = match args.len() {
         0 => Signature::nullary(Volatility::Immutable),
         n_args => Signature::any(n_args, Volatility::Immutable),
     };
-    ScalarUDF::from(OfRows { what, signature }).call(args)
+    ScalarUDF::from(CompositeFunction { what, signature }).call(args)
 }
 
-fn what(function: &dyn ScalarUDFImpl) -> Option<&What> {
-    function.downcast_ref::<OfRows>().map(|of| &of.what)
+fn what(function: &dyn ScalarUDFImpl) -> Option<&CompositeOp> {
+    function.downcast_ref::<CompositeFunction>().map(|of| &of.what)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
+enum CompositeOp {
     Row(Fields),
     Field(usize),
     /// Of a name among the arguments.
@@ -130,32 +136,32 @@ enum What {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfRows {
-    what: What,
+struct CompositeFunction {
+    what: CompositeOp,
     signature: Signature,
 }
 
-impl OfRows {
+impl CompositeFunction {
     /// The place of the field that is asked for.
     fn place(&self, row: &DataType, name: Option<&ScalarValue>) -> Result<usize> {
         match (&self.what, name.and_then(|name| name.try_as_str().flatten())) {
-            (What::Field(at), _) => Ok(*at),
+            (CompositeOp::Field(at), _) => Ok(*at),
             (_, Some(name)) => Ok(place(row, name)?),
             _ => exec_err!("the name of a field is a constant"),
         }
     }
 }
 
-impl ScalarUDFImpl for OfRows {
+impl ScalarUDFImpl for CompositeFunction {
     fn name(&self) -> &str {
         match self.what {
-            What::Row(_) => "tarn_row_of",
-            What::Field(_) => "tarn_row_value",
-            What::Named => FIELD,
-            What::Part(..) => "tarn_row_part",
-            What::Items => "tarn_array_items",
-            What::Absent => "tarn_no_row",
-            What::Text => TEXT,
+            CompositeOp::Row(_) => "tarn_row_of",
+            CompositeOp::Field(_) => "tarn_row_value",
+            CompositeOp::Named => FIELD,
+            CompositeOp::Part(..) => "tarn_row_part",
+            CompositeOp::Items => "tarn_array_items",
+            CompositeOp::Absent => "tarn_no_row",
+            CompositeOp::Text => TEXT,
         }
     }
 
@@ -169,18 +175,18 @@ impl ScalarUDFImpl for OfRows {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         Ok(Arc::new(match &self.what {
-            What::Row(fields) => Field::new(self.name(), DataType::Struct(fields.clone()), false),
-            What::Part(..) => Field::new(self.name(), DataType::Utf8, true),
-            What::Items => Field::new(self.name(), DataType::new_list(DataType::Utf8, true), true),
-            What::Absent => Field::new(self.name(), DataType::Boolean, false),
-            What::Text => match args.arg_fields[0].data_type() {
+            CompositeOp::Row(fields) => Field::new(self.name(), DataType::Struct(fields.clone()), false),
+            CompositeOp::Part(..) => Field::new(self.name(), DataType::Utf8, true),
+            CompositeOp::Items => Field::new(self.name(), DataType::new_list(DataType::Utf8, true), true),
+            CompositeOp::Absent => Field::new(self.name(), DataType::Boolean, false),
+            CompositeOp::Text => match args.arg_fields[0].data_type() {
                 row @ DataType::Struct(_) => {
                     let message = format!("function text({}) does not exist", name_of(row));
                     return Err(SqlError::new(state::UNDEFINED_FUNCTION, message).with_hint("cast it to text").into());
                 }
                 _ => Field::new(self.name(), DataType::Utf8, true),
             },
-            What::Field(_) | What::Named => {
+            CompositeOp::Field(_) | CompositeOp::Named => {
                 let row = args.arg_fields[0].data_type();
                 let name = args.scalar_arguments.get(1).copied().flatten();
                 let at = self.place(row, name)?;
@@ -191,9 +197,9 @@ impl ScalarUDFImpl for OfRows {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let values: ArrayRef = match &self.what {
-            What::Row(fields) => {
+            CompositeOp::Row(fields) => {
                 let columns = rows.columns.iter().zip(fields).map(|(values, field)| match field.data_type() {
                     of if of == values.data_type() => Ok(Arc::clone(values)),
                     of => cast(values, of),
@@ -201,7 +207,7 @@ impl ScalarUDFImpl for OfRows {
                 let columns = columns.collect::<Result<Vec<_>, _>>()?;
                 Arc::new(StructArray::try_new_with_length(fields.clone(), columns, None, rows.n_rows)?)
             }
-            What::Field(_) | What::Named => {
+            CompositeOp::Field(_) | CompositeOp::Named => {
                 let name = match args.args.get(1) {
                     Some(ColumnarValue::Scalar(name)) => Some(name),
                     _ => None,
@@ -210,14 +216,14 @@ impl ScalarUDFImpl for OfRows {
                 let of = rows.columns[0].as_struct();
                 nullif(of.column(at), &is_null(&rows.columns[0])?)?
             }
-            What::Text => cast(&rows.columns[0], &DataType::Utf8)?,
-            What::Part(at, n_fields) => {
+            CompositeOp::Text => cast(&rows.columns[0], &DataType::Utf8)?,
+            CompositeOp::Part(at, n_fields) => {
                 let texts = cast(&rows.columns[0], &DataType::Utf8)?;
                 let part = |text: &str| Ok(fields_of_text(text, *n_fields)?.swap_remove(*at));
                 let parts = texts.as_string::<i32>().iter().map(|text| text.map_or(Ok(None), part));
                 Arc::new(parts.collect::<Result<StringArray>>()?)
             }
-            What::Items => {
+            CompositeOp::Items => {
                 let texts = cast(&rows.columns[0], &DataType::Utf8)?;
                 let mut lists = ListBuilder::new(StringBuilder::new());
                 for text in texts.as_string::<i32>() {
@@ -228,7 +234,7 @@ impl ScalarUDFImpl for OfRows {
                 }
                 Arc::new(lists.finish())
             }
-            What::Absent => {
+            CompositeOp::Absent => {
                 let absent: BooleanArray = is_null(&rows.columns[0])?;
                 Arc::new(absent)
             }

@@ -23,13 +23,13 @@ use tarn_query::datafusion;
 use tarn_types::json::quote;
 use tarn_types::{DataType as Stored, data_type_of};
 
-use super::convert::{Converting, null_of, type_of};
+use super::convert::{RowCast, null_of, type_of};
 use super::function::{field, name_of, row_of};
 use super::text::fields_of_text;
 use crate::error::{SqlError, state};
-use crate::postgres::json::{JSON_AS, Json, Kind, check_escapes};
+use crate::postgres::json::{JSON_AS, Json, JsonKind, check_escapes};
 use crate::postgres::kept_as_text::cast_function;
-use crate::postgres::rowwise::Rows;
+use crate::postgres::rowwise::ArgumentRows;
 use crate::row_type::is_anonymous;
 
 const POPULATE: [(&str, Stored); 2] =
@@ -46,19 +46,23 @@ pub(super) fn json_as() -> Arc<ScalarUDF> {
 }
 
 fn written(name: &'static str, n_args: usize, typed: usize) -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(Written { name, typed, signature: Signature::any(n_args, Volatility::Immutable) }))
+    Arc::new(ScalarUDF::from(PopulateFunction {
+        name,
+        typed,
+        signature: Signature::any(n_args, Volatility::Immutable),
+    }))
 }
 
 /// A call that is written out when a statement is planned.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Written {
+struct PopulateFunction {
     name: &'static str,
     /// The argument that says which type it gives.
     typed: usize,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Written {
+impl ScalarUDFImpl for PopulateFunction {
     fn name(&self) -> &str {
         self.name
     }
@@ -103,9 +107,9 @@ fn check_base(called: &str, of: &DataType) -> Result<()> {
 
 /// The call with what it comes to, if it is one of these.
 ///
-/// Errors: `0A000` for arrays of rows; those of [`Converting::cast`].
+/// Errors: `0A000` for arrays of rows; those of [`RowCast::cast`].
 pub(super) fn written_out(call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let converting = Converting { schema, is_input: true };
+    let converting = RowCast { schema, is_input: true };
     let name = call.func.name();
     if name == JSON_AS
         && let [json, typed, path, depth] = &call.args[..]
@@ -169,18 +173,18 @@ pub(super) fn written_out(call: ScalarFunction, schema: &DFSchema) -> Result<Tra
     Ok(Transformed::yes(when(doc.is_null(), base.clone()).otherwise(row)?))
 }
 
-impl Converting<'_> {
+impl RowCast<'_> {
     /// The fields of a row that is an object, and of `base` those that it does not name.
     fn members(self, json: &Expr, fields: &Fields, base: Option<&Expr>, is_document: bool) -> Result<Vec<Expr>> {
         let are_anonymous = is_anonymous(fields);
         let members = fields.iter().enumerate().map(|(at, of)| {
             let name = if are_anonymous { format!("f{}", at + 1) } else { of.name().clone() };
-            let member = Piece { name, at, n_fields: fields.len(), is_document };
+            let member = FieldMember { name, at, n_fields: fields.len(), is_document };
             let base = base.map(|base| field(base, at));
-            let taken_out = taken(What::Member(member.clone()), json);
+            let taken_out = taken(JsonAccess::Member(member.clone()), json);
             let read = self.read_from(taken_out, of, &member.name, base.as_ref())?;
             match base {
-                Some(base) => when(taken(What::Has(member), json), read).otherwise(base),
+                Some(base) => when(taken(JsonAccess::Has(member), json), read).otherwise(base),
                 None => Ok(read),
             }
         });
@@ -192,10 +196,10 @@ impl Converting<'_> {
     fn read_from(self, json: Expr, to: &Field, path: &str, base: Option<&Expr>) -> Result<Expr> {
         let stored = data_type_of(to).ok().filter(|of| matches!(of, Stored::Json | Stored::Jsonb));
         match (to.data_type(), stored) {
-            (_, Some(stored)) => Ok(cast_function(stored).call(vec![taken(What::Value, &json)])),
+            (_, Some(stored)) => Ok(cast_function(stored).call(vec![taken(JsonAccess::Value, &json)])),
             (DataType::Struct(fields), _) => {
                 let row = row_of(self.members(&json, fields, base, false)?, fields);
-                when(taken(What::IsNull, &json), null_of(to.data_type())?).otherwise(row)
+                when(taken(JsonAccess::IsNull, &json), null_of(to.data_type())?).otherwise(row)
             }
             (DataType::List(item), _) => {
                 let (mut leaf, mut depth) = (item, 1);
@@ -211,16 +215,16 @@ impl Converting<'_> {
                     .into());
                 }
                 let is_json = data_type_of(leaf).is_ok_and(|of| matches!(of, Stored::Json | Stored::Jsonb));
-                self.cast(taken(What::List { depth, is_json, path: path.to_owned() }, &json), to)
+                self.cast(taken(JsonAccess::List { depth, is_json, path: path.to_owned() }, &json), to)
             }
-            _ => self.cast(taken(What::Text, &json), to),
+            _ => self.cast(taken(JsonAccess::Text, &json), to),
         }
     }
 }
 
 /// A member that is a field of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Piece {
+struct FieldMember {
     name: String,
     /// Its place, where the row is not an object but a text that is a row.
     at: usize,
@@ -231,11 +235,11 @@ struct Piece {
 
 /// What is taken out of JSON. NULL, and what is not there, gives NULL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
+enum JsonAccess {
     /// As JSON.
-    Member(Piece),
+    Member(FieldMember),
     /// Whether it has this member.
-    Has(Piece),
+    Has(FieldMember),
     /// Whether it is `null`, or NULL.
     IsNull,
     /// The JSON itself, but NULL for `null`.
@@ -246,26 +250,26 @@ enum What {
     List { depth: usize, is_json: bool, path: String },
 }
 
-fn taken(what: What, json: &Expr) -> Expr {
+fn taken(what: JsonAccess, json: &Expr) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::from(OfJson { what, signature }).call(vec![json.clone()])
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfJson {
-    what: What,
+    what: JsonAccess,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for OfJson {
     fn name(&self) -> &str {
         match self.what {
-            What::Member(_) => "tarn_json_field",
-            What::Has(_) => "tarn_json_has_field",
-            What::IsNull => "tarn_json_is_null",
-            What::Value => "tarn_json_there",
-            What::Text => "tarn_json_text",
-            What::List { .. } => "tarn_json_list",
+            JsonAccess::Member(_) => "tarn_json_field",
+            JsonAccess::Has(_) => "tarn_json_has_field",
+            JsonAccess::IsNull => "tarn_json_is_null",
+            JsonAccess::Value => "tarn_json_there",
+            JsonAccess::Text => "tarn_json_text",
+            JsonAccess::List { .. } => "tarn_json_list",
         }
     }
 
@@ -275,14 +279,14 @@ impl ScalarUDFImpl for OfJson {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match &self.what {
-            What::Member(_) | What::Value | What::Text => DataType::Utf8,
-            What::Has(_) | What::IsNull => DataType::Boolean,
-            What::List { depth, .. } => list_type(*depth),
+            JsonAccess::Member(_) | JsonAccess::Value | JsonAccess::Text => DataType::Utf8,
+            JsonAccess::Has(_) | JsonAccess::IsNull => DataType::Boolean,
+            JsonAccess::List { depth, .. } => list_type(*depth),
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let texts = cast(&rows.columns[0], &DataType::Utf8)?;
         let texts = texts.as_string::<i32>();
         let each = |take: &dyn Fn(Json<'_>) -> Result<Option<String>, SqlError>| -> Result<ArrayRef> {
@@ -290,22 +294,22 @@ impl ScalarUDFImpl for OfJson {
             Ok(Arc::new(taken.collect::<Result<StringArray, _>>()?))
         };
         let values: ArrayRef = match &self.what {
-            What::Member(piece) => each(&|json| Ok(piece.of(json)?.flatten().map(Cow::into_owned)))?,
-            What::Has(piece) => {
+            JsonAccess::Member(piece) => each(&|json| Ok(piece.of(json)?.flatten().map(Cow::into_owned)))?,
+            JsonAccess::Has(piece) => {
                 let has =
                     texts.iter().map(|text| text.map_or(Ok(false), |text| Ok(piece.of(Json::of(text))?.is_some())));
                 Arc::new(has.map(|has| has.map(Some)).collect::<Result<BooleanArray, SqlError>>()?)
             }
-            What::IsNull => {
-                let is_null = |text: Option<&str>| text.is_none_or(|text| Json::of(text).kind() == Kind::Null);
+            JsonAccess::IsNull => {
+                let is_null = |text: Option<&str>| text.is_none_or(|text| Json::of(text).kind() == JsonKind::Null);
                 Arc::new(BooleanArray::from_iter(texts.iter().map(|text| Some(is_null(text)))))
             }
-            What::Value => each(&|json| Ok((json.kind() != Kind::Null).then(|| json.text().to_owned())))?,
-            What::Text => each(&|json| Ok(json.as_text()?.map(Cow::into_owned)))?,
-            What::List { depth, is_json, path } => {
+            JsonAccess::Value => each(&|json| Ok((json.kind() != JsonKind::Null).then(|| json.text().to_owned())))?,
+            JsonAccess::Text => each(&|json| Ok(json.as_text()?.map(Cow::into_owned)))?,
+            JsonAccess::List { depth, is_json, path } => {
                 let mut lists = Lists::new(*depth);
                 for text in texts {
-                    match text.map(Json::of).filter(|json| json.kind() != Kind::Null) {
+                    match text.map(Json::of).filter(|json| json.kind() != JsonKind::Null) {
                         Some(json) => lists.append(json, *is_json, path)?,
                         None => lists.levels[0].end(false),
                     }
@@ -317,7 +321,7 @@ impl ScalarUDFImpl for OfJson {
     }
 }
 
-impl Piece {
+impl FieldMember {
     /// The member: `Some(None)` if it is `null`.
     ///
     /// Errors: `22023` for what has no members; `22P02` for a text that is no row.
@@ -327,16 +331,16 @@ impl Piece {
             SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("an object has members")
         };
         match json.kind() {
-            Kind::Object => {
+            JsonKind::Object => {
                 check_escapes(json.text())?;
                 let member = json.member(&self.name)?;
-                Ok(member.map(|of| (of.kind() != Kind::Null).then(|| Cow::Borrowed(of.text()))))
+                Ok(member.map(|of| (of.kind() != JsonKind::Null).then(|| Cow::Borrowed(of.text()))))
             }
-            Kind::String if !self.is_document => {
+            JsonKind::String if !self.is_document => {
                 let field = fields_of_text(&json.string()?, self.n_fields)?.swap_remove(self.at);
                 Ok(Some(field.map(|text| Cow::Owned(quoted(&text)))))
             }
-            Kind::Array => Err(refused("an array")),
+            JsonKind::Array => Err(refused("an array")),
             _ => Err(refused("a scalar")),
         }
     }
@@ -390,10 +394,10 @@ impl Lists {
     /// Errors: `22P02` for what is no array, or has arrays of several lengths in it; `0A000` for one of other
     /// dimensions.
     fn append(&mut self, json: Json<'_>, is_json: bool, path: &str) -> Result<(), SqlError> {
-        if json.kind() == Kind::String {
+        if json.kind() == JsonKind::String {
             return self.append_text(&json.string()?);
         }
-        if json.kind() != Kind::Array {
+        if json.kind() != JsonKind::Array {
             return Err(no_array(path, &[]));
         }
         let (mut sizes, mut places) = (vec![None; self.levels.len()], vec![]);
@@ -418,7 +422,7 @@ impl Lists {
         let is_last = level + 1 == self.levels.len();
         let mut kind = None;
         for (at, item) in json.items().enumerate() {
-            let is_array = item.kind() == Kind::Array && !is_json;
+            let is_array = item.kind() == JsonKind::Array && !is_json;
             places.push(at);
             if *kind.get_or_insert(is_array) != is_array {
                 return Err(if is_array { malformed() } else { no_array(path, places) });
@@ -426,7 +430,7 @@ impl Lists {
             self.levels[level].n_open += 1;
             match (is_array, is_last) {
                 (false, true) if is_json => {
-                    self.items.append_option((item.kind() != Kind::Null).then(|| item.text()));
+                    self.items.append_option((item.kind() != JsonKind::Null).then(|| item.text()));
                 }
                 (false, true) => self.items.append_option(item.as_text()?),
                 (true, false) => self.within(item, is_json, path, sizes, places)?,

@@ -19,7 +19,7 @@ use tarn_query::{array_items, datafusion, each_expression};
 use tarn_types::{DataType as Stored, Enumerated, data_type_of};
 
 use super::function::{array_of, as_label};
-use super::{Known, field_of};
+use super::{EnumTypes, field_of};
 use crate::error::{SqlError, state};
 use crate::postgres::casts::as_text;
 use crate::rows::{long_name, pg_type};
@@ -39,7 +39,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// The rule.
 #[derive(Debug)]
-pub(super) struct EnumCasts(pub Known);
+pub(super) struct EnumCasts(pub EnumTypes);
 
 impl AnalyzerRule for EnumCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

@@ -20,7 +20,7 @@ use tarn_types::Enumerated;
 
 use super::function::{label_at, place_of};
 use super::marked::{is_open, read};
-use super::{Known, above, each_node, field_of};
+use super::{EnumTypes, above, each_node, field_of};
 use crate::error::{SqlError, state};
 use crate::postgres::json::OF_TEXTS;
 use crate::rows::{long_name, pg_type};
@@ -33,7 +33,7 @@ const OF_ORDERED_ARRAYS: [&str; 5] = ["array_sort", "array_max", "array_min", "t
 
 /// The rule.
 #[derive(Debug)]
-pub(super) struct ComparedEnums(pub Known);
+pub(super) struct ComparedEnums(pub EnumTypes);
 
 impl AnalyzerRule for ComparedEnums {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

@@ -26,22 +26,22 @@ use crate::error::{SqlError, state};
 ///
 /// Errors, when it runs: `22P02` for a text that is none.
 pub(super) fn as_label(of: Expr, to: &Enumerated) -> Expr {
-    call(What::Label, vec![of, lit(to.tag()), labels(to)])
+    call(LabelFunction::Label, vec![of, lit(to.tag()), labels(to)])
 }
 
 /// What is a label, or an array of labels, and is not said to be.
 pub(in crate::postgres) fn marked_as(of: Expr, tag: &str) -> Expr {
-    call(What::Marked, vec![of, lit(tag)])
+    call(LabelFunction::Marked, vec![of, lit(tag)])
 }
 
 /// The place of a label in the order, from 0.
 pub(super) fn place_of(of: Expr, to: &Enumerated) -> Expr {
-    call(What::Place, vec![of, labels(to)])
+    call(LabelFunction::Place, vec![of, labels(to)])
 }
 
 /// The label at a place.
 pub(super) fn label_at(place: Expr, to: &Enumerated) -> Expr {
-    call(What::At, vec![place, lit(to.tag()), labels(to)])
+    call(LabelFunction::At, vec![place, lit(to.tag()), labels(to)])
 }
 
 /// The array of these labels.
@@ -58,13 +58,13 @@ fn list(labels: impl IntoIterator<Item = Option<String>>) -> ScalarValue {
     ScalarValue::List(ScalarValue::new_list_nullable(&items, &DataType::Utf8))
 }
 
-fn call(what: What, args: Vec<Expr>) -> Expr {
+fn call(what: LabelFunction, args: Vec<Expr>) -> Expr {
     let signature = Signature::any(args.len(), Volatility::Immutable);
     ScalarUDF::from(OfLabels { what, signature }).call(args)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum LabelFunction {
     Label,
     Marked,
     Place,
@@ -73,17 +73,17 @@ enum What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfLabels {
-    what: What,
+    what: LabelFunction,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for OfLabels {
     fn name(&self) -> &str {
         match self.what {
-            What::Label => "tarn_label",
-            What::Marked => "tarn_as_label",
-            What::Place => "tarn_label_place",
-            What::At => "tarn_label_at",
+            LabelFunction::Label => "tarn_label",
+            LabelFunction::Marked => "tarn_as_label",
+            LabelFunction::Place => "tarn_label_place",
+            LabelFunction::At => "tarn_label_at",
         }
     }
 
@@ -93,15 +93,17 @@ impl ScalarUDFImpl for OfLabels {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match (self.what, &types[0]) {
-            (What::Place, _) => DataType::Int32,
-            (What::Label | What::Marked, DataType::List(_) | DataType::LargeList(_)) => types[0].clone(),
+            (LabelFunction::Place, _) => DataType::Int32,
+            (LabelFunction::Label | LabelFunction::Marked, DataType::List(_) | DataType::LargeList(_)) => {
+                types[0].clone()
+            }
             _ => DataType::Utf8,
         })
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let of = &args.arg_fields[0];
-        if self.what == What::Place {
+        if self.what == LabelFunction::Place {
             return Ok(Arc::new(Field::new(self.name(), DataType::Int32, of.is_nullable())));
         }
         let Some(Some(tag)) = args.scalar_arguments.get(1).copied().flatten().map(|tag| tag.try_as_str().flatten())
@@ -131,7 +133,7 @@ impl ScalarUDFImpl for OfLabels {
             ColumnarValue::Array(values) => (Arc::clone(values), false),
             ColumnarValue::Scalar(value) => (value.to_array()?, true),
         };
-        let of = Of::read(&args.args[1..])?;
+        let of = EnumConstants::read(&args.args[1..])?;
         if matches!(values.data_type(), DataType::List(_) | DataType::LargeList(_)) {
             // A scalar that is made of an array forgets of what its items are.
             let lists = Arc::new(self.lists(&values, &of)?);
@@ -141,10 +143,10 @@ impl ScalarUDFImpl for OfLabels {
             });
         }
         let made: ArrayRef = match (self.what, values.data_type()) {
-            (What::Label, _) => Arc::new(of.checked(&texts(&values)?)?),
-            (What::Marked, _) => Arc::new(texts(&values)?),
-            (What::Place, _) => Arc::new(of.places(&texts(&values)?)?),
-            (What::At, _) => Arc::new(of.at(&values)?),
+            (LabelFunction::Label, _) => Arc::new(of.checked(&texts(&values)?)?),
+            (LabelFunction::Marked, _) => Arc::new(texts(&values)?),
+            (LabelFunction::Place, _) => Arc::new(of.places(&texts(&values)?)?),
+            (LabelFunction::At, _) => Arc::new(of.at(&values)?),
         };
         Ok(match is_scalar {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?),
@@ -154,7 +156,7 @@ impl ScalarUDFImpl for OfLabels {
 }
 
 impl OfLabels {
-    fn lists(&self, lists: &ArrayRef, of: &Of) -> Result<ListArray> {
+    fn lists(&self, lists: &ArrayRef, of: &EnumConstants) -> Result<ListArray> {
         let plain = Arc::new(Field::new_list_field(DataType::Utf8, true));
         let lists = cast(lists, &DataType::List(plain))?;
         let lists = lists.as_list::<i32>();
@@ -163,7 +165,7 @@ impl OfLabels {
         let (first, last) = (ends[0], ends[ends.len() - 1]);
         let items = texts(&lists.values().slice(first as usize, (last - first) as usize))?;
         let ends = OffsetBuffer::new(ends.iter().map(|end| end - first).collect());
-        let items = if self.what == What::Label { of.checked(&items)? } else { items };
+        let items = if self.what == LabelFunction::Label { of.checked(&items)? } else { items };
         Ok(ListArray::try_new(item(&of.tag), ends, Arc::new(items), lists.nulls().cloned())?)
     }
 }
@@ -178,14 +180,14 @@ fn texts(values: &ArrayRef) -> Result<StringArray> {
 }
 
 /// What the constants behind the value say.
-struct Of {
+struct EnumConstants {
     tag: String,
     labels: StringArray,
 }
 
-impl Of {
-    fn read(constants: &[ColumnarValue]) -> Result<Of> {
-        let mut of = Of { tag: String::new(), labels: StringArray::from(Vec::<String>::new()) };
+impl EnumConstants {
+    fn read(constants: &[ColumnarValue]) -> Result<EnumConstants> {
+        let mut of = EnumConstants { tag: String::new(), labels: StringArray::from(Vec::<String>::new()) };
         for constant in constants {
             match constant {
                 ColumnarValue::Scalar(ScalarValue::List(list)) => of.labels = texts(list.values())?,

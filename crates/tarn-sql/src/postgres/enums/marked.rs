@@ -15,13 +15,13 @@ use tarn_query::{datafusion, each_expression};
 use tarn_types::Enumerated;
 
 use super::function::{as_label, marked_as};
-use super::{Known, above, each_node, field_of};
+use super::{EnumTypes, above, each_node, field_of};
 use crate::error::SqlError;
 use crate::postgres::json::{is_untyped, values_of};
 
 /// The rule.
 #[derive(Debug)]
-pub(super) struct MarkedEnums(pub Known);
+pub(super) struct MarkedEnums(pub EnumTypes);
 
 impl AnalyzerRule for MarkedEnums {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

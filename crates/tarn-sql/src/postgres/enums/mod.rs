@@ -38,7 +38,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// Of expressions as they are written. They run before other rules ask for types.
 pub(super) fn rules(types: &Arc<Types>) -> Vec<Rule> {
-    let types = Known(Arc::clone(types));
+    let types = EnumTypes(Arc::clone(types));
     vec![
         Arc::new(cast::EnumCasts(types.clone())),
         Arc::new(marked::MarkedEnums(types.clone())),
@@ -53,9 +53,9 @@ pub(super) fn names(types: &Arc<Types>) -> Arc<dyn TypePlanner> {
 
 /// The types of a node, as rules ask for them.
 #[derive(Debug, Clone)]
-struct Known(Arc<Types>);
+struct EnumTypes(Arc<Types>);
 
-impl Known {
+impl EnumTypes {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,7 +14,7 @@ use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression};
 use tarn_types::{DataType as Stored, Enumerated, data_type_of};
 
-use super::function::What;
+use super::function::InetFunction;
 use super::{INET, as_inet, called, is_inet, no_operator};
 use crate::error::{SqlError, state};
 use crate::postgres::json::is_untyped;
@@ -103,7 +103,7 @@ fn has_inets(plan: &LogicalPlan) -> Result<bool> {
                         Expr::Literal(value, _) => is_of_inets(&value.data_type()),
                         Expr::Cast(Cast { field, .. }) => is_of_inets(field.data_type()),
                         Expr::Placeholder(of) => of.field.as_ref().is_some_and(|of| is_of_inets(of.data_type())),
-                        Expr::ScalarFunction(call) => What::is_named(call.name()),
+                        Expr::ScalarFunction(call) => InetFunction::is_named(call.name()),
                         _ => false,
                     };
                     Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
@@ -175,7 +175,7 @@ fn changed(made: Option<Expr>, expr: Expr) -> Transformed<Expr> {
 /// What stands for the call.
 fn in_call(call: &mut ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
     let name = call.func.name();
-    if What::is_named(name) {
+    if InetFunction::is_named(name) {
         // A text that is no constant is of no other type.
         let text = call.args.iter().find(|arg| !is_untyped(arg) && arg.get_type(schema).is_ok_and(|of| of.is_string()));
         return match text {
@@ -195,14 +195,14 @@ fn in_call(call: &mut ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>>
         return Ok(None);
     }
     match name {
-        BIT_NOT => Ok(Some(What::Not.call(std::mem::take(&mut call.args)))),
+        BIT_NOT => Ok(Some(InetFunction::Not.call(std::mem::take(&mut call.args)))),
         "quote_literal" | "quote_nullable" => {
             let args = std::mem::take(&mut call.args).into_iter().map(|arg| cast(arg, DataType::Utf8)).collect();
             Ok(Some(Expr::ScalarFunction(ScalarFunction::new_udf(call.func.clone(), args))))
         }
         "concat" | "concat_ws" => {
             let args = std::mem::take(&mut call.args).into_iter();
-            let shown = |arg: Expr| if is_inet(&arg, schema) { What::Abbrev.call(vec![arg]) } else { arg };
+            let shown = |arg: Expr| if is_inet(&arg, schema) { InetFunction::Abbrev.call(vec![arg]) } else { arg };
             let args = args.map(shown).collect();
             Ok(Some(Expr::ScalarFunction(ScalarFunction::new_udf(call.func.clone(), args))))
         }

@@ -17,30 +17,30 @@ use tarn_types::Inet;
 use super::INET;
 use crate::error::{SqlError, state};
 use crate::postgres::averages::undefined;
-use crate::postgres::rowwise::Rows;
+use crate::postgres::rowwise::ArgumentRows;
 
 /// The functions that statements name, and two that are refused.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     NAMED.map(|what| Arc::new(what.function())).to_vec()
 }
 
-const NAMED: [What; 11] = [
-    What::Abbrev,
-    What::Broadcast,
-    What::Family,
-    What::Host,
-    What::HostMask,
-    What::MaskBits,
-    What::Merge,
-    What::NetMask,
-    What::Network,
-    What::SameFamily,
-    What::SetMask,
+const NAMED: [InetFunction; 11] = [
+    InetFunction::Abbrev,
+    InetFunction::Broadcast,
+    InetFunction::Family,
+    InetFunction::Host,
+    InetFunction::HostMask,
+    InetFunction::MaskBits,
+    InetFunction::Merge,
+    InetFunction::NetMask,
+    InetFunction::Network,
+    InetFunction::SameFamily,
+    InetFunction::SetMask,
 ];
 
 /// Which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum InetFunction {
     Abbrev,
     Broadcast,
     Family,
@@ -76,7 +76,7 @@ pub(super) enum What {
     Between,
 }
 
-impl What {
+impl InetFunction {
     fn function(self) -> ScalarUDF {
         ScalarUDF::from(OfInets { what: self, signature: Signature::user_defined(Volatility::Immutable) })
     }
@@ -92,58 +92,58 @@ impl What {
 
     fn name(self) -> &'static str {
         match self {
-            What::Abbrev => "abbrev",
-            What::Broadcast => "broadcast",
-            What::Family => "family",
-            What::Host => "host",
-            What::HostMask => "hostmask",
-            What::MaskBits => "masklen",
-            What::Merge => "inet_merge",
-            What::NetMask => "netmask",
-            What::Network => "network",
-            What::SameFamily => "inet_same_family",
-            What::SetMask => "set_masklen",
-            What::Within => "<<",
-            What::WithinOrSame => "<<=",
-            What::Contains => ">>",
-            What::ContainsOrSame => ">>=",
-            What::Overlaps => "&&",
-            What::Not => "~",
-            What::And => "&",
-            What::Or => "|",
-            What::Plus => "+",
-            What::Minus | What::Between => "-",
+            InetFunction::Abbrev => "abbrev",
+            InetFunction::Broadcast => "broadcast",
+            InetFunction::Family => "family",
+            InetFunction::Host => "host",
+            InetFunction::HostMask => "hostmask",
+            InetFunction::MaskBits => "masklen",
+            InetFunction::Merge => "inet_merge",
+            InetFunction::NetMask => "netmask",
+            InetFunction::Network => "network",
+            InetFunction::SameFamily => "inet_same_family",
+            InetFunction::SetMask => "set_masklen",
+            InetFunction::Within => "<<",
+            InetFunction::WithinOrSame => "<<=",
+            InetFunction::Contains => ">>",
+            InetFunction::ContainsOrSame => ">>=",
+            InetFunction::Overlaps => "&&",
+            InetFunction::Not => "~",
+            InetFunction::And => "&",
+            InetFunction::Or => "|",
+            InetFunction::Plus => "+",
+            InetFunction::Minus | InetFunction::Between => "-",
         }
     }
 
     fn takes(self) -> Vec<DataType> {
         match self {
-            What::Abbrev
-            | What::Broadcast
-            | What::Family
-            | What::Host
-            | What::HostMask
-            | What::MaskBits
-            | What::NetMask
-            | What::Network
-            | What::Not => vec![INET],
-            What::SetMask => vec![INET, DataType::Int32],
-            What::Plus | What::Minus => vec![INET, DataType::Int64],
+            InetFunction::Abbrev
+            | InetFunction::Broadcast
+            | InetFunction::Family
+            | InetFunction::Host
+            | InetFunction::HostMask
+            | InetFunction::MaskBits
+            | InetFunction::NetMask
+            | InetFunction::Network
+            | InetFunction::Not => vec![INET],
+            InetFunction::SetMask => vec![INET, DataType::Int32],
+            InetFunction::Plus | InetFunction::Minus => vec![INET, DataType::Int64],
             _ => vec![INET, INET],
         }
     }
 
     fn gives(self) -> DataType {
         match self {
-            What::Abbrev | What::Host => DataType::Utf8,
-            What::Family | What::MaskBits => DataType::Int32,
-            What::Between => DataType::Int64,
-            What::SameFamily
-            | What::Within
-            | What::WithinOrSame
-            | What::Contains
-            | What::ContainsOrSame
-            | What::Overlaps => DataType::Boolean,
+            InetFunction::Abbrev | InetFunction::Host => DataType::Utf8,
+            InetFunction::Family | InetFunction::MaskBits => DataType::Int32,
+            InetFunction::Between => DataType::Int64,
+            InetFunction::SameFamily
+            | InetFunction::Within
+            | InetFunction::WithinOrSame
+            | InetFunction::Contains
+            | InetFunction::ContainsOrSame
+            | InetFunction::Overlaps => DataType::Boolean,
             _ => INET,
         }
     }
@@ -151,7 +151,7 @@ impl What {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfInets {
-    what: What,
+    what: InetFunction,
     signature: Signature,
 }
 
@@ -196,14 +196,14 @@ impl ScalarUDFImpl for OfInets {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         let answer = self.answer(&rows)?;
         rows.answer(answer)
     }
 }
 
 impl OfInets {
-    fn answer(&self, rows: &Rows) -> Result<ArrayRef> {
+    fn answer(&self, rows: &ArgumentRows) -> Result<ArrayRef> {
         type Done<T> = std::result::Result<T, SqlError>;
         let inet = |idx: usize, row: usize| -> Done<Inet> {
             Ok(Inet::of_row(rows.columns[idx].as_binary::<i64>().value(row))?)
@@ -227,23 +227,23 @@ impl OfInets {
             Ok(Arc::new(all.collect::<Done<LargeBinaryArray>>()?))
         };
         match self.what {
-            What::Abbrev => texts(&|of| of.to_string()),
-            What::Host => texts(&|of| of.host_text()),
-            What::Family => ints(&|of| if of.is_v4() { 4 } else { 6 }),
-            What::MaskBits => ints(&|of| of.mask_bits().into()),
-            What::Broadcast => inets(&|row| {
+            InetFunction::Abbrev => texts(&|of| of.to_string()),
+            InetFunction::Host => texts(&|of| of.host_text()),
+            InetFunction::Family => ints(&|of| if of.is_v4() { 4 } else { 6 }),
+            InetFunction::MaskBits => ints(&|of| of.mask_bits().into()),
+            InetFunction::Broadcast => inets(&|row| {
                 let of = inet(0, row)?;
                 with(of, of.number() | of.host_mask(), of.mask_bits())
             }),
-            What::HostMask => inets(&|row| {
+            InetFunction::HostMask => inets(&|row| {
                 let of = inet(0, row)?;
                 with(of, of.host_mask(), of.width())
             }),
-            What::NetMask => inets(&|row| {
+            InetFunction::NetMask => inets(&|row| {
                 let of = inet(0, row)?;
                 with(of, all_bits(of) & !of.host_mask(), of.width())
             }),
-            What::SetMask => inets(&|row| {
+            InetFunction::SetMask => inets(&|row| {
                 let of = inet(0, row)?;
                 let bits = match int(row) {
                     -1 => Some(of.width()),
@@ -253,21 +253,21 @@ impl OfInets {
                 let bits = bits.ok_or_else(|| SqlError::new(state::INVALID_PARAMETER_VALUE, message()))?;
                 with(of, of.number(), bits)
             }),
-            What::Not => inets(&|row| {
+            InetFunction::Not => inets(&|row| {
                 let of = inet(0, row)?;
                 with(of, all_bits(of) & !of.number(), of.mask_bits())
             }),
-            What::And => inets(&|row| {
+            InetFunction::And => inets(&|row| {
                 let (left, right) = same_family(inet(0, row)?, inet(1, row)?, "AND")?;
                 with(left, left.number() & right.number(), left.mask_bits().max(right.mask_bits()))
             }),
-            What::Or => inets(&|row| {
+            InetFunction::Or => inets(&|row| {
                 let (left, right) = same_family(inet(0, row)?, inet(1, row)?, "OR")?;
                 with(left, left.number() | right.number(), left.mask_bits().max(right.mask_bits()))
             }),
-            What::Plus => inets(&|row| moved(inet(0, row)?, long(row).into())),
-            What::Minus => inets(&|row| moved(inet(0, row)?, long(row).wrapping_neg().into())),
-            What::Between => {
+            InetFunction::Plus => inets(&|row| moved(inet(0, row)?, long(row).into())),
+            InetFunction::Minus => inets(&|row| moved(inet(0, row)?, long(row).wrapping_neg().into())),
+            InetFunction::Between => {
                 let of = |row: usize| {
                     let (left, right) = same_family(inet(0, row)?, inet(1, row)?, "subtract")?;
                     // Around the end of all addresses, as PostgreSQL counts.
@@ -277,13 +277,17 @@ impl OfInets {
                 let all = rows.there().map(|row| row.map(of).transpose());
                 Ok(Arc::new(all.collect::<Done<Int64Array>>()?))
             }
-            What::SameFamily => truths(&|left, right| left.is_v4() == right.is_v4()),
-            What::Within => truths(&|left, right| right.contains(&left) && left.mask_bits() > right.mask_bits()),
-            What::WithinOrSame => truths(&|left, right| right.contains(&left)),
-            What::Contains => truths(&|left, right| left.contains(&right) && left.mask_bits() < right.mask_bits()),
-            What::ContainsOrSame => truths(&|left, right| left.contains(&right)),
-            What::Overlaps => truths(&|left, right| left.contains(&right) || right.contains(&left)),
-            What::Network | What::Merge => exec_err!("{} is refused when it is planned", self.name()),
+            InetFunction::SameFamily => truths(&|left, right| left.is_v4() == right.is_v4()),
+            InetFunction::Within => {
+                truths(&|left, right| right.contains(&left) && left.mask_bits() > right.mask_bits())
+            }
+            InetFunction::WithinOrSame => truths(&|left, right| right.contains(&left)),
+            InetFunction::Contains => {
+                truths(&|left, right| left.contains(&right) && left.mask_bits() < right.mask_bits())
+            }
+            InetFunction::ContainsOrSame => truths(&|left, right| left.contains(&right)),
+            InetFunction::Overlaps => truths(&|left, right| left.contains(&right) || right.contains(&left)),
+            InetFunction::Network | InetFunction::Merge => exec_err!("{} is refused when it is planned", self.name()),
         }
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use tarn_query::datafusion;
 use tarn_query::sqlparser::ast::BinaryOperator;
 
-use super::function::What;
+use super::function::InetFunction;
 use super::{as_inet, called, is_inet, no_operator};
 use crate::postgres::json::is_untyped;
 
@@ -41,13 +41,13 @@ impl ExprPlanner for InetOperators {
         let is_known = |of: &Expr| is_inet(of, schema) || of.get_type(schema).is_ok_and(|of| of.is_null());
         let is_integer = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_integer());
         let what = match &op {
-            PGBitwiseShiftLeft => What::Within,
-            PGBitwiseShiftRight => What::Contains,
-            Custom(name) if name == "<<=" => What::WithinOrSame,
-            Custom(name) if name == ">>=" => What::ContainsOrSame,
-            PGOverlap => What::Overlaps,
-            BitwiseAnd => What::And,
-            BitwiseOr => What::Or,
+            PGBitwiseShiftLeft => InetFunction::Within,
+            PGBitwiseShiftRight => InetFunction::Contains,
+            Custom(name) if name == "<<=" => InetFunction::WithinOrSame,
+            Custom(name) if name == ">>=" => InetFunction::ContainsOrSame,
+            PGOverlap => InetFunction::Overlaps,
+            BitwiseAnd => InetFunction::And,
+            BitwiseOr => InetFunction::Or,
             Plus => {
                 if !sides.0 {
                     std::mem::swap(&mut left, &mut right);
@@ -61,12 +61,12 @@ impl ExprPlanner for InetOperators {
                     }
                     return Err(refused(&left, &right).into());
                 }
-                return Ok(PlannerResult::Planned(What::Plus.call(vec![left, right])));
+                return Ok(PlannerResult::Planned(InetFunction::Plus.call(vec![left, right])));
             }
             Minus if sides.0 && is_integer(&right) => {
-                return Ok(PlannerResult::Planned(What::Minus.call(vec![left, right])));
+                return Ok(PlannerResult::Planned(InetFunction::Minus.call(vec![left, right])));
             }
-            Minus => What::Between,
+            Minus => InetFunction::Between,
             // Each becomes a text as a cast makes one of it.
             StringConcat if sides != (true, true) => {
                 let is_text = |of: &Expr| is_untyped(of) || of.get_type(schema).is_ok_and(|of| of.is_string());

@@ -20,25 +20,25 @@ use tarn_types::{DataType as Stored, arrow_field, data_type_of};
 
 use super::function::{failed, type_name};
 use super::get::index;
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 use crate::postgres::array_assigned;
-use crate::postgres::rowwise::Rows;
+use crate::postgres::rowwise::ArgumentRows;
 
 /// Items that one assignment may make.
 const MAX_MADE: i64 = 1_000_000;
 
 /// The function.
 pub(super) fn assigned() -> Arc<ScalarUDF> {
-    Arc::new(Assigned { signature: Signature::user_defined(Volatility::Immutable) }.into())
+    Arc::new(AssignFunction { signature: Signature::user_defined(Volatility::Immutable) }.into())
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Assigned {
+struct AssignFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Assigned {
+impl ScalarUDFImpl for AssignFunction {
     fn name(&self) -> &str {
         ASSIGNED
     }
@@ -83,7 +83,7 @@ impl ScalarUDFImpl for Assigned {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = Rows::of(&args)?;
+        let rows = ArgumentRows::of(&args)?;
         if let [array, value, place] = &rows.columns[..]
             && array.data_type().is_list()
         {
@@ -106,26 +106,26 @@ impl ScalarUDFImpl for Assigned {
             let doc = value(&columns[0], row).map_or(Cow::Borrowed(empty), Cow::Owned);
             let new = value(&columns[1], row).map_or(Cow::Borrowed("null"), Cow::Owned);
             let mut out = String::with_capacity(doc.len() + new.len());
-            Change { steps: &steps, new: &new }.value(Json::of(&doc), 0, &mut out)?;
+            MemberAssignment { steps: &steps, new: &new }.value(Json::of(&doc), 0, &mut out)?;
             all.append_value(normal_form(&out).map_err(failed)?);
         }
         rows.answer(Arc::new(all.finish()))
     }
 }
 
-struct Change<'a> {
+struct MemberAssignment<'a> {
     steps: &'a [String],
     new: &'a str,
 }
 
-impl Change<'_> {
+impl MemberAssignment<'_> {
     fn value(&self, json: Json<'_>, level: usize, out: &mut String) -> Result<(), SqlError> {
         let Some(step) = self.steps.get(level) else {
             out.push_str(self.new);
             return Ok(());
         };
         match json.kind() {
-            Kind::Object => {
+            JsonKind::Object => {
                 out.push('{');
                 let mut is_found = false;
                 for (name, value) in json.members() {
@@ -147,7 +147,7 @@ impl Change<'_> {
                 }
                 out.push('}');
             }
-            Kind::Array => self.item(json, step, level, out)?,
+            JsonKind::Array => self.item(json, step, level, out)?,
             _ => {
                 return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot replace existing key")
                     .with_detail("The path assumes key is a composite object, but it is a scalar value."));
@@ -229,7 +229,7 @@ mod tests {
     fn of(doc: &str, steps: &[&str], new: &str) -> Result<String, SqlError> {
         let steps: Vec<String> = steps.iter().map(|step| (*step).to_owned()).collect();
         let mut out = String::new();
-        Change { steps: &steps, new }.value(Json::of(doc), 0, &mut out)?;
+        MemberAssignment { steps: &steps, new }.value(Json::of(doc), 0, &mut out)?;
         Ok(normal_form(&out).unwrap())
     }
 

@@ -29,26 +29,26 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let one = || Signature::any(1, Volatility::Stable);
     let one_or_two = || Signature::one_of(vec![TypeSignature::Any(1), TypeSignature::Any(2)], Volatility::Stable);
     let all = [
-        ("to_json", Json, Makes::Value, one()),
-        ("to_jsonb", Jsonb, Makes::Value, one()),
-        ("array_to_json", Json, Makes::OfArray, one()),
-        ("row_to_json", Json, Makes::OfRow, one()),
-        ("json_build_object", Json, Makes::Object, any()),
-        ("jsonb_build_object", Jsonb, Makes::Object, any()),
-        ("json_build_array", Json, Makes::Array, any()),
-        ("jsonb_build_array", Jsonb, Makes::Array, any()),
-        ("json_object", Json, Makes::OfTexts, one_or_two()),
-        ("jsonb_object", Jsonb, Makes::OfTexts, one_or_two()),
-        (VALUE, Json, Makes::Value, one()),
-        (MEMBER, Json, Makes::Member, Signature::any(2, Volatility::Stable)),
-        (ARRAY_OF[0], Json, Makes::Collected('[', ']'), one()),
-        (ARRAY_OF[1], Jsonb, Makes::Collected('[', ']'), one()),
-        (OBJECT_OF[0], Json, Makes::Collected('{', '}'), one()),
-        (OBJECT_OF[1], Jsonb, Makes::Collected('{', '}'), one()),
-        (BUILD_ARRAY_OF[0], Json, Makes::ArrayOf, one()),
-        (BUILD_ARRAY_OF[1], Jsonb, Makes::ArrayOf, one()),
-        (BUILD_OBJECT_OF[0], Json, Makes::ObjectOf, one()),
-        (BUILD_OBJECT_OF[1], Jsonb, Makes::ObjectOf, one()),
+        ("to_json", Json, JsonBuilder::Value, one()),
+        ("to_jsonb", Jsonb, JsonBuilder::Value, one()),
+        ("array_to_json", Json, JsonBuilder::OfArray, one()),
+        ("row_to_json", Json, JsonBuilder::OfRow, one()),
+        ("json_build_object", Json, JsonBuilder::Object, any()),
+        ("jsonb_build_object", Jsonb, JsonBuilder::Object, any()),
+        ("json_build_array", Json, JsonBuilder::Array, any()),
+        ("jsonb_build_array", Jsonb, JsonBuilder::Array, any()),
+        ("json_object", Json, JsonBuilder::OfTexts, one_or_two()),
+        ("jsonb_object", Jsonb, JsonBuilder::OfTexts, one_or_two()),
+        (VALUE, Json, JsonBuilder::Value, one()),
+        (MEMBER, Json, JsonBuilder::Member, Signature::any(2, Volatility::Stable)),
+        (ARRAY_OF[0], Json, JsonBuilder::Collected('[', ']'), one()),
+        (ARRAY_OF[1], Jsonb, JsonBuilder::Collected('[', ']'), one()),
+        (OBJECT_OF[0], Json, JsonBuilder::Collected('{', '}'), one()),
+        (OBJECT_OF[1], Jsonb, JsonBuilder::Collected('{', '}'), one()),
+        (BUILD_ARRAY_OF[0], Json, JsonBuilder::ArrayOf, one()),
+        (BUILD_ARRAY_OF[1], Jsonb, JsonBuilder::ArrayOf, one()),
+        (BUILD_OBJECT_OF[0], Json, JsonBuilder::ObjectOf, one()),
+        (BUILD_OBJECT_OF[1], Jsonb, JsonBuilder::ObjectOf, one()),
     ];
     let function = |(name, to, makes, signature)| Arc::new(ScalarUDF::from(JsonOf { name, to, makes, signature }));
     all.map(function).to_vec()
@@ -72,7 +72,7 @@ pub(in crate::postgres) const BUILD_OBJECT_OF: [&str; 2] = ["tarn_json_build_obj
 const LINE: &str = "\n ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Makes {
+enum JsonBuilder {
     Value,
     /// Of names and values in turn.
     Object,
@@ -94,7 +94,7 @@ enum Makes {
 struct JsonOf {
     name: &'static str,
     to: Stored,
-    makes: Makes,
+    makes: JsonBuilder,
     signature: Signature,
 }
 
@@ -112,7 +112,7 @@ impl ScalarUDFImpl for JsonOf {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if self.makes == Makes::Object && args.arg_fields.len() % 2 == 1 {
+        if self.makes == JsonBuilder::Object && args.arg_fields.len() % 2 == 1 {
             let message = "argument list must have even number of elements";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
                 .with_hint(format!("{}(name, value, …)", self.name))
@@ -123,21 +123,28 @@ impl ScalarUDFImpl for JsonOf {
                 && !data_type_of(field).is_ok_and(|of| matches!(of, Stored::Json | Stored::Jsonb))
         };
         let is_right = match (self.makes, args.arg_fields[..].first().map(|field| field.data_type())) {
-            (Makes::OfArray | Makes::ArrayOf | Makes::ObjectOf | Makes::OfTexts | Makes::Collected(..), Some(of)) => {
+            (
+                JsonBuilder::OfArray
+                | JsonBuilder::ArrayOf
+                | JsonBuilder::ObjectOf
+                | JsonBuilder::OfTexts
+                | JsonBuilder::Collected(..),
+                Some(of),
+            ) => {
                 matches!(of, DataType::List(_))
             }
-            (Makes::OfRow, Some(of)) => matches!(of, DataType::Struct(_)),
-            (Makes::Member, _) => is_scalar(&args.arg_fields[0]),
+            (JsonBuilder::OfRow, Some(of)) => matches!(of, DataType::Struct(_)),
+            (JsonBuilder::Member, _) => is_scalar(&args.arg_fields[0]),
             _ => true,
         };
         if !is_right {
             return Err(undefined(self.name, args.arg_fields).into());
         }
-        if self.makes == Makes::Object && !args.arg_fields.iter().step_by(2).all(&is_scalar) {
+        if self.makes == JsonBuilder::Object && !args.arg_fields.iter().step_by(2).all(&is_scalar) {
             let message = "key value must be scalar, not array, composite, or json";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("cast it to text").into());
         }
-        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, Makes::Object | Makes::Array))))
+        Ok(Arc::new(arrow_field(self.name, &self.to, !matches!(self.makes, JsonBuilder::Object | JsonBuilder::Array))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -165,7 +172,7 @@ impl JsonOf {
     fn row(&self, columns: &[Values], row: usize) -> Result<Option<String>> {
         let mut json = String::new();
         match self.makes {
-            Makes::Value | Makes::OfArray | Makes::OfRow => {
+            JsonBuilder::Value | JsonBuilder::OfArray | JsonBuilder::OfRow => {
                 if columns[0].is_null(row) {
                     return Ok(None);
                 }
@@ -174,16 +181,16 @@ impl JsonOf {
                 }
                 columns[0].write(row, &mut json);
             }
-            Makes::Array => write_array(columns.iter().map(|column| (column, row)), &mut json),
-            Makes::Object => write_object(columns.iter().map(|column| (column, row)), &mut json)?,
-            Makes::ArrayOf | Makes::ObjectOf => {
+            JsonBuilder::Array => write_array(columns.iter().map(|column| (column, row)), &mut json),
+            JsonBuilder::Object => write_object(columns.iter().map(|column| (column, row)), &mut json)?,
+            JsonBuilder::ArrayOf | JsonBuilder::ObjectOf => {
                 if columns[0].is_null(row) {
                     return Ok(None);
                 }
                 let mut items = Vec::new();
                 columns[0].leaves(row, &mut items);
                 match self.makes {
-                    Makes::ArrayOf => write_array(items, &mut json),
+                    JsonBuilder::ArrayOf => write_array(items, &mut json),
                     _ if items.len() % 2 == 1 => {
                         let message = "argument list must have even number of elements";
                         return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
@@ -193,8 +200,8 @@ impl JsonOf {
                     _ => write_object(items, &mut json)?,
                 }
             }
-            Makes::OfTexts => return self.of_texts(columns, row),
-            Makes::Member => {
+            JsonBuilder::OfTexts => return self.of_texts(columns, row),
+            JsonBuilder::Member => {
                 if columns[0].is_null(row) {
                     let message = "field name must not be null";
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message)
@@ -205,7 +212,7 @@ impl JsonOf {
                 json.push_str(" : ");
                 columns[1].write(row, &mut json);
             }
-            Makes::Collected(open, close) => {
+            JsonBuilder::Collected(open, close) => {
                 let Some(items) = columns[0].items(row) else { return Ok(None) };
                 // PostgreSQL has blanks behind the brackets of a `json` that is an object.
                 let blank = if open == '{' { " " } else { "" };
@@ -304,10 +311,10 @@ fn null_name() -> SqlError {
 /// Values of one column, and how they are written.
 struct Values {
     texts: StringArray,
-    form: Form,
+    form: JsonEncoding,
 }
 
-enum Form {
+enum JsonEncoding {
     /// As it is: a number, a truth, JSON.
     Plain,
     Text,
@@ -335,7 +342,7 @@ impl Values {
             let ends = offsets.iter().map(|offset| *offset as usize - first).collect();
             let nulls = (0..lists.len()).map(|row| (!lists.is_null(row)).then_some(""));
             let items = Values::of(&items, &Digits::told_of_items(field, item), style)?;
-            return Ok(Values { texts: nulls.collect(), form: Form::List(ends, Box::new(items)) });
+            return Ok(Values { texts: nulls.collect(), form: JsonEncoding::List(ends, Box::new(items)) });
         }
         if let (Some(rows), DataType::Struct(fields)) = (values.as_struct_opt(), values.data_type()) {
             let is_anonymous = is_anonymous(fields);
@@ -345,15 +352,15 @@ impl Values {
                 Ok((name, Values::of(values, field, style)?))
             });
             let nulls = (0..rows.len()).map(|row| (!rows.is_null(row)).then_some(""));
-            return Ok(Values { texts: nulls.collect(), form: Form::Row(columns.collect::<Result<_>>()?) });
+            return Ok(Values { texts: nulls.collect(), form: JsonEncoding::Row(columns.collect::<Result<_>>()?) });
         }
         let is_json = data_type_of(field).is_ok_and(|of| matches!(of, Stored::Json | Stored::Jsonb));
         let form = match values.data_type() {
-            of if of.is_numeric() || is_json => Form::Plain,
-            DataType::Boolean | DataType::Null => Form::Plain,
-            DataType::Timestamp(..) => Form::Time,
+            of if of.is_numeric() || is_json => JsonEncoding::Plain,
+            DataType::Boolean | DataType::Null => JsonEncoding::Plain,
+            DataType::Timestamp(..) => JsonEncoding::Time,
             DataType::Map(..) | DataType::LargeList(_) => return Err(unknown(field).into()),
-            _ => Form::Text,
+            _ => JsonEncoding::Text,
         };
         let texts = match values.data_type() {
             DataType::Boolean => {
@@ -371,7 +378,7 @@ impl Values {
 
     /// Whether they are arrays or rows.
     fn has_parts(&self) -> bool {
-        matches!(self.form, Form::List(..) | Form::Row(_))
+        matches!(self.form, JsonEncoding::List(..) | JsonEncoding::Row(_))
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -384,21 +391,21 @@ impl Values {
 
     /// The texts of a list's items. `None`: it is NULL.
     fn items(&self, row: usize) -> Option<impl Iterator<Item = Option<&str>>> {
-        let Form::List(ends, items) = &self.form else { return None };
+        let JsonEncoding::List(ends, items) = &self.form else { return None };
         let text = |item| (!items.is_null(item)).then(|| items.text(item));
         (!self.is_null(row)).then(|| (ends[row]..ends[row + 1]).map(text))
     }
 
     fn n_dimensions(&self) -> usize {
         match &self.form {
-            Form::List(_, items) => 1 + items.n_dimensions(),
+            JsonEncoding::List(_, items) => 1 + items.n_dimensions(),
             _ => 0,
         }
     }
 
     /// The texts of a list's lists, which are of two items. `None`: it is NULL.
     fn pairs(&self, row: usize) -> Result<Option<Vec<Option<&str>>>> {
-        let Form::List(ends, lists) = &self.form else { return Ok(None) };
+        let JsonEncoding::List(ends, lists) = &self.form else { return Ok(None) };
         if self.is_null(row) {
             return Ok(None);
         }
@@ -418,7 +425,7 @@ impl Values {
     /// The items of a list, and of lists in it, with where they stand.
     fn leaves<'a>(&'a self, row: usize, found: &mut Vec<(&'a Values, usize)>) {
         match &self.form {
-            Form::List(ends, items) if !self.is_null(row) => {
+            JsonEncoding::List(ends, items) if !self.is_null(row) => {
                 (ends[row]..ends[row + 1]).for_each(|item| items.leaves(item, found));
             }
             _ => found.push((self, row)),
@@ -432,10 +439,10 @@ impl Values {
         let text = self.text(row);
         match &self.form {
             // What is no number in JSON.
-            Form::Plain if matches!(text, "NaN" | "Infinity" | "-Infinity") => quote(text, json),
-            Form::Plain => json.push_str(text),
-            Form::Text => quote(text, json),
-            Form::Time => {
+            JsonEncoding::Plain if matches!(text, "NaN" | "Infinity" | "-Infinity") => quote(text, json),
+            JsonEncoding::Plain => json.push_str(text),
+            JsonEncoding::Text => quote(text, json),
+            JsonEncoding::Time => {
                 let mut time = text.replacen(' ', "T", 1);
                 // Hours alone are no offset of ISO 8601.
                 if time.len() > 3 && time[time.len() - 3..].starts_with(['+', '-']) && time.contains(':') {
@@ -443,7 +450,7 @@ impl Values {
                 }
                 quote(&time, json);
             }
-            Form::List(ends, items) => {
+            JsonEncoding::List(ends, items) => {
                 json.push('[');
                 for (at, item) in (ends[row]..ends[row + 1]).enumerate() {
                     json.push_str(if at == 0 { "" } else { "," });
@@ -451,7 +458,7 @@ impl Values {
                 }
                 json.push(']');
             }
-            Form::Row(fields) => {
+            JsonEncoding::Row(fields) => {
                 json.push('{');
                 for (at, (name, values)) in fields.iter().enumerate() {
                     json.push_str(if at == 0 { "" } else { "," });

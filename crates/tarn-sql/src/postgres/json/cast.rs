@@ -20,7 +20,7 @@ use tarn_query::{datafusion, each_expression};
 use tarn_types::{DataType as Stored, Value, data_type_of};
 
 use super::function::{texts, type_name};
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 use crate::postgres::numeric::NUMERIC;
 
@@ -136,13 +136,13 @@ impl ScalarUDFImpl for OfJsonb {
 impl OfJsonb {
     fn value(&self, json: Json<'_>) -> Result<ScalarValue> {
         let is_right = match self.wanted {
-            Stored::Bool => json.kind() == Kind::Boolean,
-            _ => json.kind() == Kind::Number,
+            Stored::Bool => json.kind() == JsonKind::Boolean,
+            _ => json.kind() == JsonKind::Number,
         };
         let name = type_name(&Arc::new(Field::new("", self.to.clone(), true)));
         if !is_right {
             let kind = match json.kind() {
-                Kind::Array | Kind::Object => "array or object",
+                JsonKind::Array | JsonKind::Object => "array or object",
                 kind => kind.name(),
             };
             let message = format!("cannot cast jsonb {kind} to type {name}");

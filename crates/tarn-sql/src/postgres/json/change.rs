@@ -9,8 +9,8 @@ use std::sync::Arc;
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
 
-use super::function::{Arg, Given, Gives, Takes, function, names_of, with_default};
-use super::walk::{Json, Kind};
+use super::function::{Arg, JsonValue, ResultType, Takes, function, names_of, with_default};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 
 pub(super) const CONCAT: &str = "tarn_jsonb_concat";
@@ -21,9 +21,9 @@ pub(super) const DELETE_PATH: &str = "tarn_jsonb_delete_path";
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Jsonb, Names, Steps};
     vec![
-        function(CONCAT, &[Jsonb, Jsonb], Gives::MadeJsonb, both),
-        function(DELETE, &[Jsonb, Steps], Gives::MadeJsonb, without),
-        function(DELETE_PATH, &[Jsonb, Names], Gives::MadeJsonb, without_path),
+        function(CONCAT, &[Jsonb, Jsonb], ResultType::MadeJsonb, both),
+        function(DELETE, &[Jsonb, Steps], ResultType::MadeJsonb, without),
+        function(DELETE_PATH, &[Jsonb, Names], ResultType::MadeJsonb, without_path),
     ]
 }
 
@@ -31,41 +31,41 @@ pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Boolean, Jsonb, Names, Steps};
     vec![
-        function("jsonb_concat", &[Jsonb, Jsonb], Gives::MadeJsonb, both),
-        function("jsonb_delete", &[Jsonb, Steps], Gives::MadeJsonb, without),
-        function("jsonb_delete_path", &[Jsonb, Names], Gives::MadeJsonb, without_path),
-        with_default("jsonb_set", &[Jsonb, Names, Jsonb, Boolean], Gives::MadeJsonb, |args| {
+        function("jsonb_concat", &[Jsonb, Jsonb], ResultType::MadeJsonb, both),
+        function("jsonb_delete", &[Jsonb, Steps], ResultType::MadeJsonb, without),
+        function("jsonb_delete_path", &[Jsonb, Names], ResultType::MadeJsonb, without_path),
+        with_default("jsonb_set", &[Jsonb, Names, Jsonb, Boolean], ResultType::MadeJsonb, |args| {
             let path = names_of(&args[1])?;
             let creates = args.get(3).is_none_or(Arg::is_true);
-            Change { path: &path, with: Does::Set { new: args[2].text(), creates } }
+            PathChange { path: &path, with: PathEdit::Set { new: args[2].text(), creates } }
                 .of(args[0].text(), "set path")
                 .map(made)
         }),
-        with_default("jsonb_insert", &[Jsonb, Names, Jsonb, Boolean], Gives::MadeJsonb, |args| {
+        with_default("jsonb_insert", &[Jsonb, Names, Jsonb, Boolean], ResultType::MadeJsonb, |args| {
             let path = names_of(&args[1])?;
             let is_behind = args.get(3).is_some_and(Arg::is_true);
-            Change { path: &path, with: Does::Insert { new: args[2].text(), is_behind } }
+            PathChange { path: &path, with: PathEdit::Insert { new: args[2].text(), is_behind } }
                 .of(args[0].text(), "set path")
                 .map(made)
         }),
     ]
 }
 
-fn both<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn both<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     Ok(made(concat(Json::of(args[0].text()), Json::of(args[1].text()))))
 }
 
-fn without<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn without<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     delete(Json::of(args[0].text()), &args[1]).map(made)
 }
 
-fn without_path<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn without_path<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     let path = names_of(&args[1])?;
-    Change { path: &path, with: Does::Delete }.of(args[0].text(), "delete path").map(made)
+    PathChange { path: &path, with: PathEdit::Delete }.of(args[0].text(), "delete path").map(made)
 }
 
-fn made<'a>(text: String) -> Given<'a> {
-    Given::Text(Cow::Owned(text))
+fn made<'a>(text: String) -> JsonValue<'a> {
+    JsonValue::Text(Cow::Owned(text))
 }
 
 /// Pieces between brackets, with commas.
@@ -86,7 +86,7 @@ fn inside(json: Json<'_>) -> &str {
 
 /// Two objects become one; anything else is an item of an array beside the other's items.
 fn concat(left: Json<'_>, right: Json<'_>) -> String {
-    if left.kind() == Kind::Object && right.kind() == Kind::Object {
+    if left.kind() == JsonKind::Object && right.kind() == JsonKind::Object {
         return enclosed('{', not_empty([inside(left), inside(right)]), '}');
     }
     enclosed('[', not_empty([items(left), items(right)]), ']')
@@ -94,7 +94,7 @@ fn concat(left: Json<'_>, right: Json<'_>) -> String {
 
 /// Of an array; anything else is its only item.
 fn items(json: Json<'_>) -> &str {
-    if json.kind() == Kind::Array { inside(json) } else { json.text() }
+    if json.kind() == JsonKind::Array { inside(json) } else { json.text() }
 }
 
 fn not_empty(pieces: [&str; 2]) -> impl Iterator<Item = &str> {
@@ -116,7 +116,7 @@ fn delete(json: Json<'_>, what: &Arg<'_>) -> Result<String, SqlError> {
         _ => false,
     };
     if let Arg::Index(index) = what {
-        if json.kind() == Kind::Object {
+        if json.kind() == JsonKind::Object {
             return Err(invalid("cannot delete from object using integer index"));
         }
         let n_items = json.items().count() as i64;
@@ -124,10 +124,10 @@ fn delete(json: Json<'_>, what: &Arg<'_>) -> Result<String, SqlError> {
         let kept = (0..).zip(json.items()).filter(|(at, _)| *at != gone);
         return Ok(enclosed('[', kept.map(|(_, item)| item.text()), ']'));
     }
-    if json.kind() == Kind::Array {
+    if json.kind() == JsonKind::Array {
         let mut kept = vec![];
         for item in json.items() {
-            if item.kind() != Kind::String || !is_gone(&item.string()?) {
+            if item.kind() != JsonKind::String || !is_gone(&item.string()?) {
                 kept.push(item.text());
             }
         }
@@ -144,26 +144,26 @@ fn delete(json: Json<'_>, what: &Arg<'_>) -> Result<String, SqlError> {
 
 /// What is done at the end of a path.
 #[derive(Debug, Clone, Copy)]
-enum Does<'a> {
+enum PathEdit<'a> {
     Delete,
     Set { new: &'a str, creates: bool },
     Insert { new: &'a str, is_behind: bool },
 }
 
 /// A change of what is at a path.
-struct Change<'a> {
+struct PathChange<'a> {
     path: &'a [Option<Cow<'a, str>>],
-    with: Does<'a>,
+    with: PathEdit<'a>,
 }
 
-impl Change<'_> {
+impl PathChange<'_> {
     fn of(&self, text: &str, doing: &str) -> Result<String, SqlError> {
         let json = Json::of(text);
         if json.is_scalar() {
             return Err(invalid(format!("cannot {doing} in scalar")));
         }
         let is_empty = json.items().next().is_none() && json.members().next().is_none();
-        let may_create = !matches!(self.with, Does::Delete | Does::Set { creates: false, .. });
+        let may_create = !matches!(self.with, PathEdit::Delete | PathEdit::Set { creates: false, .. });
         if self.path.is_empty() || (is_empty && !may_create) {
             return Ok(text.to_owned());
         }
@@ -178,8 +178,8 @@ impl Change<'_> {
             return Err(SqlError::new(state::NULL_NOT_ALLOWED, message));
         };
         match json.kind() {
-            Kind::Object => self.object(json, step, level, out),
-            Kind::Array => self.array(json, step, level, out),
+            JsonKind::Object => self.object(json, step, level, out),
+            JsonKind::Array => self.array(json, step, level, out),
             _ => {
                 out.push_str(json.text());
                 Ok(())
@@ -194,7 +194,7 @@ impl Change<'_> {
     /// What is put where there was nothing.
     fn created(&self) -> Option<&str> {
         match self.with {
-            Does::Set { new, creates: true } | Does::Insert { new, .. } => Some(new),
+            PathEdit::Set { new, creates: true } | PathEdit::Insert { new, .. } => Some(new),
             _ => None,
         }
     }
@@ -213,9 +213,9 @@ impl Change<'_> {
                     self.value(value, level + 1, &mut changed)?;
                     pieces.push(name.with(Json::of(&changed)));
                 }
-                Does::Delete => {}
-                Does::Set { new, .. } => pieces.push(name.with(Json::of(new))),
-                Does::Insert { .. } => {
+                PathEdit::Delete => {}
+                PathEdit::Set { new, .. } => pieces.push(name.with(Json::of(new))),
+                PathEdit::Insert { .. } => {
                     return Err(invalid("cannot replace existing key")
                         .with_hint("Try using the function jsonb_set to replace key value."));
                 }
@@ -260,10 +260,10 @@ impl Change<'_> {
                     self.value(item, level + 1, &mut changed)?;
                     pieces.push(Cow::Owned(changed));
                 }
-                Does::Delete => {}
-                Does::Set { new, .. } => pieces.push(Cow::Borrowed(new)),
-                Does::Insert { new, is_behind: true } => pieces.extend([item_text, Cow::Borrowed(new)]),
-                Does::Insert { new, is_behind: false } => pieces.extend([Cow::Borrowed(new), item_text]),
+                PathEdit::Delete => {}
+                PathEdit::Set { new, .. } => pieces.push(Cow::Borrowed(new)),
+                PathEdit::Insert { new, is_behind: true } => pieces.extend([item_text, Cow::Borrowed(new)]),
+                PathEdit::Insert { new, is_behind: false } => pieces.extend([Cow::Borrowed(new), item_text]),
             }
         }
         if let Some(new) = self.created().filter(|_| !is_found && self.is_last(level)) {

@@ -63,9 +63,9 @@ pub(in crate::postgres) const OF_TEXTS: [&str; 27] = [
 
 /// The rule.
 #[derive(Debug)]
-pub(super) struct Compared;
+pub(super) struct JsonComparisonRule;
 
-impl AnalyzerRule for Compared {
+impl AnalyzerRule for JsonComparisonRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let mut is_changed = false;
         let plan = each_node(plan, |node| {

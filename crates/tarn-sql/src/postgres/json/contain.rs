@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
-use tarn_types::json::{Fault, MAX_DEPTH};
+use tarn_types::json::{JsonFault, MAX_DEPTH};
 
-use super::function::{Arg, Given, Gives, Takes, function, names_of};
+use super::function::{Arg, JsonValue, ResultType, Takes, function, names_of};
 use super::key;
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 
 pub(super) const CONTAINS: &str = "tarn_jsonb_contains";
@@ -25,10 +25,10 @@ const MAX_COMPARED: usize = 1_000_000;
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Jsonb, Names, Text};
     vec![
-        function(CONTAINS, &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[0], &args[1])),
-        function(EXISTS, &[Jsonb, Text], Gives::Boolean, exists),
-        function(EXISTS_ANY, &[Jsonb, Names], Gives::Boolean, exists_any),
-        function(EXISTS_ALL, &[Jsonb, Names], Gives::Boolean, exists_all),
+        function(CONTAINS, &[Jsonb, Jsonb], ResultType::Boolean, |args| contains(&args[0], &args[1])),
+        function(EXISTS, &[Jsonb, Text], ResultType::Boolean, exists),
+        function(EXISTS_ANY, &[Jsonb, Names], ResultType::Boolean, exists_any),
+        function(EXISTS_ALL, &[Jsonb, Names], ResultType::Boolean, exists_all),
     ]
 }
 
@@ -36,49 +36,49 @@ pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Jsonb, Names, Text};
     vec![
-        function("jsonb_contains", &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[0], &args[1])),
-        function("jsonb_contained", &[Jsonb, Jsonb], Gives::Boolean, |args| contains(&args[1], &args[0])),
-        function("jsonb_exists", &[Jsonb, Text], Gives::Boolean, exists),
-        function("jsonb_exists_any", &[Jsonb, Names], Gives::Boolean, exists_any),
-        function("jsonb_exists_all", &[Jsonb, Names], Gives::Boolean, exists_all),
+        function("jsonb_contains", &[Jsonb, Jsonb], ResultType::Boolean, |args| contains(&args[0], &args[1])),
+        function("jsonb_contained", &[Jsonb, Jsonb], ResultType::Boolean, |args| contains(&args[1], &args[0])),
+        function("jsonb_exists", &[Jsonb, Text], ResultType::Boolean, exists),
+        function("jsonb_exists_any", &[Jsonb, Names], ResultType::Boolean, exists_any),
+        function("jsonb_exists_all", &[Jsonb, Names], ResultType::Boolean, exists_all),
     ]
 }
 
-fn contains<'a>(whole: &Arg<'a>, part: &Arg<'a>) -> Result<Given<'a>, SqlError> {
+fn contains<'a>(whole: &Arg<'a>, part: &Arg<'a>) -> Result<JsonValue<'a>, SqlError> {
     let (whole, part) = (Json::of(whole.text()), Json::of(part.text()));
-    Contains { n_compared: 0 }.top(whole, part).map(Given::Boolean)
+    Contains { n_compared: 0 }.top(whole, part).map(JsonValue::Boolean)
 }
 
-fn exists<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
-    Ok(Given::Boolean(is_there(Json::of(args[0].text()), args[1].text())?))
+fn exists<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
+    Ok(JsonValue::Boolean(is_there(Json::of(args[0].text()), args[1].text())?))
 }
 
-fn exists_any<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn exists_any<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     let json = Json::of(args[0].text());
     for name in names_of(&args[1])?.iter().flatten() {
         if is_there(json, name)? {
-            return Ok(Given::Boolean(true));
+            return Ok(JsonValue::Boolean(true));
         }
     }
-    Ok(Given::Boolean(false))
+    Ok(JsonValue::Boolean(false))
 }
 
-fn exists_all<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn exists_all<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     let json = Json::of(args[0].text());
     for name in names_of(&args[1])?.iter().flatten() {
         if !is_there(json, name)? {
-            return Ok(Given::Boolean(false));
+            return Ok(JsonValue::Boolean(false));
         }
     }
-    Ok(Given::Boolean(true))
+    Ok(JsonValue::Boolean(true))
 }
 
 /// A member of that name, or a string among the items. A string is its own item.
-fn is_there(json: Json<'_>, name: &str) -> Result<bool, Fault> {
-    let is_name = |item: Json<'_>| Ok(item.kind() == Kind::String && item.string()? == name);
+fn is_there(json: Json<'_>, name: &str) -> Result<bool, JsonFault> {
+    let is_name = |item: Json<'_>| Ok(item.kind() == JsonKind::String && item.string()? == name);
     match json.kind() {
-        Kind::Object => Ok(json.member(name)?.is_some()),
-        Kind::Array => {
+        JsonKind::Object => Ok(json.member(name)?.is_some()),
+        JsonKind::Array => {
             for item in json.items() {
                 if is_name(item)? {
                     return Ok(true);
@@ -98,14 +98,14 @@ impl Contains {
     /// At the top alone, an array contains a value that is one of its items.
     fn top(&mut self, whole: Json<'_>, part: Json<'_>) -> Result<bool, SqlError> {
         match (whole.kind(), part.is_scalar()) {
-            (Kind::Array, true) => self.has_scalar(whole, part),
+            (JsonKind::Array, true) => self.has_scalar(whole, part),
             _ => self.contains(whole, part, 0),
         }
     }
 
     fn contains(&mut self, whole: Json<'_>, part: Json<'_>, depth: usize) -> Result<bool, SqlError> {
         if depth > MAX_DEPTH {
-            return Err(Fault::TooDeep.into());
+            return Err(JsonFault::TooDeep.into());
         }
         self.n_compared += 1;
         if self.n_compared > MAX_COMPARED {
@@ -113,8 +113,8 @@ impl Contains {
                 .with_hint("compare smaller arrays"));
         }
         match (whole.kind(), part.kind()) {
-            (Kind::Object, Kind::Object) => self.has_members(whole, part, depth),
-            (Kind::Array, Kind::Array) => self.has_items(whole, part, depth),
+            (JsonKind::Object, JsonKind::Object) => self.has_members(whole, part, depth),
+            (JsonKind::Array, JsonKind::Array) => self.has_items(whole, part, depth),
             (one, other) if one == other => Ok(equal(whole, part)?),
             _ => Ok(false),
         }
@@ -177,17 +177,17 @@ impl Contains {
     }
 }
 
-fn keys_of_scalars(array: Json<'_>) -> Result<HashSet<Vec<u8>>, Fault> {
+fn keys_of_scalars(array: Json<'_>) -> Result<HashSet<Vec<u8>>, JsonFault> {
     array.items().filter(|item| item.is_scalar()).map(key_of).collect()
 }
 
-fn key_of(json: Json<'_>) -> Result<Vec<u8>, Fault> {
+fn key_of(json: Json<'_>) -> Result<Vec<u8>, JsonFault> {
     let mut key = vec![];
     key::write(json.text(), &mut key)?;
     Ok(key)
 }
 
-fn equal(one: Json<'_>, other: Json<'_>) -> Result<bool, Fault> {
+fn equal(one: Json<'_>, other: Json<'_>) -> Result<bool, JsonFault> {
     Ok(one == other || key_of(one)? == key_of(other)?)
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
-use tarn_types::json::{Fault, MAX_DEPTH, quote};
+use tarn_types::json::{JsonFault, MAX_DEPTH, quote};
 
-use super::function::{Given, Gives, Takes, function};
+use super::function::{JsonValue, ResultType, Takes, function};
 use super::get::check_escapes;
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 
 /// Of what `jsonb_pretty` gives, in bytes for each byte that it is given: the deeper a value, the more blanks are
@@ -20,57 +20,57 @@ const MOST_PRETTY: usize = 64;
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Json as OfJson, Jsonb as OfJsonb};
     vec![
-        function("json_typeof", &[OfJson], Gives::Text, |args| Ok(kind_of(args[0].text()))),
-        function("jsonb_typeof", &[OfJsonb], Gives::Text, |args| Ok(kind_of(args[0].text()))),
-        function("json_array_length", &[OfJson], Gives::Integer, |args| length(args[0].text())),
-        function("jsonb_array_length", &[OfJsonb], Gives::Integer, |args| length(args[0].text())),
-        function("json_strip_nulls", &[OfJson], Gives::Json, |args| {
+        function("json_typeof", &[OfJson], ResultType::Text, |args| Ok(kind_of(args[0].text()))),
+        function("jsonb_typeof", &[OfJsonb], ResultType::Text, |args| Ok(kind_of(args[0].text()))),
+        function("json_array_length", &[OfJson], ResultType::Integer, |args| length(args[0].text())),
+        function("jsonb_array_length", &[OfJsonb], ResultType::Integer, |args| length(args[0].text())),
+        function("json_strip_nulls", &[OfJson], ResultType::Json, |args| {
             check_escapes(args[0].text())?;
             let mut out = String::new();
             without_nulls(Json::of(args[0].text()), 0, &mut out)?;
-            Ok(Given::Text(Cow::Owned(out)))
+            Ok(JsonValue::Text(Cow::Owned(out)))
         }),
-        function("jsonb_strip_nulls", &[OfJsonb], Gives::MadeJsonb, |args| {
+        function("jsonb_strip_nulls", &[OfJsonb], ResultType::MadeJsonb, |args| {
             let mut out = String::new();
             without_nulls(Json::of(args[0].text()), 0, &mut out)?;
-            Ok(Given::Text(Cow::Owned(out)))
+            Ok(JsonValue::Text(Cow::Owned(out)))
         }),
-        function("jsonb_pretty", &[OfJsonb], Gives::Text, |args| {
+        function("jsonb_pretty", &[OfJsonb], ResultType::Text, |args| {
             let text = args[0].text();
             let mut pretty = Pretty { out: String::new(), most: (text.len() + 64) * MOST_PRETTY };
             pretty.value(Json::of(text), 0)?;
-            Ok(Given::Text(Cow::Owned(pretty.out)))
+            Ok(JsonValue::Text(Cow::Owned(pretty.out)))
         }),
     ]
 }
 
-fn kind_of<'a>(text: &str) -> Given<'a> {
-    Given::Text(Cow::Borrowed(Json::of(text).kind().name()))
+fn kind_of<'a>(text: &str) -> JsonValue<'a> {
+    JsonValue::Text(Cow::Borrowed(Json::of(text).kind().name()))
 }
 
-fn length<'a>(text: &str) -> Result<Given<'a>, SqlError> {
+fn length<'a>(text: &str) -> Result<JsonValue<'a>, SqlError> {
     let json = Json::of(text);
     let refused = |of: &str| {
         Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("cannot get array length of {of}"))
             .with_hint("json_typeof says what a value is"))
     };
     match json.kind() {
-        Kind::Array => Ok(Given::Integer(json.items().count() as i32)),
-        Kind::Object => refused("a non-array"),
+        JsonKind::Array => Ok(JsonValue::Integer(json.items().count() as i32)),
+        JsonKind::Object => refused("a non-array"),
         _ => refused("a scalar"),
     }
 }
 
 /// Without members that are `null`; items stay.
-fn without_nulls(json: Json<'_>, depth: usize, out: &mut String) -> Result<(), Fault> {
+fn without_nulls(json: Json<'_>, depth: usize, out: &mut String) -> Result<(), JsonFault> {
     if depth > MAX_DEPTH {
-        return Err(Fault::TooDeep);
+        return Err(JsonFault::TooDeep);
     }
     match json.kind() {
-        Kind::Object => {
+        JsonKind::Object => {
             out.push('{');
             let mut between = "";
-            for (name, value) in json.members().filter(|(_, value)| value.kind() != Kind::Null) {
+            for (name, value) in json.members().filter(|(_, value)| value.kind() != JsonKind::Null) {
                 out.push_str(between);
                 quote(&name.text()?, out);
                 out.push(':');
@@ -79,7 +79,7 @@ fn without_nulls(json: Json<'_>, depth: usize, out: &mut String) -> Result<(), F
             }
             out.push('}');
         }
-        Kind::Array => {
+        JsonKind::Array => {
             out.push('[');
             let mut between = "";
             for item in json.items() {
@@ -89,7 +89,7 @@ fn without_nulls(json: Json<'_>, depth: usize, out: &mut String) -> Result<(), F
             }
             out.push(']');
         }
-        Kind::String => quote(&json.string()?, out),
+        JsonKind::String => quote(&json.string()?, out),
         _ => out.push_str(json.text()),
     }
     Ok(())
@@ -103,11 +103,11 @@ struct Pretty {
 impl Pretty {
     fn value(&mut self, json: Json<'_>, depth: usize) -> Result<(), SqlError> {
         if depth > MAX_DEPTH {
-            return Err(Fault::TooDeep.into());
+            return Err(JsonFault::TooDeep.into());
         }
         let (open, close) = match json.kind() {
-            Kind::Object => ('{', '}'),
-            Kind::Array => ('[', ']'),
+            JsonKind::Object => ('{', '}'),
+            JsonKind::Array => ('[', ']'),
             _ => {
                 self.out.push_str(json.text());
                 return Ok(());

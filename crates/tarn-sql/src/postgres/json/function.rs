@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{array_items, datafusion, each_expression};
-use tarn_types::json::{Fault, normal_form};
+use tarn_types::json::{JsonFault, normal_form};
 use tarn_types::{DataType as Stored, arrow_field, data_type_of};
 
 use crate::error::{SqlError, json_state, state};
@@ -44,7 +44,7 @@ pub(super) enum Takes {
 
 /// What a function gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Gives {
+pub(super) enum ResultType {
     Json,
     /// In its normal form already: a piece of a `jsonb`.
     Jsonb,
@@ -79,7 +79,7 @@ impl<'a> Arg<'a> {
 
 /// A value of one row.
 #[derive(Debug)]
-pub(super) enum Given<'a> {
+pub(super) enum JsonValue<'a> {
     Null,
     Text(Cow<'a, str>),
     Boolean(bool),
@@ -87,22 +87,22 @@ pub(super) enum Given<'a> {
     List(Vec<Option<Cow<'a, str>>>),
 }
 
-impl<'a> Given<'a> {
+impl<'a> JsonValue<'a> {
     /// A piece of a text, if it is there.
-    pub(super) fn piece(text: Option<&'a str>) -> Given<'a> {
-        text.map_or(Given::Null, |text| Given::Text(Cow::Borrowed(text)))
+    pub(super) fn piece(text: Option<&'a str>) -> JsonValue<'a> {
+        text.map_or(JsonValue::Null, |text| JsonValue::Text(Cow::Borrowed(text)))
     }
 }
 
 /// Computes one row, none of whose arguments is NULL.
-pub(super) type Compute = for<'a> fn(&[Arg<'a>]) -> Result<Given<'a>, SqlError>;
+pub(super) type Compute = for<'a> fn(&[Arg<'a>]) -> Result<JsonValue<'a>, SqlError>;
 
 /// A function of JSON.
 #[derive(Debug)]
 pub(super) struct Function {
     name: &'static str,
     takes: &'static [Takes],
-    gives: Gives,
+    gives: ResultType,
     compute: Compute,
     signature: Signature,
 }
@@ -122,7 +122,12 @@ impl std::hash::Hash for Function {
 }
 
 /// A function that takes all of these.
-pub(super) fn function(name: &'static str, takes: &'static [Takes], gives: Gives, compute: Compute) -> Arc<ScalarUDF> {
+pub(super) fn function(
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: ResultType,
+    compute: Compute,
+) -> Arc<ScalarUDF> {
     let signature = Signature::any(takes.len(), Volatility::Immutable);
     Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
 }
@@ -131,7 +136,7 @@ pub(super) fn function(name: &'static str, takes: &'static [Takes], gives: Gives
 pub(super) fn with_default(
     name: &'static str,
     takes: &'static [Takes],
-    gives: Gives,
+    gives: ResultType,
     compute: Compute,
 ) -> Arc<ScalarUDF> {
     with_defaults(name, takes, takes.len() - 1, gives, compute)
@@ -142,7 +147,7 @@ pub(super) fn with_defaults(
     name: &'static str,
     takes: &'static [Takes],
     n_wanted: usize,
-    gives: Gives,
+    gives: ResultType,
     compute: Compute,
 ) -> Arc<ScalarUDF> {
     let one_of = (n_wanted..=takes.len()).map(TypeSignature::Any).collect();
@@ -151,7 +156,12 @@ pub(super) fn with_defaults(
 }
 
 /// A function that takes the last of these any number of times.
-pub(super) fn variadic(name: &'static str, takes: &'static [Takes], gives: Gives, compute: Compute) -> Arc<ScalarUDF> {
+pub(super) fn variadic(
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: ResultType,
+    compute: Compute,
+) -> Arc<ScalarUDF> {
     let signature = Signature::variadic_any(Volatility::Immutable);
     Arc::new(ScalarUDF::from(Function { name, takes, gives, compute, signature }))
 }
@@ -165,9 +175,9 @@ impl Function {
 
 /// Looks whether functions of JSON are called with it. The rule runs behind the one that marks what is JSON.
 #[derive(Debug)]
-pub(super) struct Checked;
+pub(super) struct JsonCheckRule;
 
-impl AnalyzerRule for Checked {
+impl AnalyzerRule for JsonCheckRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, checked)
     }
@@ -201,15 +211,15 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.gives {
-            Gives::Json | Gives::Jsonb | Gives::MadeJsonb | Gives::Text => DataType::Utf8,
-            Gives::Boolean => DataType::Boolean,
-            Gives::Integer => DataType::Int32,
-            Gives::List => DataType::new_list(DataType::Utf8, true),
+            ResultType::Json | ResultType::Jsonb | ResultType::MadeJsonb | ResultType::Text => DataType::Utf8,
+            ResultType::Boolean => DataType::Boolean,
+            ResultType::Integer => DataType::Int32,
+            ResultType::List => DataType::new_list(DataType::Utf8, true),
         })
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        // When a statement is planned, a CASE of JSON is a text yet: `Checked` looks at all of them when they are
+        // When a statement is planned, a CASE of JSON is a text yet: `JsonCheckRule` looks at all of them when they are
         // marked.
         let may_be = |(idx, field): (usize, &FieldRef)| {
             let takes = self.takes_at(idx);
@@ -220,8 +230,8 @@ impl ScalarUDFImpl for Function {
             return Err(undefined(self.name, args.arg_fields).into());
         }
         Ok(Arc::new(match self.gives {
-            Gives::Json => arrow_field(self.name, &Stored::Json, true),
-            Gives::Jsonb | Gives::MadeJsonb => arrow_field(self.name, &Stored::Jsonb, true),
+            ResultType::Json => arrow_field(self.name, &Stored::Json, true),
+            ResultType::Jsonb | ResultType::MadeJsonb => arrow_field(self.name, &Stored::Jsonb, true),
             _ => Field::new(self.name, self.return_type(&[])?, true),
         }))
     }
@@ -233,9 +243,9 @@ impl ScalarUDFImpl for Function {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let n_rows = if is_constant { 1 } else { args.number_rows };
-        let columns = args.args.iter().enumerate().map(|(idx, arg)| Column::of(self.takes_at(idx), arg));
+        let columns = args.args.iter().enumerate().map(|(idx, arg)| ArgumentColumn::of(self.takes_at(idx), arg));
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let mut rows = Rows::new(self.gives, n_rows);
+        let mut rows = ResultRows::new(self.gives, n_rows);
         let mut row_args = Vec::with_capacity(columns.len());
         for row in 0..n_rows {
             row_args.clear();
@@ -244,7 +254,7 @@ impl ScalarUDFImpl for Function {
             }
             match row_args.len() == columns.len() {
                 true => rows.push((self.compute)(&row_args)?)?,
-                false => rows.push(Given::Null)?,
+                false => rows.push(JsonValue::Null)?,
             }
         }
         let rows = rows.finish();
@@ -288,7 +298,7 @@ pub(super) fn type_name(field: &FieldRef) -> String {
 }
 
 /// One argument of all rows.
-enum Column {
+enum ArgumentColumn {
     Text(StringArray),
     Index(Int64Array),
     Boolean(ArrayRef),
@@ -296,46 +306,48 @@ enum Column {
     /// Of one text for all rows.
     Items(Vec<Option<String>>),
     /// The same for all rows.
-    Constant(Box<Column>),
+    Constant(Box<ArgumentColumn>),
     Null,
 }
 
-impl Column {
-    fn of(takes: Takes, arg: &ColumnarValue) -> Result<Column> {
+impl ArgumentColumn {
+    fn of(takes: Takes, arg: &ColumnarValue) -> Result<ArgumentColumn> {
         match arg {
-            ColumnarValue::Array(values) => Column::of_array(takes, values),
-            ColumnarValue::Scalar(value) if value.is_null() => Ok(Column::Null),
+            ColumnarValue::Array(values) => ArgumentColumn::of_array(takes, values),
+            ColumnarValue::Scalar(value) if value.is_null() => Ok(ArgumentColumn::Null),
             ColumnarValue::Scalar(value) => match value.try_as_str().flatten() {
-                Some(text) if takes == Takes::Names => Ok(Column::Items(array_items(text)?)),
-                _ => Ok(Column::Constant(Box::new(Column::of_array(takes, &value.to_array()?)?))),
+                Some(text) if takes == Takes::Names => Ok(ArgumentColumn::Items(array_items(text)?)),
+                _ => Ok(ArgumentColumn::Constant(Box::new(ArgumentColumn::of_array(takes, &value.to_array()?)?))),
             },
         }
     }
 
-    fn of_array(takes: Takes, values: &ArrayRef) -> Result<Column> {
+    fn of_array(takes: Takes, values: &ArrayRef) -> Result<ArgumentColumn> {
         Ok(match values.data_type() {
-            DataType::Null => Column::Null,
-            DataType::Boolean => Column::Boolean(Arc::clone(values)),
-            DataType::List(_) => Column::Names(cast(values, &DataType::new_list(DataType::Utf8, true))?),
+            DataType::Null => ArgumentColumn::Null,
+            DataType::Boolean => ArgumentColumn::Boolean(Arc::clone(values)),
+            DataType::List(_) => ArgumentColumn::Names(cast(values, &DataType::new_list(DataType::Utf8, true))?),
             of if of.is_integer() && matches!(takes, Takes::Step | Takes::Steps) => {
-                Column::Index(cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+                ArgumentColumn::Index(cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
             }
-            _ => Column::Text(texts(values)?),
+            _ => ArgumentColumn::Text(texts(values)?),
         })
     }
 
     /// `None`: NULL.
     fn arg(&self, row: usize) -> Result<Option<Arg<'_>>> {
         Ok(match self {
-            Column::Null => None,
-            Column::Constant(column) => return column.arg(0),
-            Column::Items(items) => {
+            ArgumentColumn::Null => None,
+            ArgumentColumn::Constant(column) => return column.arg(0),
+            ArgumentColumn::Items(items) => {
                 Some(Arg::Names(items.iter().map(|item| item.as_deref().map(Cow::Borrowed)).collect()))
             }
-            Column::Text(texts) => (!texts.is_null(row)).then(|| Arg::Text(texts.value(row))),
-            Column::Index(indexes) => (!indexes.is_null(row)).then(|| Arg::Index(indexes.value(row))),
-            Column::Boolean(truths) => (!truths.is_null(row)).then(|| Arg::Boolean(truths.as_boolean().value(row))),
-            Column::Names(lists) => {
+            ArgumentColumn::Text(texts) => (!texts.is_null(row)).then(|| Arg::Text(texts.value(row))),
+            ArgumentColumn::Index(indexes) => (!indexes.is_null(row)).then(|| Arg::Index(indexes.value(row))),
+            ArgumentColumn::Boolean(truths) => {
+                (!truths.is_null(row)).then(|| Arg::Boolean(truths.as_boolean().value(row)))
+            }
+            ArgumentColumn::Names(lists) => {
                 let lists = lists.as_list::<i32>();
                 let range = lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize;
                 let items = lists.values().as_string::<i32>();
@@ -359,46 +371,46 @@ pub(super) fn names_of<'a>(arg: &Arg<'a>) -> Result<Vec<Option<Cow<'a, str>>>, S
 }
 
 /// The values so far.
-enum Rows {
+enum ResultRows {
     Text(StringBuilder, bool),
     Boolean(BooleanBuilder),
     Integer(Int32Builder),
     List(ListBuilder<StringBuilder>),
 }
 
-impl Rows {
-    fn new(gives: Gives, n_rows: usize) -> Rows {
+impl ResultRows {
+    fn new(gives: ResultType, n_rows: usize) -> ResultRows {
         match gives {
-            Gives::Boolean => Rows::Boolean(BooleanBuilder::with_capacity(n_rows)),
-            Gives::Integer => Rows::Integer(Int32Builder::with_capacity(n_rows)),
-            Gives::List => Rows::List(ListBuilder::new(StringBuilder::new())),
-            _ => Rows::Text(StringBuilder::new(), gives == Gives::MadeJsonb),
+            ResultType::Boolean => ResultRows::Boolean(BooleanBuilder::with_capacity(n_rows)),
+            ResultType::Integer => ResultRows::Integer(Int32Builder::with_capacity(n_rows)),
+            ResultType::List => ResultRows::List(ListBuilder::new(StringBuilder::new())),
+            _ => ResultRows::Text(StringBuilder::new(), gives == ResultType::MadeJsonb),
         }
     }
 
-    fn push(&mut self, given: Given<'_>) -> Result<()> {
+    fn push(&mut self, given: JsonValue<'_>) -> Result<()> {
         match (self, given) {
-            (Rows::Text(texts, is_made), Given::Text(text)) => match is_made {
+            (ResultRows::Text(texts, is_made), JsonValue::Text(text)) => match is_made {
                 true => texts.append_value(normal_form(&text).map_err(failed)?),
                 false => texts.append_value(text),
             },
-            (Rows::Boolean(truths), Given::Boolean(truth)) => truths.append_value(truth),
-            (Rows::Integer(integers), Given::Integer(integer)) => integers.append_value(integer),
-            (Rows::List(lists), Given::List(items)) => lists.append_value(items),
-            (Rows::Text(texts, _), _) => texts.append_null(),
-            (Rows::Boolean(truths), _) => truths.append_null(),
-            (Rows::Integer(integers), _) => integers.append_null(),
-            (Rows::List(lists), _) => lists.append_null(),
+            (ResultRows::Boolean(truths), JsonValue::Boolean(truth)) => truths.append_value(truth),
+            (ResultRows::Integer(integers), JsonValue::Integer(integer)) => integers.append_value(integer),
+            (ResultRows::List(lists), JsonValue::List(items)) => lists.append_value(items),
+            (ResultRows::Text(texts, _), _) => texts.append_null(),
+            (ResultRows::Boolean(truths), _) => truths.append_null(),
+            (ResultRows::Integer(integers), _) => integers.append_null(),
+            (ResultRows::List(lists), _) => lists.append_null(),
         }
         Ok(())
     }
 
     fn finish(self) -> ArrayRef {
         match self {
-            Rows::Text(mut texts, _) => Arc::new(texts.finish()),
-            Rows::Boolean(mut truths) => Arc::new(truths.finish()),
-            Rows::Integer(mut integers) => Arc::new(integers.finish()),
-            Rows::List(mut lists) => Arc::new(lists.finish()),
+            ResultRows::Text(mut texts, _) => Arc::new(texts.finish()),
+            ResultRows::Boolean(mut truths) => Arc::new(truths.finish()),
+            ResultRows::Integer(mut integers) => Arc::new(integers.finish()),
+            ResultRows::List(mut lists) => Arc::new(lists.finish()),
         }
     }
 }
@@ -409,16 +421,16 @@ pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
 }
 
 /// What is wrong with a JSON text, as PostgreSQL says it.
-pub(super) fn failed(fault: Fault) -> SqlError {
+pub(super) fn failed(fault: JsonFault) -> SqlError {
     let message = match fault {
-        Fault::Syntax | Fault::Surrogate => format!("invalid input syntax for type json: {fault}"),
+        JsonFault::Syntax | JsonFault::Surrogate => format!("invalid input syntax for type json: {fault}"),
         fault => fault.to_string(),
     };
     SqlError::new(json_state(fault), message)
 }
 
-impl From<Fault> for SqlError {
-    fn from(fault: Fault) -> SqlError {
+impl From<JsonFault> for SqlError {
+    fn from(fault: JsonFault) -> SqlError {
         failed(fault)
     }
 }

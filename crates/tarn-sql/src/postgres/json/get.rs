@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
-use tarn_types::json::{Fault, normal_form};
+use tarn_types::json::{JsonFault, normal_form};
 
-use super::function::{Arg, Given, Gives, Takes, function, names_of, variadic};
-use super::walk::{Json, Kind};
+use super::function::{Arg, JsonValue, ResultType, Takes, function, names_of, variadic};
+use super::walk::{Json, JsonKind};
 use crate::error::SqlError;
 
 pub(super) const JSON_GET: &str = "tarn_json_get";
@@ -25,40 +25,40 @@ pub(super) const JSONB_PATH_TEXT: &str = "tarn_jsonb_path_text";
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Json as OfJson, Jsonb as OfJsonb, Names, Step};
     vec![
-        function(JSON_GET, &[OfJson, Step], Gives::Json, |args| {
+        function(JSON_GET, &[OfJson, Step], ResultType::Json, |args| {
             check_escapes(args[0].text())?;
-            Ok(Given::piece(step(Json::of(args[0].text()), &args[1], false)?.map(Json::text)))
+            Ok(JsonValue::piece(step(Json::of(args[0].text()), &args[1], false)?.map(Json::text)))
         }),
-        function(JSON_GET_TEXT, &[OfJson, Step], Gives::Text, |args| {
+        function(JSON_GET_TEXT, &[OfJson, Step], ResultType::Text, |args| {
             check_escapes(args[0].text())?;
             as_text(step(Json::of(args[0].text()), &args[1], false)?)
         }),
-        function(JSON_PATH, &[OfJson, Names], Gives::Json, |args| {
+        function(JSON_PATH, &[OfJson, Names], ResultType::Json, |args| {
             check_escapes(args[0].text())?;
-            Ok(Given::piece(path(args[0].text(), &names_of(&args[1])?)?.map(Json::text)))
+            Ok(JsonValue::piece(path(args[0].text(), &names_of(&args[1])?)?.map(Json::text)))
         }),
-        function(JSON_PATH_TEXT, &[OfJson, Names], Gives::Text, |args| {
+        function(JSON_PATH_TEXT, &[OfJson, Names], ResultType::Text, |args| {
             check_escapes(args[0].text())?;
             as_text(path(args[0].text(), &names_of(&args[1])?)?)
         }),
-        function(JSONB_GET, &[OfJsonb, Step], Gives::Jsonb, |args| {
-            Ok(Given::piece(step(Json::of(args[0].text()), &args[1], true)?.map(Json::text)))
+        function(JSONB_GET, &[OfJsonb, Step], ResultType::Jsonb, |args| {
+            Ok(JsonValue::piece(step(Json::of(args[0].text()), &args[1], true)?.map(Json::text)))
         }),
-        function(JSONB_GET_TEXT, &[OfJsonb, Step], Gives::Text, |args| {
+        function(JSONB_GET_TEXT, &[OfJsonb, Step], ResultType::Text, |args| {
             as_text(step(Json::of(args[0].text()), &args[1], true)?)
         }),
         // As a path of one step, whatever its type: `doc['1']` is `doc[1]`.
-        function(JSONB_SUBSCRIPT, &[OfJsonb, Step], Gives::Jsonb, |args| {
+        function(JSONB_SUBSCRIPT, &[OfJsonb, Step], ResultType::Jsonb, |args| {
             let step = match &args[1] {
                 Arg::Index(index) => Cow::Owned(index.to_string()),
                 step => Cow::Borrowed(step.text()),
             };
-            Ok(Given::piece(path(args[0].text(), &[Some(step)])?.map(Json::text)))
+            Ok(JsonValue::piece(path(args[0].text(), &[Some(step)])?.map(Json::text)))
         }),
-        function(JSONB_PATH, &[OfJsonb, Names], Gives::Jsonb, |args| {
-            Ok(Given::piece(path(args[0].text(), &names_of(&args[1])?)?.map(Json::text)))
+        function(JSONB_PATH, &[OfJsonb, Names], ResultType::Jsonb, |args| {
+            Ok(JsonValue::piece(path(args[0].text(), &names_of(&args[1])?)?.map(Json::text)))
         }),
-        function(JSONB_PATH_TEXT, &[OfJsonb, Names], Gives::Text, |args| {
+        function(JSONB_PATH_TEXT, &[OfJsonb, Names], ResultType::Text, |args| {
             as_text(path(args[0].text(), &names_of(&args[1])?)?)
         }),
     ]
@@ -68,18 +68,18 @@ pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Json as OfJson, Jsonb as OfJsonb, Text};
     vec![
-        variadic("json_extract_path", &[OfJson, Text], Gives::Json, |args| {
+        variadic("json_extract_path", &[OfJson, Text], ResultType::Json, |args| {
             check_escapes(args[0].text())?;
-            Ok(Given::piece(path(args[0].text(), &texts(args))?.map(Json::text)))
+            Ok(JsonValue::piece(path(args[0].text(), &texts(args))?.map(Json::text)))
         }),
-        variadic("json_extract_path_text", &[OfJson, Text], Gives::Text, |args| {
+        variadic("json_extract_path_text", &[OfJson, Text], ResultType::Text, |args| {
             check_escapes(args[0].text())?;
             as_text(path(args[0].text(), &texts(args))?)
         }),
-        variadic("jsonb_extract_path", &[OfJsonb, Text], Gives::Jsonb, |args| {
-            Ok(Given::piece(path(args[0].text(), &texts(args))?.map(Json::text)))
+        variadic("jsonb_extract_path", &[OfJsonb, Text], ResultType::Jsonb, |args| {
+            Ok(JsonValue::piece(path(args[0].text(), &texts(args))?.map(Json::text)))
         }),
-        variadic("jsonb_extract_path_text", &[OfJsonb, Text], Gives::Text, |args| {
+        variadic("jsonb_extract_path_text", &[OfJsonb, Text], ResultType::Text, |args| {
             as_text(path(args[0].text(), &texts(args))?)
         }),
     ]
@@ -88,7 +88,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 /// A `json` whose escapes mean nothing is an error when it is looked into, wherever they stand.
 pub(in crate::postgres) fn check_escapes(text: &str) -> Result<(), SqlError> {
     if text.contains("\\u")
-        && let Err(fault @ (Fault::Nul | Fault::Surrogate)) = normal_form(text)
+        && let Err(fault @ (JsonFault::Nul | JsonFault::Surrogate)) = normal_form(text)
     {
         return Err(fault.into());
     }
@@ -117,8 +117,8 @@ fn path<'a>(text: &'a str, steps: &[Option<Cow<'_, str>>]) -> Result<Option<Json
     }
     for step in steps.iter().flatten() {
         let found = match json.kind() {
-            Kind::Object => json.member(step)?,
-            Kind::Array => index(step).and_then(|index| json.item(index)),
+            JsonKind::Object => json.member(step)?,
+            JsonKind::Array => index(step).and_then(|index| json.item(index)),
             _ => None,
         };
         let Some(found) = found else { return Ok(None) };
@@ -132,9 +132,9 @@ pub(super) fn index(step: &str) -> Option<i64> {
     step.trim_start().parse::<i32>().ok().map(i64::from)
 }
 
-fn as_text<'a>(json: Option<Json<'a>>) -> Result<Given<'a>, SqlError> {
+fn as_text<'a>(json: Option<Json<'a>>) -> Result<JsonValue<'a>, SqlError> {
     Ok(match json {
-        Some(json) => json.as_text()?.map_or(Given::Null, Given::Text),
-        None => Given::Null,
+        Some(json) => json.as_text()?.map_or(JsonValue::Null, JsonValue::Text),
+        None => JsonValue::Null,
     })
 }

@@ -23,22 +23,22 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 use tarn_query::datafusion;
-use tarn_types::json::{Fault, MAX_DEPTH};
+use tarn_types::json::{JsonFault, MAX_DEPTH};
 
 use super::function::{failed, texts};
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 
 /// The function.
 pub(super) fn key_function() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(Key { signature: Signature::any(1, Volatility::Immutable) }))
+    Arc::new(ScalarUDF::from(JsonKeyFunction { signature: Signature::any(1, Volatility::Immutable) }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct JsonKeyFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Key {
+impl ScalarUDFImpl for JsonKeyFunction {
     fn name(&self) -> &str {
         "tarn_jsonb_key"
     }
@@ -82,34 +82,34 @@ impl ScalarUDFImpl for Key {
 }
 
 /// Appends the key of a value.
-pub(super) fn write(text: &str, key: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn write(text: &str, key: &mut Vec<u8>) -> Result<(), JsonFault> {
     let json = Json::of(text);
     key.push(match json.kind() {
-        Kind::Array if json.items().next().is_none() => 0,
-        Kind::Array => 2,
-        Kind::Object => 3,
+        JsonKind::Array if json.items().next().is_none() => 0,
+        JsonKind::Array => 2,
+        JsonKind::Object => 3,
         _ => 1,
     });
     value(json, 0, key)
 }
 
-fn value(json: Json<'_>, depth: usize, key: &mut Vec<u8>) -> Result<(), Fault> {
+fn value(json: Json<'_>, depth: usize, key: &mut Vec<u8>) -> Result<(), JsonFault> {
     if depth > MAX_DEPTH {
-        return Err(Fault::TooDeep);
+        return Err(JsonFault::TooDeep);
     }
     key.push(json.kind() as u8);
     match json.kind() {
-        Kind::Null => {}
-        Kind::Boolean => key.push(u8::from(json.text() == "true")),
-        Kind::Number => number(json.text(), key),
-        Kind::String => string(&json.string()?, key),
-        Kind::Array => {
+        JsonKind::Null => {}
+        JsonKind::Boolean => key.push(u8::from(json.text() == "true")),
+        JsonKind::Number => number(json.text(), key),
+        JsonKind::String => string(&json.string()?, key),
+        JsonKind::Array => {
             key.extend((json.items().count() as u32).to_be_bytes());
             for item in json.items() {
                 value(item, depth + 1, key)?;
             }
         }
-        Kind::Object => {
+        JsonKind::Object => {
             key.extend((json.members().count() as u32).to_be_bytes());
             for (name, member) in json.members() {
                 string(&name.text()?, key);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
 
-use super::function::{Given, Gives, Takes, function};
+use super::function::{JsonValue, ResultType, Takes, function};
 use super::get::check_escapes;
-use super::walk::{Json, Kind};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 
 /// What is listed of a `json`, and of a `jsonb`.
@@ -29,7 +29,7 @@ pub(super) const FILLED_RECORDS: [&str; 2] = ["tarn_json_filled_records", "tarn_
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     use Takes::{Json as OfJson, Jsonb as OfJsonb};
-    let list = Gives::List;
+    let list = ResultType::List;
     vec![
         function(ITEMS[0], &[OfJson], list, |args| items(checked(args[0].text())?)),
         function(ITEMS[1], &[OfJsonb], list, |args| items(Json::of(args[0].text()))),
@@ -61,62 +61,62 @@ fn checked(text: &str) -> Result<Json<'_>, SqlError> {
     Ok(Json::of(text))
 }
 
-fn refused<'a>(message: String) -> Result<Given<'a>, SqlError> {
+fn refused<'a>(message: String) -> Result<JsonValue<'a>, SqlError> {
     Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).with_hint("json_typeof says what a value is"))
 }
 
-fn items(json: Json<'_>) -> Result<Given<'_>, SqlError> {
+fn items(json: Json<'_>) -> Result<JsonValue<'_>, SqlError> {
     match json.kind() {
-        Kind::Array => Ok(Given::List(json.items().map(|item| Some(Cow::Borrowed(item.text()))).collect())),
-        Kind::Object => refused("cannot extract elements from an object".to_owned()),
+        JsonKind::Array => Ok(JsonValue::List(json.items().map(|item| Some(Cow::Borrowed(item.text()))).collect())),
+        JsonKind::Object => refused("cannot extract elements from an object".to_owned()),
         _ => refused("cannot extract elements from a scalar".to_owned()),
     }
 }
 
-fn record(json: Json<'_>) -> Result<Given<'_>, SqlError> {
+fn record(json: Json<'_>) -> Result<JsonValue<'_>, SqlError> {
     match json.kind() {
-        Kind::Object => Ok(Given::List(vec![Some(Cow::Borrowed(json.text()))])),
-        Kind::Array => refused("cannot call populate_composite on an array".to_owned()),
+        JsonKind::Object => Ok(JsonValue::List(vec![Some(Cow::Borrowed(json.text()))])),
+        JsonKind::Array => refused("cannot call populate_composite on an array".to_owned()),
         _ => refused("cannot call populate_composite on a scalar".to_owned()),
     }
 }
 
-fn records<'a>(json: Json<'a>, called: &str) -> Result<Given<'a>, SqlError> {
+fn records<'a>(json: Json<'a>, called: &str) -> Result<JsonValue<'a>, SqlError> {
     match json.kind() {
-        Kind::Array if json.items().all(|item| item.kind() == Kind::Object) => items(json),
-        Kind::Array => refused(format!("argument of {called} must be an array of objects")),
+        JsonKind::Array if json.items().all(|item| item.kind() == JsonKind::Object) => items(json),
+        JsonKind::Array => refused(format!("argument of {called} must be an array of objects")),
         _ => refused(format!("cannot call {called} on a non-array")),
     }
 }
 
-fn item_texts(json: Json<'_>) -> Result<Given<'_>, SqlError> {
+fn item_texts(json: Json<'_>) -> Result<JsonValue<'_>, SqlError> {
     match json.kind() {
-        Kind::Array => Ok(Given::List(json.items().map(Json::as_text).collect::<Result<_, _>>()?)),
+        JsonKind::Array => Ok(JsonValue::List(json.items().map(Json::as_text).collect::<Result<_, _>>()?)),
         _ => items(json),
     }
 }
 
-fn names<'a>(json: Json<'a>, called: &str) -> Result<Given<'a>, SqlError> {
+fn names<'a>(json: Json<'a>, called: &str) -> Result<JsonValue<'a>, SqlError> {
     match json.kind() {
-        Kind::Object => {
-            Ok(Given::List(json.members().map(|(name, _)| name.text().map(Some)).collect::<Result<_, _>>()?))
+        JsonKind::Object => {
+            Ok(JsonValue::List(json.members().map(|(name, _)| name.text().map(Some)).collect::<Result<_, _>>()?))
         }
-        Kind::Array => refused(format!("cannot call {called} on an array")),
+        JsonKind::Array => refused(format!("cannot call {called} on an array")),
         _ => refused(format!("cannot call {called} on a scalar")),
     }
 }
 
-fn each_names<'a>(json: Json<'a>, called: &str) -> Result<Given<'a>, SqlError> {
+fn each_names<'a>(json: Json<'a>, called: &str) -> Result<JsonValue<'a>, SqlError> {
     match json.kind() {
-        Kind::Object => names(json, called),
+        JsonKind::Object => names(json, called),
         _ => refused(format!("cannot call {called} on a non-object")),
     }
 }
 
-fn values(json: Json<'_>) -> Given<'_> {
-    Given::List(json.members().map(|(_, value)| Some(Cow::Borrowed(value.text()))).collect())
+fn values(json: Json<'_>) -> JsonValue<'_> {
+    JsonValue::List(json.members().map(|(_, value)| Some(Cow::Borrowed(value.text()))).collect())
 }
 
-fn value_texts(json: Json<'_>) -> Result<Given<'_>, SqlError> {
-    Ok(Given::List(json.members().map(|(_, value)| value.as_text()).collect::<Result<_, _>>()?))
+fn value_texts(json: Json<'_>) -> Result<JsonValue<'_>, SqlError> {
+    Ok(JsonValue::List(json.members().map(|(_, value)| value.as_text()).collect::<Result<_, _>>()?))
 }

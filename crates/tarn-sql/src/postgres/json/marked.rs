@@ -83,9 +83,9 @@ impl ScalarUDFImpl for AsKept {
 
 /// The rule.
 #[derive(Debug)]
-pub(super) struct Marked;
+pub(super) struct JsonMarkRule;
 
-impl AnalyzerRule for Marked {
+impl AnalyzerRule for JsonMarkRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         each_expression(plan, |expr, schema| {
             Ok(match kept_of_several(&expr, schema) {

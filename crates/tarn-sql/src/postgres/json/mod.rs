@@ -47,7 +47,7 @@ pub(super) use self::compare::OF_TEXTS;
 pub(super) use self::get::check_escapes;
 pub(super) use self::marked::{is_untyped, kept_type, values_of};
 pub(super) use self::to_record::JSON_AS;
-pub(super) use self::walk::{Json, Kind};
+pub(super) use self::walk::{Json, JsonKind};
 
 /// The functions.
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -67,7 +67,12 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// Of expressions as they are written.
 pub(super) fn rules() -> Vec<Rule> {
-    vec![Arc::new(marked::Marked), Arc::new(cast::JsonCasts), Arc::new(compare::Compared), Arc::new(function::Checked)]
+    vec![
+        Arc::new(marked::JsonMarkRule),
+        Arc::new(cast::JsonCasts),
+        Arc::new(compare::JsonComparisonRule),
+        Arc::new(function::JsonCheckRule),
+    ]
 }
 
 /// Of operators.

@@ -18,7 +18,7 @@ use super::written::{document, named};
 use crate::error::{Result, SqlError, state};
 use crate::names::fold;
 use crate::postgres::calls::{binary, call, number, take};
-use crate::postgres::fitted::{Longer, fitted};
+use crate::postgres::fitted::{OverlongText, fitted};
 use crate::postgres::in_from::query_of;
 use crate::postgres::kept_as_text::{JSON, JSONB};
 
@@ -105,7 +105,7 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
         of if matches!(of, DataType::Array(_) | DataType::Custom(..)) && !is_inet(of) => {
             let null = cast(Expr::Value(Value::Null.with_empty_span()), of.clone());
             let read = call(JSON_AS, vec![get(BinaryOperator::Arrow), null, key(), number(dimensions(of))]);
-            Ok(fitted(&read, of, Longer::Refused)?.unwrap_or(read))
+            Ok(fitted(&read, of, OverlongText::Refused)?.unwrap_or(read))
         }
         DataType::Text | DataType::Varchar(None) => Ok(text),
         // A `null` of JSON is NULL here.
@@ -119,7 +119,7 @@ fn member(object: &Expr, name: &Ident, of: &DataType) -> Result<Expr> {
                 else_result: Some(Box::new(cast(get(BinaryOperator::Arrow), of.clone()))),
             })
         }
-        of => Ok(match fitted(&text, of, Longer::Refused)? {
+        of => Ok(match fitted(&text, of, OverlongText::Refused)? {
             Some(fitted) => fitted,
             None => cast(text, of.clone()),
         }),

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use tarn_types::json::{Fault, unescape};
+use tarn_types::json::{JsonFault, unescape};
 
 /// A value, as a piece of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(in crate::postgres) struct Json<'a>(&'a str);
 
 /// What a value is, in the order of PostgreSQL's `jsonb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::postgres) enum Kind {
+pub(in crate::postgres) enum JsonKind {
     Null,
     String,
     Number,
@@ -22,16 +22,16 @@ pub(in crate::postgres) enum Kind {
     Object,
 }
 
-impl Kind {
+impl JsonKind {
     /// As `jsonb_typeof` says it.
     pub(in crate::postgres) fn name(self) -> &'static str {
         match self {
-            Kind::Null => "null",
-            Kind::String => "string",
-            Kind::Number => "number",
-            Kind::Boolean => "boolean",
-            Kind::Array => "array",
-            Kind::Object => "object",
+            JsonKind::Null => "null",
+            JsonKind::String => "string",
+            JsonKind::Number => "number",
+            JsonKind::Boolean => "boolean",
+            JsonKind::Array => "array",
+            JsonKind::Object => "object",
         }
     }
 }
@@ -45,30 +45,30 @@ impl<'a> Json<'a> {
         self.0
     }
 
-    pub(in crate::postgres) fn kind(self) -> Kind {
+    pub(in crate::postgres) fn kind(self) -> JsonKind {
         match self.0.as_bytes().first() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::Array,
-            Some(b'"') => Kind::String,
-            Some(b't' | b'f') => Kind::Boolean,
-            Some(b'n') | None => Kind::Null,
-            Some(_) => Kind::Number,
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't' | b'f') => JsonKind::Boolean,
+            Some(b'n') | None => JsonKind::Null,
+            Some(_) => JsonKind::Number,
         }
     }
 
     pub(in crate::postgres) fn is_scalar(self) -> bool {
-        !matches!(self.kind(), Kind::Array | Kind::Object)
+        !matches!(self.kind(), JsonKind::Array | JsonKind::Object)
     }
 
     /// The items of an array; of anything else, none.
     pub(in crate::postgres) fn items(self) -> impl Iterator<Item = Json<'a>> {
-        let mut rest = if self.kind() == Kind::Array { &self.0[1..] } else { "" };
+        let mut rest = if self.kind() == JsonKind::Array { &self.0[1..] } else { "" };
         std::iter::from_fn(move || next_value(&mut rest))
     }
 
     /// The members of an object, in the order of the text; of anything else, none.
     pub(in crate::postgres) fn members(self) -> impl Iterator<Item = (Name<'a>, Json<'a>)> {
-        let mut rest = if self.kind() == Kind::Object { &self.0[1..] } else { "" };
+        let mut rest = if self.kind() == JsonKind::Object { &self.0[1..] } else { "" };
         std::iter::from_fn(move || {
             let name = next_value(&mut rest)?;
             Some((Name(name.between_quotes()), next_value(&mut rest)?))
@@ -76,7 +76,7 @@ impl<'a> Json<'a> {
     }
 
     /// Of several members of that name, the last.
-    pub(in crate::postgres) fn member(self, name: &str) -> Result<Option<Json<'a>>, Fault> {
+    pub(in crate::postgres) fn member(self, name: &str) -> Result<Option<Json<'a>>, JsonFault> {
         let mut found = None;
         for (of, value) in self.members() {
             if of.is(name)? {
@@ -98,15 +98,15 @@ impl<'a> Json<'a> {
     }
 
     /// What a string says.
-    pub(in crate::postgres) fn string(self) -> Result<Cow<'a, str>, Fault> {
+    pub(in crate::postgres) fn string(self) -> Result<Cow<'a, str>, JsonFault> {
         unescape(self.between_quotes())
     }
 
     /// As `->>` gives it: what a string says, of anything else its text. `None`: `null`.
-    pub(in crate::postgres) fn as_text(self) -> Result<Option<Cow<'a, str>>, Fault> {
+    pub(in crate::postgres) fn as_text(self) -> Result<Option<Cow<'a, str>>, JsonFault> {
         match self.kind() {
-            Kind::Null => Ok(None),
-            Kind::String => self.string().map(Some),
+            JsonKind::Null => Ok(None),
+            JsonKind::String => self.string().map(Some),
             _ => Ok(Some(Cow::Borrowed(self.0))),
         }
     }
@@ -121,7 +121,7 @@ impl<'a> Json<'a> {
 pub(in crate::postgres) struct Name<'a>(&'a str);
 
 impl<'a> Name<'a> {
-    pub(in crate::postgres) fn text(self) -> Result<Cow<'a, str>, Fault> {
+    pub(in crate::postgres) fn text(self) -> Result<Cow<'a, str>, JsonFault> {
         unescape(self.0)
     }
 
@@ -130,7 +130,7 @@ impl<'a> Name<'a> {
         format!("\"{}\": {}", self.0, value.text())
     }
 
-    pub(in crate::postgres) fn is(self, name: &str) -> Result<bool, Fault> {
+    pub(in crate::postgres) fn is(self, name: &str) -> Result<bool, JsonFault> {
         Ok(if self.0.contains('\\') { self.text()? == name } else { self.0 == name })
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn values_are_pieces_of_the_text() {
         let object = Json::of(" {\"a\" : [1, {\"b\":\"]\"} ,null] ,\"c\\u0062\":\"\\\"\", \"a\":-1.5e3} ");
-        assert_eq!(object.kind(), Kind::Object);
+        assert_eq!(object.kind(), JsonKind::Object);
         let members: Vec<_> = object.members().map(|(name, value)| (name.text().unwrap(), value.text())).collect();
         let wanted = [("a", "[1, {\"b\":\"]\"} ,null]"), ("cb", "\"\\\"\""), ("a", "-1.5e3")];
         assert_eq!(members, wanted.map(|(name, value)| (Cow::Borrowed(name), value)));

@@ -16,7 +16,7 @@ use tarn_query::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, OrderBy, Query, Select, SelectItem, TableAlias, TableAliasColumnDef,
     TableFactor, Value, Values, Visitor, VisitorMut,
 };
-use tarn_query::{Walked, walk, walk_mut};
+use tarn_query::{Walkable, walk, walk_mut};
 
 use super::build::{ARRAY_OF, MEMBER, OBJECT_OF, VALUE};
 use super::list::{EACH_NAMES, ITEM_TEXTS, ITEMS, NAMES, VALUE_TEXTS, VALUES};
@@ -30,7 +30,7 @@ use crate::postgres::kept_as_text::{JSON, JSONB, cast_to};
 use crate::postgres::ordinality;
 
 /// A column of a function that gives rows.
-struct Column {
+struct RecordColumn {
     /// As PostgreSQL calls it. `None`: as the table.
     name: Option<&'static str>,
     /// The list of its values, of a `json` and of a `jsonb`.
@@ -42,23 +42,23 @@ struct Column {
 const PATH_QUERY: &str = "_path_query";
 
 /// Functions that give rows, without `json` or `jsonb` before their names.
-const SETS: [(&str, &[Column]); 6] = [
-    (PATH_QUERY, &[Column { name: None, list: [path::FOUND, path::FOUND], is_json: true }]),
-    ("_array_elements", &[Column { name: Some("value"), list: ITEMS, is_json: true }]),
-    ("_array_elements_text", &[Column { name: Some("value"), list: ITEM_TEXTS, is_json: false }]),
-    ("_object_keys", &[Column { name: None, list: NAMES, is_json: false }]),
+const SETS: [(&str, &[RecordColumn]); 6] = [
+    (PATH_QUERY, &[RecordColumn { name: None, list: [path::FOUND, path::FOUND], is_json: true }]),
+    ("_array_elements", &[RecordColumn { name: Some("value"), list: ITEMS, is_json: true }]),
+    ("_array_elements_text", &[RecordColumn { name: Some("value"), list: ITEM_TEXTS, is_json: false }]),
+    ("_object_keys", &[RecordColumn { name: None, list: NAMES, is_json: false }]),
     (
         "_each",
         &[
-            Column { name: Some("key"), list: EACH_NAMES, is_json: false },
-            Column { name: Some("value"), list: VALUES, is_json: true },
+            RecordColumn { name: Some("key"), list: EACH_NAMES, is_json: false },
+            RecordColumn { name: Some("value"), list: VALUES, is_json: true },
         ],
     ),
     (
         "_each_text",
         &[
-            Column { name: Some("key"), list: EACH_NAMES, is_json: false },
-            Column { name: Some("value"), list: VALUE_TEXTS, is_json: false },
+            RecordColumn { name: Some("key"), list: EACH_NAMES, is_json: false },
+            RecordColumn { name: Some("value"), list: VALUE_TEXTS, is_json: false },
         ],
     ),
 ];
@@ -75,7 +75,7 @@ pub(super) fn named(name: &ObjectName) -> Option<(usize, String)> {
     rest.or_else(|| name.strip_prefix("json").map(|rest| (0, rest.to_owned())))
 }
 
-fn set(name: &ObjectName) -> Option<(usize, &'static [Column])> {
+fn set(name: &ObjectName) -> Option<(usize, &'static [RecordColumn])> {
     let (of, rest) = named(name)?;
     if rest == PATH_QUERY && of == 0 {
         return None;
@@ -140,7 +140,7 @@ pub(in crate::postgres) fn name_rows(select: &mut Select, mut order_by: Option<&
     let aliases = factors.filter_map(|factor| match factor {
         TableFactor::Table { name, alias: Some(alias), args: Some(_), .. }
         | TableFactor::Function { name, alias: Some(alias), .. } => {
-            let (_, [Column { name: Some(_), .. }]) = set(name)? else { return None };
+            let (_, [RecordColumn { name: Some(_), .. }]) = set(name)? else { return None };
             alias.columns.is_empty().then(|| alias.name.clone())
         }
         _ => None,
@@ -157,9 +157,9 @@ pub(in crate::postgres) fn name_rows(select: &mut Select, mut order_by: Option<&
 }
 
 /// Whether a column is asked for by that name alone.
-fn is_asked(part: &impl Walked, called: &str) -> bool {
-    struct Asked<'a>(&'a str);
-    impl Visitor for Asked<'_> {
+fn is_asked(part: &impl Walkable, called: &str) -> bool {
+    struct NameFinder<'a>(&'a str);
+    impl Visitor for NameFinder<'_> {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
@@ -168,7 +168,7 @@ fn is_asked(part: &impl Walked, called: &str) -> bool {
             }
         }
     }
-    walk(part, &mut Asked(called)).is_break()
+    walk(part, &mut NameFinder(called)).is_break()
 }
 
 /// A column that is shown is called `value` still.
@@ -186,7 +186,7 @@ fn keep_names(items: &mut [SelectItem], alias: &Ident) {
 }
 
 /// `e.value` is `e.e`, where the column of `e` is called so.
-fn rename(part: &mut impl Walked, alias: &Ident) {
+fn rename(part: &mut impl Walkable, alias: &Ident) {
     struct Rename<'a>(&'a Ident);
     impl VisitorMut for Rename<'_> {
         type Break = ();
@@ -317,7 +317,7 @@ fn collected(expr: &mut Expr, value: Expr, whole: &str) -> Result<()> {
 }
 
 /// The rows of a column, in a select list.
-fn rows(column: &Column, of: usize, args: Vec<Expr>) -> Expr {
+fn rows(column: &RecordColumn, of: usize, args: Vec<Expr>) -> Expr {
     let rows = call("unnest", vec![call(column.list[of], args)]);
     if column.is_json { call(AS_JSON[of], vec![rows]) } else { rows }
 }

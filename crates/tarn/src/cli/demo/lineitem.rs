@@ -34,12 +34,12 @@ pub const QUERIES: [(&str, &str); 5] = [
 const BATCH_ROWS: usize = 32_768;
 
 /// A row's primary key.
-pub struct Key {
+pub struct LineKey {
     order: i64,
     line: i32,
 }
 
-impl Key {
+impl LineKey {
     /// SQL for "this row or one before it".
     pub fn up_to(&self) -> String {
         format!("l_orderkey < {0} OR (l_orderkey = {0} AND l_linenumber <= {1})", self.order, self.line)
@@ -63,9 +63,9 @@ pub fn generate(sf: f64) -> mpsc::Receiver<Result<RecordBatch>> {
 }
 
 /// The key of one row of a generated batch.
-pub fn key_at(batch: &RecordBatch, row_idx: usize) -> Key {
+pub fn key_at(batch: &RecordBatch, row_idx: usize) -> LineKey {
     let order = batch.column(0).as_primitive::<Int64Type>().value(row_idx);
-    Key { order, line: batch.column(3).as_primitive::<Int32Type>().value(row_idx) }
+    LineKey { order, line: batch.column(3).as_primitive::<Int32Type>().value(row_idx) }
 }
 
 #[cfg(test)]
@@ -87,6 +87,6 @@ mod tests {
             rows += batch.num_rows();
         }
         assert_eq!(rows, 60_175);
-        assert_eq!(Key { order: 3, line: 2 }.up_to(), "l_orderkey < 3 OR (l_orderkey = 3 AND l_linenumber <= 2)");
+        assert_eq!(LineKey { order: 3, line: 2 }.up_to(), "l_orderkey < 3 OR (l_orderkey = 3 AND l_linenumber <= 2)");
     }
 }

@@ -11,13 +11,13 @@ use arrow::json::WriterBuilder;
 use arrow::json::writer::LineDelimited;
 use futures::StreamExt;
 use parquet::arrow::ArrowWriter;
-use tarn_console::layout::{Row, Shape, csv_line, grouped, render, shape, unaligned};
+use tarn_console::layout::{ResultLayout, Row, csv_line, grouped, render, shape, unaligned};
 use tarn_console::script::first_words;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 
-use super::out::Out;
-use super::settings::{Format, Settings};
+use super::out::AnswerOutput;
+use super::settings::{ConsoleSettings, Format};
 use crate::cli::client::Connection;
 use crate::cli::output::fetch;
 
@@ -32,8 +32,8 @@ const TABLE_BYTES: usize = 8 << 20;
 pub async fn run(
     connection: &Connection,
     sql: &str,
-    settings: &Settings,
-    out: &mut Out,
+    settings: &ConsoleSettings,
+    out: &mut AnswerOutput,
     ends_early: bool,
 ) -> Result<()> {
     match settings.format {
@@ -67,8 +67,8 @@ fn is_read_line_by_line(sql: &str, n_columns: usize) -> bool {
 async fn print_text(
     connection: &Connection,
     sql: &str,
-    settings: &Settings,
-    out: &mut Out,
+    settings: &ConsoleSettings,
+    out: &mut AnswerOutput,
     ends_early: bool,
 ) -> Result<()> {
     let stream = connection.client.simple_query_raw(sql).await?;
@@ -116,7 +116,7 @@ async fn print_text(
 }
 
 /// A statement without a result: its tag, on stderr unless someone looks at stdout.
-fn tell(sql: &str, rows: u64, out: &Out) -> Result<()> {
+fn tell(sql: &str, rows: u64, out: &AnswerOutput) -> Result<()> {
     let words = first_words(sql, 2);
     let verb = words.split(' ').next().unwrap_or_default();
     let text = match verb {
@@ -136,7 +136,7 @@ fn tell(sql: &str, rows: u64, out: &Out) -> Result<()> {
 
 /// One answer on its way to a person or a program.
 struct Sheet<'a> {
-    settings: &'a Settings,
+    settings: &'a ConsoleSettings,
     sql: &'a str,
     /// None: nothing came yet
     header: Option<Vec<String>>,
@@ -150,7 +150,7 @@ struct Sheet<'a> {
 }
 
 impl<'a> Sheet<'a> {
-    fn new(sql: &'a str, settings: &'a Settings, out: &Out) -> Sheet<'a> {
+    fn new(sql: &'a str, settings: &'a ConsoleSettings, out: &AnswerOutput) -> Sheet<'a> {
         let has_limit = settings.limit_rows > 0 && settings.format == Format::Table && out.screen().is_some();
         Sheet {
             settings,
@@ -165,7 +165,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    fn begin(&mut self, header: Vec<String>, out: &mut Out) -> Result<()> {
+    fn begin(&mut self, header: Vec<String>, out: &mut AnswerOutput) -> Result<()> {
         if !self.settings.has_only_rows {
             let names = header.iter().map(|name| Some(name.as_str()));
             match self.settings.format {
@@ -178,7 +178,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    fn row<'r>(&mut self, cells: impl Iterator<Item = Option<&'r str>>, out: &mut Out) -> Result<()> {
+    fn row<'r>(&mut self, cells: impl Iterator<Item = Option<&'r str>>, out: &mut AnswerOutput) -> Result<()> {
         match self.settings.format {
             Format::Csv => writeln!(out, "{}", csv_line(cells))?,
             Format::Unaligned => writeln!(out, "{}", unaligned(cells, self.settings.null()))?,
@@ -204,12 +204,12 @@ impl<'a> Sheet<'a> {
     }
 
     /// Writes what is waiting. The first piece decides whether a pager is needed.
-    fn lay_out(&mut self, is_last: bool, out: &mut Out) -> Result<()> {
+    fn lay_out(&mut self, is_last: bool, out: &mut AnswerOutput) -> Result<()> {
         let header = self.header.as_deref().unwrap_or_default();
         let screen = out.screen();
         let width = screen.as_ref().map(|screen| screen.width);
         let look = self.settings.look(width, is_read_line_by_line(self.sql, header.len()));
-        self.is_cut |= shape(header, &self.waiting, &look) == Shape::Cut;
+        self.is_cut |= shape(header, &self.waiting, &look) == ResultLayout::Cut;
         let text = render(header, &self.waiting, &look, self.n_shown + 1);
         let is_long = |height: usize| !is_last || text.lines().count() + 2 > height;
         if self.settings.has_pager && !out.has_pager() && screen.is_some_and(|screen| is_long(screen.height)) {
@@ -223,7 +223,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// The end of one answer: `total` rows, if they were counted.
-    fn end(&mut self, total: Option<u64>, out: &mut Out) -> Result<()> {
+    fn end(&mut self, total: Option<u64>, out: &mut AnswerOutput) -> Result<()> {
         if self.settings.format == Format::Table {
             if !self.waiting.is_empty() || self.n_shown == 0 {
                 self.lay_out(true, out)?;
@@ -259,7 +259,7 @@ fn plural(rows: u64) -> &'static str {
     if rows == 1 { "" } else { "s" }
 }
 
-async fn print_json(connection: &Connection, sql: &str, out: &mut Out) -> Result<()> {
+async fn print_json(connection: &Connection, sql: &str, out: &mut AnswerOutput) -> Result<()> {
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *out);
     fetch(connection, sql, |batch| Ok(writer.write(&batch)?)).await?;
     writer.finish()?;
@@ -267,7 +267,7 @@ async fn print_json(connection: &Connection, sql: &str, out: &mut Out) -> Result
     out.finish()
 }
 
-async fn write_parquet(connection: &Connection, sql: &str, out: &mut Out) -> Result<()> {
+async fn write_parquet(connection: &Connection, sql: &str, out: &mut AnswerOutput) -> Result<()> {
     ensure!(!out.is_terminal(), "Parquet is not for a terminal: add `> file.parquet`, or \\o FILE");
     ensure!(!out.has_parquet, "one Parquet file holds one result, and there is one: \\o FILE begins another");
     let (mut waiting, mut end) = (None, Some(&mut *out));

@@ -10,7 +10,7 @@ use tarn_console::transfer::{self, Direction, File};
 
 use super::describe;
 use super::session::Session;
-use super::settings::{Settings, expanded, format, name_of_expanded, on_off, switch};
+use super::settings::{ConsoleSettings, expanded, format, name_of_expanded, on_off, switch};
 use super::transfer::Source;
 
 /// Runs a command. `data` are the lines that follow it in a script.
@@ -97,7 +97,7 @@ fn check_words(command: &Command<'_>) -> Result<()> {
     }
 }
 
-fn set(settings: &mut Settings, command: &Command<'_>) -> Result<()> {
+fn set(settings: &mut ConsoleSettings, command: &Command<'_>) -> Result<()> {
     let Some(name) = command.word(0) else {
         for (name, value) in settings.variables.all() {
             say!("{name} = '{}'", value.replace('\'', "''"))?;

@@ -13,13 +13,13 @@ use tarn_console::highlight::highlight;
 use tarn_console::script::is_complete;
 use tokio::runtime::Handle;
 
-use super::known::Known;
+use super::known::CatalogCache;
 use crate::cli::client::Target;
 
 /// What the line editor asks while a person types.
-pub struct Typed {
+pub struct LineHelper {
     /// The names that the server has.
-    pub known: Known,
+    pub known: CatalogCache,
     /// On which they are fetched.
     pub runtime: Handle,
     /// The server that is asked.
@@ -29,9 +29,9 @@ pub struct Typed {
     pub has_colours: bool,
 }
 
-impl Helper for Typed {}
+impl Helper for LineHelper {}
 
-impl Completer for Typed {
+impl Completer for LineHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
@@ -46,11 +46,11 @@ impl Completer for Typed {
     }
 }
 
-impl Hinter for Typed {
+impl Hinter for LineHelper {
     type Hint = String;
 }
 
-impl Highlighter for Typed {
+impl Highlighter for LineHelper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         if self.has_colours { highlight(line) } else { Cow::Borrowed(line) }
     }
@@ -60,7 +60,7 @@ impl Highlighter for Typed {
     }
 }
 
-impl Validator for Typed {
+impl Validator for LineHelper {
     /// Enter runs what is complete, and begins a new line in what is not.
     fn validate(&self, context: &mut ValidationContext<'_>) -> Result<ValidationResult> {
         let is_complete = is_complete(context.input());

@@ -28,17 +28,17 @@ const USERS: &str = "SELECT rolname FROM pg_catalog.pg_roles ORDER BY 1 LIMIT 10
 
 /// What is known; handed to the editor, too.
 #[derive(Clone)]
-pub struct Known {
-    shared: Arc<Shared>,
+pub struct CatalogCache {
+    shared: Arc<SharedCatalog>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedCatalog {
+    state: Mutex<CatalogState>,
     /// An answer came, or will not
     answered: Condvar,
 }
 
-struct State {
+struct CatalogState {
     catalog: Arc<Catalog>,
     fetched: Option<Instant>,
     is_asking: bool,
@@ -46,11 +46,11 @@ struct State {
     n_changes: u64,
 }
 
-impl Known {
+impl CatalogCache {
     /// Nothing is known yet.
-    pub fn new() -> Known {
-        let state = State { catalog: Arc::default(), fetched: None, is_asking: false, n_changes: 0 };
-        Known { shared: Arc::new(Shared { state: Mutex::new(state), answered: Condvar::new() }) }
+    pub fn new() -> CatalogCache {
+        let state = CatalogState { catalog: Arc::default(), fetched: None, is_asking: false, n_changes: 0 };
+        CatalogCache { shared: Arc::new(SharedCatalog { state: Mutex::new(state), answered: Condvar::new() }) }
     }
 
     /// The catalog has changed.

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use tarn_console::address::is_address;
-use tarn_console::layout::Expanded;
+use tarn_console::layout::ExpandedMode;
 use tarn_console::transaction::Transaction;
 use tarn_console::variables::Variables;
 
-use super::known::Known;
-use super::out::Out;
+use super::known::CatalogCache;
+use super::out::AnswerOutput;
 use super::prompt;
 use super::session::Session;
-use super::settings::{Format, LIMIT_ROWS, Settings};
-use super::steps::{self, Failed, Next, Origin};
+use super::settings::{ConsoleSettings, Format, LIMIT_ROWS};
+use super::steps::{self, Origin, ScriptError, ScriptOutcome};
 use crate::cli::client::{NotConnected, Target, describe, runtime};
 
 /// Ask a server: a prompt, or statements from -c, -f or stdin
@@ -46,7 +46,7 @@ pub struct Sql {
     #[arg(long, short = 'd', value_name = "NAME", conflicts_with = "address")]
     dbname: Option<String>,
     #[command(flatten)]
-    texts: Texts,
+    texts: InputTexts,
     /// Set a variable: :NAME, :'NAME' and :"NAME" in statements stand for it
     #[arg(long, short = 'v', value_name = "NAME=VALUE")]
     variable: Vec<String>,
@@ -68,14 +68,14 @@ pub struct Sql {
 }
 
 /// What `-c` and `-f` gave, in the order of the command line.
-struct Texts(Vec<Text>);
+struct InputTexts(Vec<Text>);
 
 enum Text {
     Command(String),
     File(PathBuf),
 }
 
-impl Args for Texts {
+impl Args for InputTexts {
     fn augment_args(command: clap::Command) -> clap::Command {
         let run = Arg::new("command").long("command").short('c').value_name("SQL").action(ArgAction::Append);
         let file = Arg::new("file").long("file").short('f').value_name("FILE").action(ArgAction::Append);
@@ -92,23 +92,23 @@ impl Args for Texts {
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Texts::augment_args(command)
+        InputTexts::augment_args(command)
     }
 }
 
-impl FromArgMatches for Texts {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Texts, clap::Error> {
+impl FromArgMatches for InputTexts {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<InputTexts, clap::Error> {
         let places = |name: &str| matches.indices_of(name).into_iter().flatten().collect::<Vec<_>>();
         let commands = matches.get_many::<String>("command").into_iter().flatten().cloned().map(Text::Command);
         let files = matches.get_many::<PathBuf>("file").into_iter().flatten().cloned().map(Text::File);
         let mut texts: Vec<(usize, Text)> = places("command").into_iter().zip(commands).collect();
         texts.extend(places("file").into_iter().zip(files));
         texts.sort_by_key(|(place, _)| *place);
-        Ok(Texts(texts.into_iter().map(|(_, text)| text).collect()))
+        Ok(InputTexts(texts.into_iter().map(|(_, text)| text).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Texts::from_arg_matches(matches)?;
+        *self = InputTexts::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -163,11 +163,11 @@ impl Sql {
             texts.push(Text::File("-".into()));
         }
         let expanded = match (self.expanded, is_interactive) {
-            (true, _) => Expanded::On,
-            (false, true) => Expanded::Auto,
-            (false, false) => Expanded::Off,
+            (true, _) => ExpandedMode::On,
+            (false, true) => ExpandedMode::Auto,
+            (false, false) => ExpandedMode::Off,
         };
-        let settings = Settings {
+        let settings = ConsoleSettings {
             format: if self.no_align { Format::Unaligned } else { self.output },
             expanded,
             has_only_rows: self.tuples_only,
@@ -184,8 +184,8 @@ impl Sql {
             connection,
             runtime,
             settings,
-            out: Out::new(),
-            known: Known::new(),
+            out: AnswerOutput::new(),
+            known: CatalogCache::new(),
             last: String::new(),
             transaction: Transaction::None,
             is_interactive,
@@ -219,10 +219,10 @@ fn talk(session: &mut Session, texts: Vec<Text>) -> u8 {
             }
         };
         match outcome {
-            Ok(Next::Leave) => return 0,
-            Ok(Next::More | Next::Edit(_)) => {}
-            Err(Failed { is_closed_pipe: true, .. }) => return 0,
-            Err(Failed { is_interrupted: true, .. }) => return exit::INTERRUPTED,
+            Ok(ScriptOutcome::Leave) => return 0,
+            Ok(ScriptOutcome::More | ScriptOutcome::Edit(_)) => {}
+            Err(ScriptError { is_closed_pipe: true, .. }) => return 0,
+            Err(ScriptError { is_interrupted: true, .. }) => return exit::INTERRUPTED,
             Err(_) if session.connection.client.is_closed() => return exit::NO_CONNECTION,
             Err(_) => return failed,
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use terminal_size::{Height, Width, terminal_size};
 
 /// The end to which answers are written.
-pub struct Out {
+pub struct AnswerOutput {
     file: Option<ToFile>,
     pager: Option<Child>,
     /// The reader of the pager has seen enough
@@ -32,12 +32,12 @@ pub struct Screen {
     pub height: usize,
 }
 
-impl Out {
+impl AnswerOutput {
     /// To stdout.
-    pub fn new() -> Out {
+    pub fn new() -> AnswerOutput {
         let is_terminal = io::stdout().is_terminal();
         let stdout = BufWriter::new(io::stdout());
-        Out { file: None, pager: None, is_left: false, is_terminal, stdout, has_parquet: false }
+        AnswerOutput { file: None, pager: None, is_left: false, is_terminal, stdout, has_parquet: false }
     }
 
     /// The screen that a person looks at; none if no person does.
@@ -108,7 +108,7 @@ impl Out {
     }
 }
 
-impl Write for Out {
+impl Write for AnswerOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.is_left {
             return Ok(bytes.len());

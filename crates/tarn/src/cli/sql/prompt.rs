@@ -10,9 +10,9 @@ use rustyline::{ColorMode, CompletionType, Config, Editor};
 use tarn_console::script::{is_cry_for_help, is_farewell};
 use tarn_console::transaction::Transaction;
 
-use super::helper::Typed;
+use super::helper::LineHelper;
 use super::session::Session;
-use super::steps::{self, Failed, Next, Origin};
+use super::steps::{self, Origin, ScriptError, ScriptOutcome};
 
 /// Statements that are remembered.
 const HISTORY: usize = 10_000;
@@ -59,11 +59,11 @@ pub fn run(session: &mut Session) -> Result<bool> {
         }
         let text = if is_cry_for_help(&text) { "\\?".to_owned() } else { text };
         match steps::run(session, &text, &Origin::Typed) {
-            Ok(Next::More) => {}
-            Ok(Next::Leave) => return Ok(false),
-            Ok(Next::Edit(text)) => waiting = text,
-            Err(Failed { is_interrupted: true, .. }) => return Ok(true),
-            Err(Failed { .. }) => {}
+            Ok(ScriptOutcome::More) => {}
+            Ok(ScriptOutcome::Leave) => return Ok(false),
+            Ok(ScriptOutcome::Edit(text)) => waiting = text,
+            Err(ScriptError { is_interrupted: true, .. }) => return Ok(true),
+            Err(ScriptError { .. }) => {}
         }
         // It may be another server now, or another catalog.
         if let Some(helper) = editor.helper_mut() {
@@ -73,7 +73,7 @@ pub fn run(session: &mut Session) -> Result<bool> {
     }
 }
 
-fn editor(session: &Session) -> Result<Editor<Typed, FileHistory>> {
+fn editor(session: &Session) -> Result<Editor<LineHelper, FileHistory>> {
     let config = Config::builder()
         .max_history_size(HISTORY)
         .and_then(|config| config.history_ignore_dups(true))
@@ -85,7 +85,7 @@ fn editor(session: &Session) -> Result<Editor<Typed, FileHistory>> {
         && std::env::var_os("NO_COLOR").is_none()
         && std::env::var("TERM").is_ok_and(|term| term != "dumb");
     let mut editor = Editor::with_config(config).context("open the terminal")?;
-    editor.set_helper(Some(Typed {
+    editor.set_helper(Some(LineHelper {
         known: session.known.clone(),
         runtime: session.runtime.handle().clone(),
         target: session.target.clone(),
@@ -116,7 +116,7 @@ fn prompt(transaction: Transaction) -> &'static str {
 
 /// Keeps a whole statement, at once: a session that dies leaves its history. What has a password in it, or an address,
 /// is not kept.
-fn remember(editor: &mut Editor<Typed, FileHistory>, text: &str, path: Option<&PathBuf>) {
+fn remember(editor: &mut Editor<LineHelper, FileHistory>, text: &str, path: Option<&PathBuf>) {
     if text.to_lowercase().contains("password") || text.contains("postgresql://") || text.contains("postgres://") {
         return;
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tarn_console::caret::{self, Place};
+use tarn_console::caret::{self, ErrorLocation};
 use tarn_console::script::first_words;
 use tarn_console::transaction::Transaction;
 use tarn_console::transfer::{Direction, direction};
@@ -12,9 +12,9 @@ use tokio::runtime::Runtime;
 use tokio_postgres::error::ErrorPosition;
 
 use super::answer;
-use super::known::Known;
-use super::out::Out;
-use super::settings::{Format, Settings};
+use super::known::CatalogCache;
+use super::out::AnswerOutput;
+use super::settings::{ConsoleSettings, Format};
 use super::transfer::{self, Source};
 use crate::cli::Interrupted;
 use crate::cli::client::{Connection, Target, describe, describe_at};
@@ -32,11 +32,11 @@ pub struct Session {
     /// The connection's.
     pub runtime: Runtime,
     /// How answers are shown.
-    pub settings: Settings,
+    pub settings: ConsoleSettings,
     /// Where answers go.
-    pub out: Out,
+    pub out: AnswerOutput,
     /// What completion goes by; it is fetched beside the session
-    pub known: Known,
+    pub known: CatalogCache,
     /// The last statement that was run
     pub last: String,
     /// As far as the statements that were run tell.
@@ -48,22 +48,22 @@ pub struct Session {
 /// The session is another one than that for which a statement was typed.
 #[derive(Debug, thiserror::Error)]
 #[error("this was not run; run it again if it is meant for the new session")]
-pub struct Anew;
+pub struct SessionReplaced;
 
 /// Why a statement did not work, and where.
-pub struct Failure {
+pub struct StatementFailure {
     /// What is said of it.
     pub error: anyhow::Error,
-    place: Option<Place>,
+    place: Option<ErrorLocation>,
 }
 
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        Failure { error, place: None }
+impl From<anyhow::Error> for StatementFailure {
+    fn from(error: anyhow::Error) -> StatementFailure {
+        StatementFailure { error, place: None }
     }
 }
 
-impl Failure {
+impl StatementFailure {
     /// For stderr. `origin` is the file and the line in which the statement begins.
     pub fn show(&self, origin: Option<(&str, usize)>) -> String {
         let first_line = origin.map_or(1, |(_, line)| line);
@@ -82,7 +82,7 @@ impl Failure {
 impl Session {
     /// Runs one statement and writes its answer. `data` are the rows that follow a `COPY … FROM STDIN` in a script;
     /// without them they come from stdin.
-    pub fn statement(&mut self, sql: &str, data: Option<&str>) -> Result<(), Failure> {
+    pub fn statement(&mut self, sql: &str, data: Option<&str>) -> Result<(), StatementFailure> {
         let sql = self.settings.variables.substitute(sql).into_owned();
         self.last.clone_from(&sql);
         self.reconnect_before_change()?;
@@ -147,7 +147,7 @@ impl Session {
 
     /// As [`Session::reconnect`]; what was to be run is not: it was typed for a session that is gone.
     pub fn reconnect_before_change(&mut self) -> Result<()> {
-        if self.reconnect()? { Err(Anew.into()) } else { Ok(()) }
+        if self.reconnect()? { Err(SessionReplaced.into()) } else { Ok(()) }
     }
 
     /// Connects again if the connection is lost and a person waits for it. True: it is another session.
@@ -197,7 +197,7 @@ impl Session {
     }
 
     /// Where in what was typed the error is: the server counts in what was sent.
-    fn failure(&self, error: anyhow::Error, sql: &str) -> Failure {
+    fn failure(&self, error: anyhow::Error, sql: &str) -> StatementFailure {
         let server = error.chain().find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>()?.as_db_error());
         let position = match server.and_then(|server| server.position()) {
             Some(ErrorPosition::Original(position)) => Some(*position as usize),
@@ -205,7 +205,7 @@ impl Session {
         };
         let before = if answer::is_wrapped(self.settings.format, sql) { WRAPPED.len() } else { 0 };
         let place = position.and_then(|position| caret::place(sql, position.checked_sub(before)?));
-        Failure { error, place }
+        StatementFailure { error, place }
     }
 
     /// What a statement means for those that follow.

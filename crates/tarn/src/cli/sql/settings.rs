@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use tarn_console::layout::{Expanded, Look};
+use tarn_console::layout::{DisplayOptions, ExpandedMode};
 use tarn_console::variables::Variables;
 
 /// Rows of one answer that a prompt shows, unless `\pset limit` says otherwise.
@@ -25,11 +25,11 @@ pub enum Format {
 
 /// What a session was told.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ConsoleSettings {
     /// How rows are written.
     pub format: Format,
     /// When rows are shown as records.
-    pub expanded: Expanded,
+    pub expanded: ExpandedMode,
     /// Values alone: no names of columns, no number of rows
     pub has_only_rows: bool,
     /// What stands for NULL in tables
@@ -44,7 +44,7 @@ pub struct Settings {
     pub variables: Variables,
 }
 
-impl Settings {
+impl ConsoleSettings {
     /// NULL in this format.
     pub fn null(&self) -> &str {
         let by_format = if self.format == Format::Unaligned { "" } else { "∅" };
@@ -52,9 +52,9 @@ impl Settings {
     }
 
     /// How a table looks that is `width` places wide.
-    pub fn look(&self, width: Option<usize>, is_wrapped: bool) -> Look {
+    pub fn look(&self, width: Option<usize>, is_wrapped: bool) -> DisplayOptions {
         let has_header = !self.has_only_rows;
-        Look { width, expanded: self.expanded, is_wrapped, has_header, null: self.null().to_owned() }
+        DisplayOptions { width, expanded: self.expanded, is_wrapped, has_header, null: self.null().to_owned() }
     }
 
     /// Whether a script ends at its first error.
@@ -121,18 +121,18 @@ pub fn format(word: &str) -> Result<Format> {
 }
 
 /// `on`, `off`, `auto`, or the other one of on and off.
-pub fn expanded(word: Option<&str>, is: Expanded) -> Result<Expanded> {
+pub fn expanded(word: Option<&str>, is: ExpandedMode) -> Result<ExpandedMode> {
     Ok(match word {
-        Some("auto") => Expanded::Auto,
+        Some("auto") => ExpandedMode::Auto,
         Some(word) => {
             if switch(Some(word), false)? {
-                Expanded::On
+                ExpandedMode::On
             } else {
-                Expanded::Off
+                ExpandedMode::Off
             }
         }
-        None if is == Expanded::On => Expanded::Off,
-        None => Expanded::On,
+        None if is == ExpandedMode::On => ExpandedMode::Off,
+        None => ExpandedMode::On,
     })
 }
 
@@ -152,11 +152,11 @@ pub fn on_off(is: bool) -> &'static str {
 }
 
 /// As `\x` takes and shows it.
-pub fn name_of_expanded(expanded: Expanded) -> &'static str {
+pub fn name_of_expanded(expanded: ExpandedMode) -> &'static str {
     match expanded {
-        Expanded::On => "on",
-        Expanded::Off => "off",
-        Expanded::Auto => "auto",
+        ExpandedMode::On => "on",
+        ExpandedMode::Off => "off",
+        ExpandedMode::Auto => "auto",
     }
 }
 
@@ -173,9 +173,9 @@ mod tests {
         assert!(
             switch(None, false).unwrap() && !switch(Some("off"), true).unwrap() && switch(Some("maybe"), true).is_err()
         );
-        assert_eq!(expanded(None, Expanded::Auto).unwrap(), Expanded::On);
-        assert_eq!(expanded(None, Expanded::On).unwrap(), Expanded::Off);
-        assert_eq!(expanded(Some("auto"), Expanded::On).unwrap(), Expanded::Auto);
+        assert_eq!(expanded(None, ExpandedMode::Auto).unwrap(), ExpandedMode::On);
+        assert_eq!(expanded(None, ExpandedMode::On).unwrap(), ExpandedMode::Off);
+        assert_eq!(expanded(Some("auto"), ExpandedMode::On).unwrap(), ExpandedMode::Auto);
         assert_eq!(format("aligned").unwrap(), Format::Table);
     }
 }

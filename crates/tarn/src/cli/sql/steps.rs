@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tarn_console::command::{self, Command};
 use tarn_console::complete::remedy_within;
-use tarn_console::layout::Expanded;
-use tarn_console::script::{Kind, Script};
+use tarn_console::layout::ExpandedMode;
+use tarn_console::script::{Script, ScriptItem};
 use tarn_console::transfer::{Direction, direction};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::commands;
-use super::session::{Anew, Failure, Session};
+use super::session::{Session, SessionReplaced, StatementFailure};
 use crate::cli::Interrupted;
 
 /// How deep scripts may run scripts: one that runs itself ends there.
@@ -39,7 +39,7 @@ pub enum Origin {
 
 /// What comes after the text.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ScriptOutcome {
     /// The next text
     More,
     /// The user asked to leave
@@ -50,7 +50,7 @@ pub enum Next {
 
 /// Whether an error ended it, or was passed by. What went wrong was told.
 #[derive(Debug, Clone, Copy)]
-pub struct Failed {
+pub struct ScriptError {
     /// The user pressed Ctrl-C twice
     pub is_interrupted: bool,
     /// The reader of our answers is gone: no error
@@ -77,36 +77,38 @@ pub fn read(path: &Path) -> Result<String> {
 }
 
 /// Runs all of `text`. Whatever went wrong was told on stderr when it returns.
-pub fn run(session: &mut Session, text: &str, origin: &Origin) -> Result<Next, Failed> {
+pub fn run(session: &mut Session, text: &str, origin: &Origin) -> Result<ScriptOutcome, ScriptError> {
     run_at(session, text, origin, 0)
 }
 
-fn run_at(session: &mut Session, text: &str, origin: &Origin, depth: usize) -> Result<Next, Failed> {
+fn run_at(session: &mut Session, text: &str, origin: &Origin, depth: usize) -> Result<ScriptOutcome, ScriptError> {
     let mut script = Script::new(text);
     let mut passed_by = None;
     while let Some(step) = script.next() {
         let line = step.line;
         let asked = match step.kind {
-            Kind::Statement(sql) | Kind::Unended(sql) => format!("{sql};"),
-            Kind::Command { line, .. } => line.to_owned(),
+            ScriptItem::Statement(sql) | ScriptItem::Unended(sql) => format!("{sql};"),
+            ScriptItem::Command { line, .. } => line.to_owned(),
         };
         let outcome = match step.kind {
-            Kind::Statement(sql) | Kind::Unended(sql) => statement(session, sql, origin, &mut script),
-            Kind::Command { line, within } => match backslash(session, line, within, origin, &mut script, depth) {
-                Ok(Next::More) => Ok(()),
-                Ok(next) => return Ok(next),
-                Err(failure) => Err(failure),
-            },
+            ScriptItem::Statement(sql) | ScriptItem::Unended(sql) => statement(session, sql, origin, &mut script),
+            ScriptItem::Command { line, within } => {
+                match backslash(session, line, within, origin, &mut script, depth) {
+                    Ok(ScriptOutcome::More) => Ok(()),
+                    Ok(next) => return Ok(next),
+                    Err(failure) => Err(failure),
+                }
+            }
         };
         let Err(failure) = outcome else { continue };
         // A script within told it already.
-        let failed = match failure.error.downcast_ref::<Told>() {
-            Some(Told(failed)) => *failed,
+        let failed = match failure.error.downcast_ref::<ReportedError>() {
+            Some(ReportedError(failed)) => *failed,
             None => tell(&failure, origin, line),
         };
-        if failure.error.is::<Anew>() && matches!(origin, Origin::Typed) {
+        if failure.error.is::<SessionReplaced>() && matches!(origin, Origin::Typed) {
             // It stands at the prompt again, to be run by Enter.
-            return Ok(Next::Edit(format!("{asked}{}", script.rest().trim_end())));
+            return Ok(ScriptOutcome::Edit(format!("{asked}{}", script.rest().trim_end())));
         }
         let is_over = failed.is_interrupted || failed.is_closed_pipe || lost(session);
         if is_over || !matches!(origin, Origin::Script(_)) || session.settings.stops_at_errors() {
@@ -114,7 +116,7 @@ fn run_at(session: &mut Session, text: &str, origin: &Origin, depth: usize) -> R
         }
         passed_by = Some(failed);
     }
-    passed_by.map_or(Ok(Next::More), Err)
+    passed_by.map_or(Ok(ScriptOutcome::More), Err)
 }
 
 /// The connection is gone and nobody makes it anew.
@@ -122,7 +124,7 @@ fn lost(session: &Session) -> bool {
     session.connection.client.is_closed() && !session.is_interactive
 }
 
-fn tell(failure: &Failure, origin: &Origin, line: usize) -> Failed {
+fn tell(failure: &StatementFailure, origin: &Origin, line: usize) -> ScriptError {
     let is_interrupted = failure.error.is::<Interrupted>();
     let is_closed_pipe = crate::cli::is_closed_pipe(&failure.error);
     if !is_interrupted && !is_closed_pipe {
@@ -133,15 +135,20 @@ fn tell(failure: &Failure, origin: &Origin, line: usize) -> Failed {
         };
         eprintln!("{}", failure.show(name.as_deref().map(|name| (name, line))));
     }
-    Failed { is_interrupted, is_closed_pipe }
+    ScriptError { is_interrupted, is_closed_pipe }
 }
 
 /// An error of a script within, which was told where it was.
 #[derive(Debug, thiserror::Error)]
 #[error("a script failed")]
-struct Told(Failed);
+struct ReportedError(ScriptError);
 
-fn statement(session: &mut Session, sql: &str, origin: &Origin, script: &mut Script<'_>) -> Result<(), Failure> {
+fn statement(
+    session: &mut Session,
+    sql: &str,
+    origin: &Origin,
+    script: &mut Script<'_>,
+) -> Result<(), StatementFailure> {
     if direction(&session.settings.variables.substitute(sql)) != Some(Direction::In) {
         return session.statement(sql, None);
     }
@@ -182,35 +189,35 @@ fn backslash(
     origin: &Origin,
     script: &mut Script<'_>,
     depth: usize,
-) -> Result<Next, Failure> {
+) -> Result<ScriptOutcome, StatementFailure> {
     let command = command::parse(line, &session.settings.variables).map_err(anyhow::Error::from)?;
     if let Some(remedy) = remedy_within(command.name, within) {
         if matches!(origin, Origin::Typed) {
             eprintln!("{remedy}");
-            return Ok(Next::Edit(within.to_owned()));
+            return Ok(ScriptOutcome::Edit(within.to_owned()));
         }
         return Err(anyhow::anyhow!(remedy).into());
     }
     let text = if within.is_empty() { session.last.clone() } else { within.to_owned() };
     match command.name {
-        "q" => Ok(Next::Leave),
-        "r" => Ok(Next::More),
+        "q" => Ok(ScriptOutcome::Leave),
+        "r" => Ok(ScriptOutcome::More),
         "g" | "gx" => {
             no_words(&command)?;
             again(&text)?;
             let expanded = session.settings.expanded;
             if command.name == "gx" {
-                session.settings.expanded = Expanded::On;
+                session.settings.expanded = ExpandedMode::On;
             }
             let outcome = statement(session, &text, origin, script);
             session.settings.expanded = expanded;
-            outcome.map(|()| Next::More)
+            outcome.map(|()| ScriptOutcome::More)
         }
-        "watch" => watch(session, &text, &command).map(|()| Next::More),
-        "e" => edit(session, &text, &command, origin).map_err(Failure::from),
+        "watch" => watch(session, &text, &command).map(|()| ScriptOutcome::More),
+        "e" => edit(session, &text, &command, origin).map_err(StatementFailure::from),
         "p" if !within.is_empty() => {
             eprintln!("{within}");
-            Ok(Next::Edit(within.to_owned()))
+            Ok(ScriptOutcome::Edit(within.to_owned()))
         }
         "i" | "ir" => {
             let path = script_path(&command, origin)?;
@@ -224,8 +231,8 @@ fn backslash(
             let text = read(&path)?;
             // What a script says of leaving is said of the script.
             match run_at(session, &text, &Origin::Script(path), depth + 1) {
-                Ok(Next::Edit(_) | Next::More | Next::Leave) => Ok(Next::More),
-                Err(failed) => Err(anyhow::Error::from(Told(failed)).into()),
+                Ok(ScriptOutcome::Edit(_) | ScriptOutcome::More | ScriptOutcome::Leave) => Ok(ScriptOutcome::More),
+                Err(failed) => Err(anyhow::Error::from(ReportedError(failed)).into()),
             }
         }
         _ => {
@@ -238,7 +245,7 @@ fn backslash(
                 }
             };
             let outcome = commands::run(session, &command, asked);
-            outcome.and(data.map(|_: Option<()>| Next::More)).map_err(Failure::from)
+            outcome.and(data.map(|_: Option<()>| ScriptOutcome::More)).map_err(StatementFailure::from)
         }
     }
 }
@@ -263,7 +270,7 @@ fn script_path(command: &Command<'_>, origin: &Origin) -> Result<PathBuf> {
 }
 
 /// Runs a statement again and again, until Ctrl-C or an error.
-fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(), Failure> {
+fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(), StatementFailure> {
     again(text)?;
     let seconds = match command.words.as_slice() {
         [] => WATCH_SECONDS,
@@ -280,7 +287,7 @@ fn watch(session: &mut Session, text: &str, command: &Command<'_>) -> Result<(),
     outcome
 }
 
-fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), Failure> {
+fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), StatementFailure> {
     // It listens from the first statement on: a Ctrl-C that is typed while rows are printed counts, too.
     let mut interrupt = session.runtime.block_on(async { signal(SignalKind::interrupt()) }).context("hear Ctrl-C")?;
     loop {
@@ -301,7 +308,7 @@ fn repeat(session: &mut Session, text: &str, seconds: f64) -> Result<(), Failure
     }
 }
 
-fn edit(session: &mut Session, text: &str, command: &Command<'_>, origin: &Origin) -> Result<Next> {
+fn edit(session: &mut Session, text: &str, command: &Command<'_>, origin: &Origin) -> Result<ScriptOutcome> {
     ensure!(
         matches!(origin, Origin::Typed) && std::io::stdin().is_terminal(),
         "\\e is for a prompt: a script has no editor"
@@ -312,5 +319,5 @@ fn edit(session: &mut Session, text: &str, command: &Command<'_>, origin: &Origi
         _ => bail!("\\e takes one file"),
     };
     session.last = edited.trim_end().trim_end_matches(';').to_owned();
-    Ok(Next::Edit(edited.trim_end().to_owned()))
+    Ok(ScriptOutcome::Edit(edited.trim_end().to_owned()))
 }

@@ -11,7 +11,7 @@ use futures::{SinkExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::out::Out;
+use super::out::AnswerOutput;
 use crate::cli::Interrupted;
 use crate::cli::client::Connection;
 
@@ -80,7 +80,7 @@ pub async fn send(connection: &Connection, sql: &str, mut source: Source<'_>) ->
 }
 
 /// Writes what the server sends to where answers go, or into `file`.
-pub async fn receive(connection: &Connection, sql: &str, file: Option<&str>, out: &mut Out) -> Result<()> {
+pub async fn receive(connection: &Connection, sql: &str, file: Option<&str>, out: &mut AnswerOutput) -> Result<()> {
     let stream = connection.client.copy_out(sql).await?;
     tokio::pin!(stream);
     let mut to_file = match file {

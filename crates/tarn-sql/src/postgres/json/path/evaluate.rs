@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 
 use chrono::{NaiveDate, NaiveDateTime, NaiveTime};
 
-use super::super::walk::{Json, Kind};
-use super::grammar::{Comparison, Method, Node, Operation, Path, Step, quote};
+use super::super::walk::{Json, JsonKind};
+use super::grammar::{Comparison, Method, Path, PathNode, PathOperation, PathStep, quote};
 use super::number::Number;
 use crate::error::{SqlError, state};
 
@@ -21,7 +21,7 @@ const STEP: usize = 64;
 
 /// A value that a path found.
 #[derive(Debug, Clone)]
-pub(super) enum Item<'a> {
+pub(super) enum PathItem<'a> {
     Json(Cow<'a, str>),
     /// What `.datetime()` read.
     Time(Time),
@@ -35,7 +35,7 @@ pub(super) enum Time {
 }
 
 /// Why an evaluation ends.
-pub(super) enum Failure {
+pub(super) enum PathFailure {
     /// What a condition does not know, and a silent call says NULL to.
     Soft(SqlError),
     Hard(SqlError),
@@ -43,90 +43,96 @@ pub(super) enum Failure {
     Enough,
 }
 
-type Outcome = Result<(), Failure>;
+type Outcome = Result<(), PathFailure>;
 
-fn soft<T>(state: &'static str, message: impl Into<String>) -> Result<T, Failure> {
+fn soft<T>(state: &'static str, message: impl Into<String>) -> Result<T, PathFailure> {
     let error =
         SqlError::new(state, message).with_hint("lax paths pass over what they do not fit; silent => true gives NULL");
-    Err(Failure::Soft(error))
+    Err(PathFailure::Soft(error))
 }
 
-impl From<tarn_types::json::Fault> for Failure {
-    fn from(fault: tarn_types::json::Fault) -> Failure {
-        Failure::Hard(fault.into())
+impl From<tarn_types::json::JsonFault> for PathFailure {
+    fn from(fault: tarn_types::json::JsonFault) -> PathFailure {
+        PathFailure::Hard(fault.into())
     }
 }
 
-impl<'a> Item<'a> {
+impl<'a> PathItem<'a> {
     fn json(&self) -> Option<Json<'_>> {
         match self {
-            Item::Json(text) => Some(Json::of(text)),
-            Item::Time(_) => None,
+            PathItem::Json(text) => Some(Json::of(text)),
+            PathItem::Time(_) => None,
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<JsonKind> {
         self.json().map(Json::kind)
     }
 
     fn is_array(&self) -> bool {
-        self.kind() == Some(Kind::Array)
+        self.kind() == Some(JsonKind::Array)
     }
 
     fn is_container(&self) -> bool {
-        matches!(self.kind(), Some(Kind::Array | Kind::Object))
+        matches!(self.kind(), Some(JsonKind::Array | JsonKind::Object))
     }
 
-    fn made(text: impl Into<String>) -> Item<'a> {
-        Item::Json(Cow::Owned(text.into()))
+    fn made(text: impl Into<String>) -> PathItem<'a> {
+        PathItem::Json(Cow::Owned(text.into()))
     }
 
     /// As it is shown.
     pub(super) fn into_text(self) -> Cow<'a, str> {
         match self {
-            Item::Json(text) => text,
-            Item::Time(Time::Date(date)) => Cow::Owned(format!("\"{}\"", date.format("%Y-%m-%d"))),
-            Item::Time(Time::OfDay(time)) => Cow::Owned(format!("\"{}\"", time.format("%H:%M:%S%.f"))),
-            Item::Time(Time::Timestamp(time)) => Cow::Owned(format!("\"{}\"", time.format("%Y-%m-%dT%H:%M:%S%.f"))),
+            PathItem::Json(text) => text,
+            PathItem::Time(Time::Date(date)) => Cow::Owned(format!("\"{}\"", date.format("%Y-%m-%d"))),
+            PathItem::Time(Time::OfDay(time)) => Cow::Owned(format!("\"{}\"", time.format("%H:%M:%S%.f"))),
+            PathItem::Time(Time::Timestamp(time)) => Cow::Owned(format!("\"{}\"", time.format("%Y-%m-%dT%H:%M:%S%.f"))),
         }
     }
 
     /// Of an array; of what is made, copies.
-    fn items(&self) -> Vec<Item<'a>> {
+    fn items(&self) -> Vec<PathItem<'a>> {
         match self {
-            Item::Json(Cow::Borrowed(text)) => Json::of(text).items().map(Item::piece).collect(),
-            Item::Json(Cow::Owned(text)) => Json::of(text).items().map(|item| Item::made(item.text())).collect(),
-            Item::Time(_) => vec![],
+            PathItem::Json(Cow::Borrowed(text)) => Json::of(text).items().map(PathItem::piece).collect(),
+            PathItem::Json(Cow::Owned(text)) => {
+                Json::of(text).items().map(|item| PathItem::made(item.text())).collect()
+            }
+            PathItem::Time(_) => vec![],
         }
     }
 
     /// The values of an object.
-    fn values(&self) -> Vec<Item<'a>> {
+    fn values(&self) -> Vec<PathItem<'a>> {
         match self {
-            Item::Json(Cow::Borrowed(text)) => Json::of(text).members().map(|(_, value)| Item::piece(value)).collect(),
-            Item::Json(Cow::Owned(text)) => {
-                Json::of(text).members().map(|(_, value)| Item::made(value.text())).collect()
+            PathItem::Json(Cow::Borrowed(text)) => {
+                Json::of(text).members().map(|(_, value)| PathItem::piece(value)).collect()
             }
-            Item::Time(_) => vec![],
+            PathItem::Json(Cow::Owned(text)) => {
+                Json::of(text).members().map(|(_, value)| PathItem::made(value.text())).collect()
+            }
+            PathItem::Time(_) => vec![],
         }
     }
 
-    fn member(&self, name: &str) -> Result<Option<Item<'a>>, Failure> {
+    fn member(&self, name: &str) -> Result<Option<PathItem<'a>>, PathFailure> {
         Ok(match self {
-            Item::Json(Cow::Borrowed(text)) => Json::of(text).member(name)?.map(Item::piece),
-            Item::Json(Cow::Owned(text)) => Json::of(text).member(name)?.map(|value| Item::made(value.text())),
-            Item::Time(_) => None,
+            PathItem::Json(Cow::Borrowed(text)) => Json::of(text).member(name)?.map(PathItem::piece),
+            PathItem::Json(Cow::Owned(text)) => Json::of(text).member(name)?.map(|value| PathItem::made(value.text())),
+            PathItem::Time(_) => None,
         })
     }
 
-    fn piece(json: Json<'a>) -> Item<'a> {
-        Item::Json(Cow::Borrowed(json.text()))
+    fn piece(json: Json<'a>) -> PathItem<'a> {
+        PathItem::Json(Cow::Borrowed(json.text()))
     }
 
     /// `None`: it is none.
-    fn number(&self) -> Result<Option<Number>, Failure> {
+    fn number(&self) -> Result<Option<Number>, PathFailure> {
         match self.json() {
-            Some(json) if json.kind() == Kind::Number => Number::of(json.text()).map(Some).map_err(Failure::Soft),
+            Some(json) if json.kind() == JsonKind::Number => {
+                Number::of(json.text()).map(Some).map_err(PathFailure::Soft)
+            }
             _ => Ok(None),
         }
     }
@@ -135,15 +141,15 @@ impl<'a> Item<'a> {
 /// One evaluation.
 pub(super) struct Evaluation<'a> {
     path: &'a Path,
-    document: Item<'a>,
+    document: PathItem<'a>,
     variables: Option<Json<'a>>,
     work: Cell<usize>,
 }
 
 /// Where in the document, and in the path.
 #[derive(Clone, Copy)]
-struct At<'i, 'a> {
-    current: Option<&'i Item<'a>>,
+struct PathContext<'i, 'a> {
+    current: Option<&'i PathItem<'a>>,
     /// Of the array whose items are asked for.
     n_items: Option<usize>,
     /// Below `.**`, where a step that does not fit is no error in a strict path, either.
@@ -151,20 +157,20 @@ struct At<'i, 'a> {
 }
 
 /// What was found.
-struct Found<'a> {
-    items: Vec<Item<'a>>,
+struct PathMatches<'a> {
+    items: Vec<PathItem<'a>>,
     /// One is enough.
     is_asked_for_one: bool,
 }
 
-impl<'a> Found<'a> {
-    fn all() -> Found<'a> {
-        Found { items: vec![], is_asked_for_one: false }
+impl<'a> PathMatches<'a> {
+    fn all() -> PathMatches<'a> {
+        PathMatches { items: vec![], is_asked_for_one: false }
     }
 
-    fn push(&mut self, item: Item<'a>) -> Outcome {
+    fn push(&mut self, item: PathItem<'a>) -> Outcome {
         self.items.push(item);
-        if self.is_asked_for_one { Err(Failure::Enough) } else { Ok(()) }
+        if self.is_asked_for_one { Err(PathFailure::Enough) } else { Ok(()) }
     }
 }
 
@@ -174,38 +180,38 @@ impl<'a> Evaluation<'a> {
     /// Errors: `22023`, the variables are no object.
     pub(super) fn new(path: &'a Path, document: &'a str, variables: Option<&'a str>) -> Result<Self, SqlError> {
         let variables = variables.map(Json::of);
-        if variables.is_some_and(|variables| variables.kind() != Kind::Object) {
+        if variables.is_some_and(|variables| variables.kind() != JsonKind::Object) {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "\"vars\" argument is not an object")
                 .with_detail("Jsonpath parameters should be encoded as key-value pairs of \"vars\" object."));
         }
-        let document = Item::piece(Json::of(document));
+        let document = PathItem::piece(Json::of(document));
         Ok(Evaluation { path, document, variables, work: Cell::new(0) })
     }
 
     /// All that the path finds.
-    pub(super) fn all(&self) -> Result<Vec<Item<'a>>, Failure> {
-        let mut found = Found::all();
+    pub(super) fn all(&self) -> Result<Vec<PathItem<'a>>, PathFailure> {
+        let mut found = PathMatches::all();
         self.value(&self.path.root, self.top(), &mut found)?;
         Ok(found.items)
     }
 
     /// Whether it finds anything: a lax path stops there.
-    pub(super) fn any(&self) -> Result<bool, Failure> {
+    pub(super) fn any(&self) -> Result<bool, PathFailure> {
         self.finds(&self.path.root, self.top())
     }
 
-    fn top(&self) -> At<'_, 'a> {
-        At { current: None, n_items: None, is_lenient: false }
+    fn top(&self) -> PathContext<'_, 'a> {
+        PathContext { current: None, n_items: None, is_lenient: false }
     }
 
     fn is_lax(&self) -> bool {
         !self.path.is_strict
     }
 
-    fn finds(&self, node: &'a Node, at: At<'_, 'a>) -> Result<bool, Failure> {
-        let mut found = Found { items: vec![], is_asked_for_one: self.is_lax() };
+    fn finds(&self, node: &'a PathNode, at: PathContext<'_, 'a>) -> Result<bool, PathFailure> {
+        let mut found = PathMatches { items: vec![], is_asked_for_one: self.is_lax() };
         match self.value(node, at, &mut found) {
-            Ok(()) | Err(Failure::Enough) => Ok(!found.items.is_empty()),
+            Ok(()) | Err(PathFailure::Enough) => Ok(!found.items.is_empty()),
             Err(failure) => Err(failure),
         }
     }
@@ -215,7 +221,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Before the text of an item is walked through.
-    fn walk(&self, item: &Item<'a>) -> Outcome {
+    fn walk(&self, item: &PathItem<'a>) -> Outcome {
         self.work(item.json().map_or(0, |json| json.text().len()))
     }
 
@@ -223,31 +229,31 @@ impl<'a> Evaluation<'a> {
         self.work.set(self.work.get() + n_bytes);
         match self.work.get() {
             ..=MAX_WORK => Ok(()),
-            _ => Err(Failure::Hard(
+            _ => Err(PathFailure::Hard(
                 SqlError::new(state::TOO_COMPLEX, "the path takes too long in this document")
                     .with_hint("without .** in another one, or in parts"),
             )),
         }
     }
 
-    fn value(&self, node: &'a Node, at: At<'_, 'a>, found: &mut Found<'a>) -> Outcome {
+    fn value(&self, node: &'a PathNode, at: PathContext<'_, 'a>, found: &mut PathMatches<'a>) -> Outcome {
         self.count()?;
         match node {
-            Node::Root => found.push(self.document.clone()),
-            Node::Current => match at.current {
+            PathNode::Root => found.push(self.document.clone()),
+            PathNode::Current => match at.current {
                 Some(current) => found.push(current.clone()),
                 None => Ok(()),
             },
-            Node::Last => found.push(Item::made((at.n_items.unwrap_or(0) as i64 - 1).to_string())),
-            Node::Literal(json) => found.push(Item::Json(Cow::Borrowed(json))),
-            Node::Variable(name) => found.push(self.variable(name)?),
-            Node::Steps(of, steps) => {
-                let mut from = Found::all();
+            PathNode::Last => found.push(PathItem::made((at.n_items.unwrap_or(0) as i64 - 1).to_string())),
+            PathNode::Literal(json) => found.push(PathItem::Json(Cow::Borrowed(json))),
+            PathNode::Variable(name) => found.push(self.variable(name)?),
+            PathNode::Steps(of, steps) => {
+                let mut from = PathMatches::all();
                 self.value(of, at, &mut from)?;
                 from.items.into_iter().try_for_each(|item| self.steps(steps, &item, self.is_lax(), at, found))
             }
-            Node::Negated(of) | Node::Positive(of) => {
-                let is_negated = matches!(node, Node::Negated(_));
+            PathNode::Negated(of) | PathNode::Positive(of) => {
+                let is_negated = matches!(node, PathNode::Negated(_));
                 for item in self.unwrapped(of, at)? {
                     let Some(number) = item.number()? else {
                         // Whoever asks whether there is any passes over what is none.
@@ -258,54 +264,60 @@ impl<'a> Evaluation<'a> {
                         let message = format!("operand of unary jsonpath operator {sign} is not a numeric value");
                         return soft(state::NO_JSON_NUMBER, message);
                     };
-                    found.push(if is_negated { Item::made(number.negated().to_string()) } else { item })?;
+                    found.push(if is_negated { PathItem::made(number.negated().to_string()) } else { item })?;
                 }
                 Ok(())
             }
-            Node::Computed(operation, left, right) => {
+            PathNode::Computed(operation, left, right) => {
                 let left = self.one_number(left, at, *operation, "left")?;
                 let right = self.one_number(right, at, *operation, "right")?;
                 let computed = match operation {
-                    Operation::Plus => Ok(left.plus(&right)),
-                    Operation::Minus => Ok(left.minus(&right)),
-                    Operation::Times => left.times(&right),
-                    Operation::Divided => left.divided(&right),
-                    Operation::Rest => left.rest(&right),
+                    PathOperation::Plus => Ok(left.plus(&right)),
+                    PathOperation::Minus => Ok(left.minus(&right)),
+                    PathOperation::Times => left.times(&right),
+                    PathOperation::Divided => left.divided(&right),
+                    PathOperation::Rest => left.rest(&right),
                 };
-                found.push(Item::made(computed.map_err(Failure::Soft)?.to_string()))
+                found.push(PathItem::made(computed.map_err(PathFailure::Soft)?.to_string()))
             }
             condition => {
                 let truth = self.truth(condition, at)?;
-                found.push(Item::made(truth.map_or("null", |truth| if truth { "true" } else { "false" })))
+                found.push(PathItem::made(truth.map_or("null", |truth| if truth { "true" } else { "false" })))
             }
         }
     }
 
-    fn variable(&self, name: &str) -> Result<Item<'a>, Failure> {
+    fn variable(&self, name: &str) -> Result<PathItem<'a>, PathFailure> {
         let value = match self.variables {
             Some(variables) => variables.member(name)?,
             None => None,
         };
-        value.map(Item::piece).ok_or_else(|| {
+        value.map(PathItem::piece).ok_or_else(|| {
             let message = format!("could not find jsonpath variable \"{name}\"");
-            Failure::Hard(
+            PathFailure::Hard(
                 SqlError::new(state::UNDEFINED_OBJECT, message).with_hint("it is a member of the third argument"),
             )
         })
     }
 
     /// In a lax path, the items of arrays instead of them.
-    fn unwrapped(&self, node: &'a Node, at: At<'_, 'a>) -> Result<Vec<Item<'a>>, Failure> {
-        let mut found = Found::all();
+    fn unwrapped(&self, node: &'a PathNode, at: PathContext<'_, 'a>) -> Result<Vec<PathItem<'a>>, PathFailure> {
+        let mut found = PathMatches::all();
         self.value(node, at, &mut found)?;
-        if !self.is_lax() || !found.items.iter().any(Item::is_array) {
+        if !self.is_lax() || !found.items.iter().any(PathItem::is_array) {
             return Ok(found.items);
         }
         let items = found.items.into_iter();
         Ok(items.flat_map(|item| if item.is_array() { item.items() } else { vec![item] }).collect())
     }
 
-    fn one_number(&self, node: &'a Node, at: At<'_, 'a>, of: Operation, side: &str) -> Result<Number, Failure> {
+    fn one_number(
+        &self,
+        node: &'a PathNode,
+        at: PathContext<'_, 'a>,
+        of: PathOperation,
+        side: &str,
+    ) -> Result<Number, PathFailure> {
         let items = self.unwrapped(node, at)?;
         if let [item] = &items[..]
             && let Some(number) = item.number()?
@@ -313,11 +325,11 @@ impl<'a> Evaluation<'a> {
             return Ok(number);
         }
         let sign = match of {
-            Operation::Plus => "+",
-            Operation::Minus => "-",
-            Operation::Times => "*",
-            Operation::Divided => "/",
-            Operation::Rest => "%",
+            PathOperation::Plus => "+",
+            PathOperation::Minus => "-",
+            PathOperation::Times => "*",
+            PathOperation::Divided => "/",
+            PathOperation::Rest => "%",
         };
         let message = format!("{side} operand of jsonpath operator {sign} is not a single numeric value");
         soft(state::NO_SINGLE_JSON, message)
@@ -327,26 +339,27 @@ impl<'a> Evaluation<'a> {
     /// arrays.
     fn steps(
         &self,
-        steps: &'a [Step],
-        item: &Item<'a>,
+        steps: &'a [PathStep],
+        item: &PathItem<'a>,
         unwraps: bool,
-        at: At<'_, 'a>,
-        found: &mut Found<'a>,
+        at: PathContext<'_, 'a>,
+        found: &mut PathMatches<'a>,
     ) -> Outcome {
         self.count()?;
         let Some((step, rest)) = steps.split_first() else { return found.push(item.clone()) };
         self.walk(item)?;
         let is_error = self.path.is_strict && !at.is_lenient;
-        let next = |item: &Item<'a>, found: &mut Found<'a>| self.steps(rest, item, self.is_lax(), at, found);
-        let each_of_array =
-            |found: &mut Found<'a>| item.items().iter().try_for_each(|item| self.steps(steps, item, false, at, found));
+        let next = |item: &PathItem<'a>, found: &mut PathMatches<'a>| self.steps(rest, item, self.is_lax(), at, found);
+        let each_of_array = |found: &mut PathMatches<'a>| {
+            item.items().iter().try_for_each(|item| self.steps(steps, item, false, at, found))
+        };
         match step {
-            Step::Key(_) | Step::AnyKey | Step::Filter(_) | Step::Method(_)
-                if unwraps && item.is_array() && !matches!(step, Step::Method(Method::Type | Method::Size)) =>
+            PathStep::Key(_) | PathStep::AnyKey | PathStep::Filter(_) | PathStep::Method(_)
+                if unwraps && item.is_array() && !matches!(step, PathStep::Method(Method::Type | Method::Size)) =>
             {
                 each_of_array(found)
             }
-            Step::Key(name) => match item.kind() == Some(Kind::Object) {
+            PathStep::Key(name) => match item.kind() == Some(JsonKind::Object) {
                 true => match item.member(name)? {
                     Some(value) => next(&value, found),
                     None if is_error => {
@@ -359,14 +372,14 @@ impl<'a> Evaluation<'a> {
                 }
                 false => Ok(()),
             },
-            Step::AnyKey => match item.kind() == Some(Kind::Object) {
+            PathStep::AnyKey => match item.kind() == Some(JsonKind::Object) {
                 true => item.values().iter().try_for_each(|value| next(value, found)),
                 false if is_error => {
                     soft(state::NO_JSON_OBJECT, "jsonpath wildcard member accessor can only be applied to an object")
                 }
                 false => Ok(()),
             },
-            Step::AnyItem => match item.is_array() {
+            PathStep::AnyItem => match item.is_array() {
                 true => item.items().iter().try_for_each(|item| next(item, found)),
                 false if self.is_lax() => next(item, found),
                 false if is_error => {
@@ -374,13 +387,13 @@ impl<'a> Evaluation<'a> {
                 }
                 false => Ok(()),
             },
-            Step::Items(ranges) => self.items(ranges, item, at, &mut |item| next(item, found)),
-            Step::Below(first, last) => self.below(rest, (*first, *last), item, at, found),
-            Step::Filter(condition) => {
-                let inside = At { current: Some(item), ..at };
+            PathStep::Items(ranges) => self.items(ranges, item, at, &mut |item| next(item, found)),
+            PathStep::Below(first, last) => self.below(rest, (*first, *last), item, at, found),
+            PathStep::Filter(condition) => {
+                let inside = PathContext { current: Some(item), ..at };
                 if self.truth(condition, inside)? == Some(true) { next(item, found) } else { Ok(()) }
             }
-            Step::Method(method) => match self.method(*method, item, is_error)? {
+            PathStep::Method(method) => match self.method(*method, item, is_error)? {
                 Some(values) => values.iter().try_for_each(|value| next(value, found)),
                 None => Ok(()),
             },
@@ -389,10 +402,10 @@ impl<'a> Evaluation<'a> {
 
     fn items(
         &self,
-        ranges: &'a [(Node, Option<Node>)],
-        item: &Item<'a>,
-        at: At<'_, 'a>,
-        next: &mut dyn FnMut(&Item<'a>) -> Outcome,
+        ranges: &'a [(PathNode, Option<PathNode>)],
+        item: &PathItem<'a>,
+        at: PathContext<'_, 'a>,
+        next: &mut dyn FnMut(&PathItem<'a>) -> Outcome,
     ) -> Outcome {
         let is_error = self.path.is_strict && !at.is_lenient;
         let items = match item.is_array() {
@@ -403,7 +416,7 @@ impl<'a> Evaluation<'a> {
             }
             false => return Ok(()),
         };
-        let inside = At { n_items: Some(items.len()), ..at };
+        let inside = PathContext { n_items: Some(items.len()), ..at };
         for (from, to) in ranges {
             let from = self.index(from, inside)?;
             let to = to.as_ref().map_or(Ok(from), |to| self.index(to, inside))?;
@@ -419,8 +432,8 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    fn index(&self, node: &'a Node, at: At<'_, 'a>) -> Result<i32, Failure> {
-        let mut found = Found::all();
+    fn index(&self, node: &'a PathNode, at: PathContext<'_, 'a>) -> Result<i32, PathFailure> {
+        let mut found = PathMatches::all();
         self.value(node, at, &mut found)?;
         let number = if let [item] = &found.items[..] { item.number()? } else { None };
         let Some(number) = number else {
@@ -435,13 +448,13 @@ impl<'a> Evaluation<'a> {
     /// Everything between two levels below an item, itself the level 0.
     fn below(
         &self,
-        rest: &'a [Step],
+        rest: &'a [PathStep],
         (first, last): (Option<u32>, Option<u32>),
-        item: &Item<'a>,
-        at: At<'_, 'a>,
-        found: &mut Found<'a>,
+        item: &PathItem<'a>,
+        at: PathContext<'_, 'a>,
+        found: &mut PathMatches<'a>,
     ) -> Outcome {
-        let lenient = At { is_lenient: true, ..at };
+        let lenient = PathContext { is_lenient: true, ..at };
         if first == Some(0) {
             self.steps(rest, item, self.is_lax(), lenient, found)?;
         }
@@ -454,12 +467,12 @@ impl<'a> Evaluation<'a> {
 
     fn deeper(
         &self,
-        rest: &'a [Step],
+        rest: &'a [PathStep],
         (first, last): (Option<u32>, Option<u32>),
-        item: &Item<'a>,
+        item: &PathItem<'a>,
         level: u32,
-        at: At<'_, 'a>,
-        found: &mut Found<'a>,
+        at: PathContext<'_, 'a>,
+        found: &mut PathMatches<'a>,
     ) -> Outcome {
         if last.is_some_and(|last| level > last) {
             return Ok(());
@@ -484,18 +497,23 @@ impl<'a> Evaluation<'a> {
     }
 
     /// `None`: it is not of such a value, which is no error.
-    fn method(&self, method: Method, item: &Item<'a>, is_error: bool) -> Result<Option<Vec<Item<'a>>>, Failure> {
+    fn method(
+        &self,
+        method: Method,
+        item: &PathItem<'a>,
+        is_error: bool,
+    ) -> Result<Option<Vec<PathItem<'a>>>, PathFailure> {
         let name = method.name();
         let wrong = |what: &str| {
             soft(state::NO_JSON_NUMERIC, format!("jsonpath item method .{name}() can only be applied to a {what}"))
         };
-        let made = |text: String| Ok(Some(vec![Item::made(text)]));
+        let made = |text: String| Ok(Some(vec![PathItem::made(text)]));
         match method {
             Method::Type => made(quote(match item {
-                Item::Json(_) => item.kind().map_or("null", Kind::name),
-                Item::Time(Time::Date(_)) => "date",
-                Item::Time(Time::OfDay(_)) => "time without time zone",
-                Item::Time(Time::Timestamp(_)) => "timestamp without time zone",
+                PathItem::Json(_) => item.kind().map_or("null", JsonKind::name),
+                PathItem::Time(Time::Date(_)) => "date",
+                PathItem::Time(Time::OfDay(_)) => "time without time zone",
+                PathItem::Time(Time::Timestamp(_)) => "timestamp without time zone",
             })),
             Method::Size if item.is_array() => made(item.items().len().to_string()),
             Method::Size if self.is_lax() => made("1".to_owned()),
@@ -512,14 +530,14 @@ impl<'a> Evaluation<'a> {
                 }),
             },
             Method::Double => match (item.kind(), item.json()) {
-                (Some(Kind::Number), Some(json)) => match json.text().parse::<f64>() {
+                (Some(JsonKind::Number), Some(json)) => match json.text().parse::<f64>() {
                     Ok(float) if float.is_finite() => Ok(Some(vec![item.clone()])),
                     _ => soft(
                         state::NO_JSON_NUMERIC,
                         "numeric argument of jsonpath item method .double() is out of range for type double precision",
                     ),
                 },
-                (Some(Kind::String), Some(json)) => match json.string()?.trim().parse::<f64>() {
+                (Some(JsonKind::String), Some(json)) => match json.string()?.trim().parse::<f64>() {
                     Ok(float) if float.is_finite() => made(numeric_of(float)),
                     _ => soft(
                         state::NO_JSON_NUMERIC,
@@ -531,42 +549,42 @@ impl<'a> Evaluation<'a> {
             Method::KeyValue => self.key_values(item).map(Some),
             Method::Datetime => {
                 let text = match (item.kind(), item.json()) {
-                    (Some(Kind::String), Some(json)) => json.string()?,
+                    (Some(JsonKind::String), Some(json)) => json.string()?,
                     _ => {
                         let message = "jsonpath item method .datetime() can only be applied to a string";
                         return soft(state::NO_JSON_TIME, message);
                     }
                 };
-                Ok(Some(vec![Item::Time(time_of(&text)?)]))
+                Ok(Some(vec![PathItem::Time(time_of(&text)?)]))
             }
         }
     }
 
-    fn key_values(&self, item: &Item<'a>) -> Result<Vec<Item<'a>>, Failure> {
-        let Some(json) = item.json().filter(|json| json.kind() == Kind::Object) else {
+    fn key_values(&self, item: &PathItem<'a>) -> Result<Vec<PathItem<'a>>, PathFailure> {
+        let Some(json) = item.json().filter(|json| json.kind() == JsonKind::Object) else {
             return soft(state::NO_JSON_OBJECT, "jsonpath item method .keyvalue() can only be applied to an object");
         };
         // PostgreSQL's number of an object is where it lies in its own form of the document: of the whole document 0.
         let is_whole =
-            matches!(&self.document, Item::Json(document) if std::ptr::eq(document.as_ptr(), json.text().as_ptr()));
+            matches!(&self.document, PathItem::Json(document) if std::ptr::eq(document.as_ptr(), json.text().as_ptr()));
         if !is_whole {
-            return Err(Failure::Hard(SqlError::unsupported(
+            return Err(PathFailure::Hard(SqlError::unsupported(
                 "the jsonpath method .keyvalue() of a part of a document is not supported",
                 "jsonb_each gives names and values",
             )));
         }
         let members = json.members().map(|(name, value)| {
             let name = quote(&name.text()?);
-            Ok(Item::made(format!("{{\"id\": 0, \"key\": {name}, \"value\": {}}}", value.text())))
+            Ok(PathItem::made(format!("{{\"id\": 0, \"key\": {name}, \"value\": {}}}", value.text())))
         });
         members.collect()
     }
 
     /// A condition; `None`: it is not known.
-    fn truth(&self, node: &'a Node, at: At<'_, 'a>) -> Result<Option<bool>, Failure> {
+    fn truth(&self, node: &'a PathNode, at: PathContext<'_, 'a>) -> Result<Option<bool>, PathFailure> {
         self.count()?;
         Ok(match node {
-            Node::And(left, right) => match self.truth(left, at)? {
+            PathNode::And(left, right) => match self.truth(left, at)? {
                 Some(false) => Some(false),
                 left => match (left, self.truth(right, at)?) {
                     (_, Some(false)) => Some(false),
@@ -574,7 +592,7 @@ impl<'a> Evaluation<'a> {
                     _ => None,
                 },
             },
-            Node::Or(left, right) => match self.truth(left, at)? {
+            PathNode::Or(left, right) => match self.truth(left, at)? {
                 Some(true) => Some(true),
                 left => match (left, self.truth(right, at)?) {
                     (_, Some(true)) => Some(true),
@@ -582,24 +600,24 @@ impl<'a> Evaluation<'a> {
                     _ => None,
                 },
             },
-            Node::Not(of) => self.truth(of, at)?.map(|truth| !truth),
-            Node::IsUnknown(of) => Some(self.truth(of, at)?.is_none()),
-            Node::Exists(of) => known(self.finds(of, at))?,
-            Node::Compared(comparison, left, right) => {
+            PathNode::Not(of) => self.truth(of, at)?.map(|truth| !truth),
+            PathNode::IsUnknown(of) => Some(self.truth(of, at)?.is_none()),
+            PathNode::Exists(of) => known(self.finds(of, at))?,
+            PathNode::Compared(comparison, left, right) => {
                 let sides = (known(self.unwrapped(left, at))?, known(self.unwrapped(right, at))?);
                 let (Some(left), Some(right)) = sides else { return Ok(None) };
                 self.pairs(&left, &right, |left, right| compared(*comparison, left, right))?
             }
-            Node::StartsWith(left, initial) => {
+            PathNode::StartsWith(left, initial) => {
                 let Some(left) = known(self.unwrapped(left, at))? else { return Ok(None) };
-                let mut found = Found::all();
+                let mut found = PathMatches::all();
                 self.value(initial, at, &mut found)?;
                 self.pairs(&left, &found.items, |left, initial| match (text_of(left)?, text_of(initial)?) {
                     (Some(left), Some(initial)) => Ok(Some(left.starts_with(initial.as_ref()))),
                     _ => Ok(None),
                 })?
             }
-            Node::Like(of, pattern) => {
+            PathNode::Like(of, pattern) => {
                 let Some(of) = known(self.unwrapped(of, at))? else { return Ok(None) };
                 self.pairs(&of, &of[..of.len().min(1)], |of, _| Ok(text_of(of)?.map(|text| pattern.is_match(&text))))?
             }
@@ -610,10 +628,10 @@ impl<'a> Evaluation<'a> {
     /// A lax path is content with one pair that holds, a strict one looks at all for errors.
     fn pairs(
         &self,
-        left: &[Item<'a>],
-        right: &[Item<'a>],
-        holds: impl Fn(&Item<'a>, &Item<'a>) -> Result<Option<bool>, Failure>,
-    ) -> Result<Option<bool>, Failure> {
+        left: &[PathItem<'a>],
+        right: &[PathItem<'a>],
+        holds: impl Fn(&PathItem<'a>, &PathItem<'a>) -> Result<Option<bool>, PathFailure>,
+    ) -> Result<Option<bool>, PathFailure> {
         let (mut is_found, mut is_unknown) = (false, false);
         for one in left {
             for other in right {
@@ -637,24 +655,24 @@ impl<'a> Evaluation<'a> {
 }
 
 /// What an error in a condition comes to.
-fn known<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn known<T>(outcome: Result<T, PathFailure>) -> Result<Option<T>, PathFailure> {
     match outcome {
         Ok(value) => Ok(Some(value)),
-        Err(Failure::Soft(_)) => Ok(None),
+        Err(PathFailure::Soft(_)) => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
-fn text_of<'i>(item: &'i Item<'_>) -> Result<Option<Cow<'i, str>>, Failure> {
+fn text_of<'i>(item: &'i PathItem<'_>) -> Result<Option<Cow<'i, str>>, PathFailure> {
     match item.json() {
-        Some(json) if json.kind() == Kind::String => Ok(Some(json.string()?)),
+        Some(json) if json.kind() == JsonKind::String => Ok(Some(json.string()?)),
         _ => Ok(None),
     }
 }
 
-fn compared(comparison: Comparison, left: &Item<'_>, right: &Item<'_>) -> Result<Option<bool>, Failure> {
+fn compared(comparison: Comparison, left: &PathItem<'_>, right: &PathItem<'_>) -> Result<Option<bool>, PathFailure> {
     let order = match (left, right) {
-        (Item::Time(left), Item::Time(right)) => match order_of_times(*left, *right) {
+        (PathItem::Time(left), PathItem::Time(right)) => match order_of_times(*left, *right) {
             Some(order) => order,
             None => return Ok(None),
         },
@@ -662,20 +680,20 @@ fn compared(comparison: Comparison, left: &Item<'_>, right: &Item<'_>) -> Result
             let (left_kind, right_kind) = (left.kind(), right.kind());
             if left_kind != right_kind {
                 // NULL is unequal to all else; anything else is not compared with what it is not.
-                let has_null = [left_kind, right_kind].contains(&Some(Kind::Null));
+                let has_null = [left_kind, right_kind].contains(&Some(JsonKind::Null));
                 return Ok(has_null.then_some(comparison == Comparison::NotEqual));
             }
             match left_kind {
-                Some(Kind::Null) => Ordering::Equal,
-                Some(Kind::Boolean) => {
-                    let is_true = |item: &Item<'_>| item.json().is_some_and(|json| json.text() == "true");
+                Some(JsonKind::Null) => Ordering::Equal,
+                Some(JsonKind::Boolean) => {
+                    let is_true = |item: &PathItem<'_>| item.json().is_some_and(|json| json.text() == "true");
                     is_true(left).cmp(&is_true(right))
                 }
-                Some(Kind::Number) => match known(left.number())?.flatten().zip(known(right.number())?.flatten()) {
+                Some(JsonKind::Number) => match known(left.number())?.flatten().zip(known(right.number())?.flatten()) {
                     Some((left, right)) => left.cmp(&right),
                     None => return Ok(None),
                 },
-                Some(Kind::String) => text_of(left)?.cmp(&text_of(right)?),
+                Some(JsonKind::String) => text_of(left)?.cmp(&text_of(right)?),
                 _ => return Ok(None),
             }
         }
@@ -703,7 +721,7 @@ fn order_of_times(left: Time, right: Time) -> Option<Ordering> {
 }
 
 /// Times in ISO form, without a zone.
-fn time_of(text: &str) -> Result<Time, Failure> {
+fn time_of(text: &str) -> Result<Time, PathFailure> {
     let timestamp = |format: &str| NaiveDateTime::parse_from_str(text, format).map(Time::Timestamp);
     let time = NaiveDate::parse_from_str(text, "%Y-%m-%d").map(Time::Date);
     let time = time.or_else(|_| NaiveTime::parse_from_str(text, "%H:%M:%S%.f").map(Time::OfDay));
@@ -713,14 +731,14 @@ fn time_of(text: &str) -> Result<Time, Failure> {
     }
     let is_zoned = text.rfind(['+', '-', 'Z']).is_some_and(|at| text[..at].contains(':'));
     if is_zoned {
-        return Err(Failure::Hard(SqlError::unsupported(
+        return Err(PathFailure::Hard(SqlError::unsupported(
             "the jsonpath method .datetime() of a time with a time zone is not supported",
             "take the text with ->> and cast it to timestamptz",
         )));
     }
     let n_digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if n_digits > 4 && text[n_digits..].starts_with('-') {
-        return Err(Failure::Hard(SqlError::unsupported(
+        return Err(PathFailure::Hard(SqlError::unsupported(
             "the jsonpath method .datetime() of a year beyond 9999 is not supported",
             "take the text with ->> and cast it to timestamp",
         )));

@@ -29,12 +29,12 @@ const MAX_PARTS: usize = 2_000;
 pub(super) struct Path {
     /// What does not fit the document is an error.
     pub(super) is_strict: bool,
-    pub(super) root: Node,
+    pub(super) root: PathNode,
 }
 
 /// A value, or a condition.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum PathNode {
     Root,
     /// What a filter looks at.
     Current,
@@ -43,24 +43,24 @@ pub(super) enum Node {
     /// As JSON.
     Literal(String),
     Variable(String),
-    Steps(Box<Node>, Vec<Step>),
-    Negated(Box<Node>),
+    Steps(Box<PathNode>, Vec<PathStep>),
+    Negated(Box<PathNode>),
     /// A `+` before a value, which must be a number.
-    Positive(Box<Node>),
-    Computed(Operation, Box<Node>, Box<Node>),
+    Positive(Box<PathNode>),
+    Computed(PathOperation, Box<PathNode>, Box<PathNode>),
     // Conditions.
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    IsUnknown(Box<Node>),
-    Compared(Comparison, Box<Node>, Box<Node>),
-    StartsWith(Box<Node>, Box<Node>),
-    Like(Box<Node>, Regex),
-    Exists(Box<Node>),
+    And(Box<PathNode>, Box<PathNode>),
+    Or(Box<PathNode>, Box<PathNode>),
+    Not(Box<PathNode>),
+    IsUnknown(Box<PathNode>),
+    Compared(Comparison, Box<PathNode>, Box<PathNode>),
+    StartsWith(Box<PathNode>, Box<PathNode>),
+    Like(Box<PathNode>, Regex),
+    Exists(Box<PathNode>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum PathOperation {
     Plus,
     Minus,
     Times,
@@ -80,15 +80,15 @@ pub(super) enum Comparison {
 
 /// Where a path goes from a value.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Key(String),
     AnyKey,
     AnyItem,
     /// Indexes, and ranges of them.
-    Items(Vec<(Node, Option<Node>)>),
+    Items(Vec<(PathNode, Option<PathNode>)>),
     /// Everything so many levels below; `None`: the last.
     Below(Option<u32>, Option<u32>),
-    Filter(Node),
+    Filter(PathNode),
     Method(Method),
 }
 
@@ -121,9 +121,9 @@ impl Method {
     }
 }
 
-impl Node {
+impl PathNode {
     fn is_condition(&self) -> bool {
-        use Node::{And, Compared, Exists, IsUnknown, Like, Not, Or, StartsWith};
+        use PathNode::{And, Compared, Exists, IsUnknown, Like, Not, Or, StartsWith};
         matches!(
             self,
             And(..) | Or(..) | Not(..) | IsUnknown(..) | Compared(..) | StartsWith(..) | Like(..) | Exists(..)
@@ -144,7 +144,7 @@ pub(super) fn read(text: &str) -> Result<Path, SqlError> {
     if tokens.len() > MAX_PARTS {
         return Err(too_long());
     }
-    let mut reader = Reader { tokens: &tokens, at: 0, depth: 0, in_filter: 0, in_subscript: 0 };
+    let mut reader = PathParser { tokens: &tokens, at: 0, depth: 0, in_filter: 0, in_subscript: 0 };
     let is_strict = reader.word("strict");
     if !is_strict {
         reader.word("lax");
@@ -339,7 +339,7 @@ fn escaped<'a>(text: &'a str, to: &mut String) -> Result<&'a str, SqlError> {
     Ok(rest)
 }
 
-struct Reader<'a> {
+struct PathParser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
@@ -347,7 +347,7 @@ struct Reader<'a> {
     in_subscript: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PathParser<'a> {
     fn peek(&self) -> Option<&'a Token> {
         self.tokens.get(self.at)
     }
@@ -407,45 +407,45 @@ impl<'a> Reader<'a> {
         read
     }
 
-    fn condition(&self, node: Node) -> Result<Box<Node>, SqlError> {
+    fn condition(&self, node: PathNode) -> Result<Box<PathNode>, SqlError> {
         if node.is_condition() { Ok(Box::new(node)) } else { Err(self.unexpected()) }
     }
 
-    fn value(&self, node: Node) -> Result<Box<Node>, SqlError> {
+    fn value(&self, node: PathNode) -> Result<Box<PathNode>, SqlError> {
         if node.is_condition() { Err(self.unexpected()) } else { Ok(Box::new(node)) }
     }
 
-    fn or(&mut self) -> Result<Node, SqlError> {
+    fn or(&mut self) -> Result<PathNode, SqlError> {
         let mut left = self.and()?;
         while matches!(self.peek(), Some(Token::Sign("||"))) {
             let of = self.condition(left)?;
             self.at += 1;
             let right = self.and()?;
-            left = Node::Or(of, self.condition(right)?);
+            left = PathNode::Or(of, self.condition(right)?);
         }
         Ok(left)
     }
 
-    fn and(&mut self) -> Result<Node, SqlError> {
+    fn and(&mut self) -> Result<PathNode, SqlError> {
         let mut left = self.not()?;
         while matches!(self.peek(), Some(Token::Sign("&&"))) {
             let of = self.condition(left)?;
             self.at += 1;
             let right = self.not()?;
-            left = Node::And(of, self.condition(right)?);
+            left = PathNode::And(of, self.condition(right)?);
         }
         Ok(left)
     }
 
-    fn not(&mut self) -> Result<Node, SqlError> {
+    fn not(&mut self) -> Result<PathNode, SqlError> {
         if self.sign("!") {
             // `!` is of what stands in parentheses.
             let is_delimited = matches!(self.peek(), Some(Token::Sign("("))) || self.is_word("exists");
             if !is_delimited {
                 return Err(self.unexpected());
             }
-            let of = self.inside(Reader::steps)?;
-            return Ok(Node::Not(self.condition(of)?));
+            let of = self.inside(PathParser::steps)?;
+            return Ok(PathNode::Not(self.condition(of)?));
         }
         self.compared()
     }
@@ -454,7 +454,7 @@ impl<'a> Reader<'a> {
         matches!(self.peek(), Some(Token::Word(next)) if next.eq_ignore_ascii_case(word))
     }
 
-    fn compared(&mut self) -> Result<Node, SqlError> {
+    fn compared(&mut self) -> Result<PathNode, SqlError> {
         use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
         let left = self.sum()?;
         let signs = [
@@ -470,7 +470,7 @@ impl<'a> Reader<'a> {
             if self.sign(sign) {
                 let left = self.value(left)?;
                 let right = self.sum()?;
-                return Ok(Node::Compared(comparison, left, self.value(right)?));
+                return Ok(PathNode::Compared(comparison, left, self.value(right)?));
             }
         }
         if self.word("starts") {
@@ -479,145 +479,145 @@ impl<'a> Reader<'a> {
             }
             let left = self.value(left)?;
             let initial = match self.peek() {
-                Some(Token::Text(text)) => Node::Literal(quote(text)),
-                Some(Token::Variable(name)) => Node::Variable(name.clone()),
+                Some(Token::Text(text)) => PathNode::Literal(quote(text)),
+                Some(Token::Variable(name)) => PathNode::Variable(name.clone()),
                 _ => return Err(self.unexpected()),
             };
             self.at += 1;
-            return Ok(Node::StartsWith(left, Box::new(initial)));
+            return Ok(PathNode::StartsWith(left, Box::new(initial)));
         }
         if self.word("like_regex") {
             let left = self.value(left)?;
             let pattern = self.text()?;
             let flags = if self.word("flag") { self.text()? } else { String::new() };
-            return Ok(Node::Like(left, patterns::of_xquery(&pattern, &flags)?));
+            return Ok(PathNode::Like(left, patterns::of_xquery(&pattern, &flags)?));
         }
         Ok(left)
     }
 
-    fn sum(&mut self) -> Result<Node, SqlError> {
+    fn sum(&mut self) -> Result<PathNode, SqlError> {
         let mut left = self.product()?;
         loop {
             let operation = match self.peek() {
-                Some(Token::Sign("+")) => Operation::Plus,
-                Some(Token::Sign("-")) => Operation::Minus,
+                Some(Token::Sign("+")) => PathOperation::Plus,
+                Some(Token::Sign("-")) => PathOperation::Minus,
                 _ => return Ok(left),
             };
             let of = self.value(left)?;
             self.at += 1;
             let right = self.product()?;
-            left = Node::Computed(operation, of, self.value(right)?);
+            left = PathNode::Computed(operation, of, self.value(right)?);
         }
     }
 
-    fn product(&mut self) -> Result<Node, SqlError> {
+    fn product(&mut self) -> Result<PathNode, SqlError> {
         let mut left = self.signed()?;
         loop {
             let operation = match self.peek() {
-                Some(Token::Sign("*")) => Operation::Times,
-                Some(Token::Sign("/")) => Operation::Divided,
-                Some(Token::Sign("%")) => Operation::Rest,
+                Some(Token::Sign("*")) => PathOperation::Times,
+                Some(Token::Sign("/")) => PathOperation::Divided,
+                Some(Token::Sign("%")) => PathOperation::Rest,
                 _ => return Ok(left),
             };
             let of = self.value(left)?;
             self.at += 1;
             let right = self.signed()?;
-            left = Node::Computed(operation, of, self.value(right)?);
+            left = PathNode::Computed(operation, of, self.value(right)?);
         }
     }
 
-    fn signed(&mut self) -> Result<Node, SqlError> {
+    fn signed(&mut self) -> Result<PathNode, SqlError> {
         let is_negative = match self.peek() {
             Some(Token::Sign("-")) => true,
             Some(Token::Sign("+")) => false,
             _ => return self.steps(),
         };
         self.at += 1;
-        let of = self.inside(Reader::signed)?;
+        let of = self.inside(PathParser::signed)?;
         let of = self.value(of)?;
-        Ok(if is_negative { Node::Negated(of) } else { Node::Positive(of) })
+        Ok(if is_negative { PathNode::Negated(of) } else { PathNode::Positive(of) })
     }
 
-    fn steps(&mut self) -> Result<Node, SqlError> {
+    fn steps(&mut self) -> Result<PathNode, SqlError> {
         let of = self.primary()?;
         let mut steps = vec![];
         while let Some(step) = self.step()? {
             steps.push(step);
         }
-        Ok(if steps.is_empty() { of } else { Node::Steps(Box::new(of), steps) })
+        Ok(if steps.is_empty() { of } else { PathNode::Steps(Box::new(of), steps) })
     }
 
-    fn primary(&mut self) -> Result<Node, SqlError> {
+    fn primary(&mut self) -> Result<PathNode, SqlError> {
         if self.sign("(") {
-            let of = self.inside(Reader::or)?;
+            let of = self.inside(PathParser::or)?;
             self.want(")")?;
             if self.is_word("is") {
                 self.at += 1;
                 if !self.word("unknown") {
                     return Err(self.unexpected());
                 }
-                return Ok(Node::IsUnknown(self.condition(of)?));
+                return Ok(PathNode::IsUnknown(self.condition(of)?));
             }
             return Ok(of);
         }
         if self.sign("$") {
-            return Ok(Node::Root);
+            return Ok(PathNode::Root);
         }
         if self.sign("@") {
             return match self.in_filter {
                 0 => Err(syntax("@ is not allowed in root expressions")),
-                _ => Ok(Node::Current),
+                _ => Ok(PathNode::Current),
             };
         }
         for word in ["null", "true", "false"] {
             if self.word(word) {
-                return Ok(Node::Literal(word.to_owned()));
+                return Ok(PathNode::Literal(word.to_owned()));
             }
         }
         if self.word("last") {
             return match self.in_subscript {
                 0 => Err(syntax("LAST is allowed only in array subscripts")),
-                _ => Ok(Node::Last),
+                _ => Ok(PathNode::Last),
             };
         }
         if self.is_word("exists") && matches!(self.tokens.get(self.at + 1), Some(Token::Sign("("))) {
             self.at += 2;
-            let of = self.inside(Reader::or)?;
+            let of = self.inside(PathParser::or)?;
             let of = self.value(of)?;
             self.want(")")?;
-            return Ok(Node::Exists(of));
+            return Ok(PathNode::Exists(of));
         }
         let primary = match self.peek() {
-            Some(Token::Text(text)) => Node::Literal(quote(text)),
-            Some(Token::Number(digits)) => Node::Literal(Number::of(digits)?.to_string()),
-            Some(Token::Variable(name)) => Node::Variable(name.clone()),
+            Some(Token::Text(text)) => PathNode::Literal(quote(text)),
+            Some(Token::Number(digits)) => PathNode::Literal(Number::of(digits)?.to_string()),
+            Some(Token::Variable(name)) => PathNode::Variable(name.clone()),
             _ => return Err(self.unexpected()),
         };
         self.at += 1;
         Ok(primary)
     }
 
-    fn step(&mut self) -> Result<Option<Step>, SqlError> {
+    fn step(&mut self) -> Result<Option<PathStep>, SqlError> {
         if self.sign("?") {
             self.want("(")?;
             self.in_filter += 1;
-            let condition = self.inside(Reader::or)?;
+            let condition = self.inside(PathParser::or)?;
             self.in_filter -= 1;
             self.want_condition(&condition)?;
             self.want(")")?;
-            return Ok(Some(Step::Filter(condition)));
+            return Ok(Some(PathStep::Filter(condition)));
         }
         if self.sign("[") {
             if self.sign("*") {
                 self.want("]")?;
-                return Ok(Some(Step::AnyItem));
+                return Ok(Some(PathStep::AnyItem));
             }
             let mut items = vec![];
             self.in_subscript += 1;
             loop {
-                let from = self.inside(Reader::sum)?;
+                let from = self.inside(PathParser::sum)?;
                 self.want_value(&from)?;
-                let to = if self.word("to") { Some(self.inside(Reader::sum)?) } else { None };
+                let to = if self.word("to") { Some(self.inside(PathParser::sum)?) } else { None };
                 items.push((from, to));
                 if !self.sign(",") {
                     break;
@@ -625,22 +625,22 @@ impl<'a> Reader<'a> {
             }
             self.in_subscript -= 1;
             self.want("]")?;
-            return Ok(Some(Step::Items(items)));
+            return Ok(Some(PathStep::Items(items)));
         }
         if !self.sign(".") {
             return Ok(None);
         }
         if self.sign("**") {
             if !self.sign("{") {
-                return Ok(Some(Step::Below(Some(0), None)));
+                return Ok(Some(PathStep::Below(Some(0), None)));
             }
             let from = self.level()?;
             let to = if self.word("to") { self.level()? } else { from };
             self.want("}")?;
-            return Ok(Some(Step::Below(from, to)));
+            return Ok(Some(PathStep::Below(from, to)));
         }
         if self.sign("*") {
-            return Ok(Some(Step::AnyKey));
+            return Ok(Some(PathStep::AnyKey));
         }
         let name = match self.peek() {
             Some(Token::Word(name) | Token::Text(name)) => name.clone(),
@@ -649,7 +649,7 @@ impl<'a> Reader<'a> {
         let is_word = matches!(self.peek(), Some(Token::Word(_)));
         self.at += 1;
         if !is_word || !self.sign("(") {
-            return Ok(Some(Step::Key(name)));
+            return Ok(Some(PathStep::Key(name)));
         }
         let method = METHODS.iter().find(|(of, _)| name.eq_ignore_ascii_case(of)).map(|(_, method)| *method);
         let Some(method) = method else {
@@ -663,14 +663,14 @@ impl<'a> Reader<'a> {
             ));
         }
         self.want(")")?;
-        Ok(Some(Step::Method(method)))
+        Ok(Some(PathStep::Method(method)))
     }
 
-    fn want_condition(&self, node: &Node) -> Result<(), SqlError> {
+    fn want_condition(&self, node: &PathNode) -> Result<(), SqlError> {
         if node.is_condition() { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    fn want_value(&self, node: &Node) -> Result<(), SqlError> {
+    fn want_value(&self, node: &PathNode) -> Result<(), SqlError> {
         if node.is_condition() { Err(self.unexpected()) } else { Ok(()) }
     }
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use datafusion::logical_expr::ScalarUDF;
 use tarn_query::datafusion;
 
-use self::evaluate::{Evaluation, Failure, Item};
-use super::function::{Arg, Given, Gives, Takes, function, with_defaults};
-use super::walk::{Json, Kind};
+use self::evaluate::{Evaluation, PathFailure, PathItem};
+use super::function::{Arg, JsonValue, ResultType, Takes, function, with_defaults};
+use super::walk::{Json, JsonKind};
 use crate::error::{SqlError, state};
 
 /// What is listed of a document by a path.
@@ -34,19 +34,19 @@ const TAKES: &[Takes] = &[Takes::Jsonb, Takes::Text, Takes::Jsonb, Takes::Boolea
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     let of = |name, gives, compute| with_defaults(name, TAKES, 2, gives, compute);
     vec![
-        of("jsonb_path_exists", Gives::Boolean, exists),
-        of("jsonb_path_match", Gives::Boolean, matches),
-        of("jsonb_path_query_array", Gives::Jsonb, array),
-        of("jsonb_path_query_first", Gives::Jsonb, first),
-        of(FOUND, Gives::List, found),
+        of("jsonb_path_exists", ResultType::Boolean, exists),
+        of("jsonb_path_match", ResultType::Boolean, matches),
+        of("jsonb_path_query_array", ResultType::Jsonb, array),
+        of("jsonb_path_query_first", ResultType::Jsonb, first),
+        of(FOUND, ResultType::List, found),
     ]
 }
 
 /// Those of operators, which are silent.
 pub(super) fn operators() -> Vec<Arc<ScalarUDF>> {
     vec![
-        function(EXISTS, &[Takes::Jsonb, Takes::Text], Gives::Boolean, |args| exists(&silent(args))),
-        function(MATCHES, &[Takes::Jsonb, Takes::Text], Gives::Boolean, |args| matches(&silent(args))),
+        function(EXISTS, &[Takes::Jsonb, Takes::Text], ResultType::Boolean, |args| exists(&silent(args))),
+        function(MATCHES, &[Takes::Jsonb, Takes::Text], ResultType::Boolean, |args| matches(&silent(args))),
     ]
 }
 
@@ -56,14 +56,17 @@ fn silent<'a>(args: &[Arg<'a>]) -> [Arg<'a>; 4] {
 }
 
 /// Asks a document. `None`: a silent call had an error.
-fn asked<T>(args: &[Arg<'_>], ask: impl FnOnce(&Evaluation<'_>) -> Result<T, Failure>) -> Result<Option<T>, SqlError> {
+fn asked<T>(
+    args: &[Arg<'_>],
+    ask: impl FnOnce(&Evaluation<'_>) -> Result<T, PathFailure>,
+) -> Result<Option<T>, SqlError> {
     let path = grammar::read(args[1].text())?;
     let evaluation = Evaluation::new(&path, args[0].text(), args.get(2).map(Arg::text))?;
     match ask(&evaluation) {
         Ok(answer) => Ok(Some(answer)),
-        Err(Failure::Soft(_) | Failure::Enough) if args.get(3).is_some_and(Arg::is_true) => Ok(None),
-        Err(Failure::Soft(error) | Failure::Hard(error)) => Err(error),
-        Err(Failure::Enough) => Ok(None),
+        Err(PathFailure::Soft(_) | PathFailure::Enough) if args.get(3).is_some_and(Arg::is_true) => Ok(None),
+        Err(PathFailure::Soft(error) | PathFailure::Hard(error)) => Err(error),
+        Err(PathFailure::Enough) => Ok(None),
     }
 }
 
@@ -74,40 +77,40 @@ fn texts(args: &[Arg<'_>]) -> Result<Vec<String>, SqlError> {
     Ok(asked(args, texts)?.unwrap_or_default())
 }
 
-fn exists<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
-    Ok(asked(args, |evaluation| evaluation.any())?.map_or(Given::Null, Given::Boolean))
+fn exists<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
+    Ok(asked(args, |evaluation| evaluation.any())?.map_or(JsonValue::Null, JsonValue::Boolean))
 }
 
-fn matches<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
+fn matches<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
     let is_silent = args.get(3).is_some_and(Arg::is_true);
     let one = |evaluation: &Evaluation<'_>| {
         let items = evaluation.all()?;
         let one = if let [item] = &items[..] { Some(item.clone()) } else { None };
-        Ok(one.map(Item::into_text).map(Cow::into_owned))
+        Ok(one.map(PathItem::into_text).map(Cow::into_owned))
     };
     let one = match asked(args, one)? {
-        None => return Ok(Given::Null),
+        None => return Ok(JsonValue::Null),
         Some(one) => one,
     };
     match one.as_deref().map(|text| (Json::of(text).kind(), text)) {
-        Some((Kind::Boolean, text)) => Ok(Given::Boolean(text == "true")),
-        Some((Kind::Null, _)) => Ok(Given::Null),
-        _ if is_silent => Ok(Given::Null),
+        Some((JsonKind::Boolean, text)) => Ok(JsonValue::Boolean(text == "true")),
+        Some((JsonKind::Null, _)) => Ok(JsonValue::Null),
+        _ if is_silent => Ok(JsonValue::Null),
         _ => Err(SqlError::new(state::NO_SINGLE_JSON, "single boolean result is expected")
             .with_hint("a path that is a condition: $.a > 1")),
     }
 }
 
-fn array<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
-    Ok(Given::Text(Cow::Owned(format!("[{}]", texts(args)?.join(", ")))))
+fn array<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
+    Ok(JsonValue::Text(Cow::Owned(format!("[{}]", texts(args)?.join(", ")))))
 }
 
-fn first<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
-    Ok(texts(args)?.into_iter().next().map_or(Given::Null, |text| Given::Text(Cow::Owned(text))))
+fn first<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
+    Ok(texts(args)?.into_iter().next().map_or(JsonValue::Null, |text| JsonValue::Text(Cow::Owned(text))))
 }
 
-fn found<'a>(args: &[Arg<'a>]) -> Result<Given<'a>, SqlError> {
-    Ok(Given::List(texts(args)?.into_iter().map(|text| Some(Cow::Owned(text))).collect()))
+fn found<'a>(args: &[Arg<'a>]) -> Result<JsonValue<'a>, SqlError> {
+    Ok(JsonValue::List(texts(args)?.into_iter().map(|text| Some(Cow::Owned(text))).collect()))
 }
 
 #[cfg(test)]
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn operators_are_silent() {
-        let of = |compute: fn(&[Arg<'static>]) -> Result<Given<'static>, SqlError>, path: &'static str| {
+        let of = |compute: fn(&[Arg<'static>]) -> Result<JsonValue<'static>, SqlError>, path: &'static str| {
             format!("{:?}", compute(&silent(&[Arg::Text("{\"a\": [1, 2]}"), Arg::Text(path)])).unwrap())
         };
         assert_eq!(
