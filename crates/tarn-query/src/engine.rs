@@ -510,8 +510,8 @@ impl Session {
         self.compute(planning).await
     }
 
-    /// The columns of a plan as its rows will have them: where a CASE or a UNION is of several types, that of all. A plan
-    /// has those of their first until it runs. Computes on this thread.
+    /// The columns of a plan as its rows will have them: where a CASE or a UNION is of several types, that of all. A
+    /// plan has those of their first until it runs. Computes on this thread.
     ///
     /// Errors: as those of running it, for what has no common type.
     pub fn coerced_columns(&self, plan: LogicalPlan) -> Result<SchemaRef> {

@@ -2,7 +2,8 @@
 //! leaves out what they make superfluous: other columns of a GROUP BY or an ORDER BY, a DISTINCT, a join. What it says
 //! is not true of two nodes:
 //!
-//! - `SELECT d.k, o.s FROM (SELECT DISTINCT k …) d JOIN o … GROUP BY d.k, o.s` has several rows of a `k`, and it says that
+//! - `SELECT d.k, o.s FROM (SELECT DISTINCT k …) d JOIN o … GROUP BY d.k, o.s` has several rows of a `k`, and it says
+//!   that
 //!   `k` tells them apart, as it does in `d`: `GROUP BY k, s` above it had one row of each `k`.
 //! - `SELECT DISTINCT d.k, x FROM (SELECT DISTINCT k …) d, unnest(ARRAY[3, 1, 2]) x ORDER BY 1, 2`: items are rows, and
 //!   what told the rows of the input apart does not tell theirs. It was sorted by `k` alone.

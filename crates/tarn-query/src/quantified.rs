@@ -92,7 +92,8 @@ impl AnalyzerRule for UnsupportedSubqueryRule {
     }
 }
 
-/// Whether the planner would make a join of other rows of it, or none: it pulls conditions out of one query, not of two.
+/// Whether the planner would make a join of other rows of it, or none: it pulls conditions out of one query, not of
+/// two.
 fn is_no_join(subquery: &Subquery) -> bool {
     refuse_changed_rows(subquery, true).is_err() || is_asked_through(&subquery.subquery).unwrap_or(false)
 }

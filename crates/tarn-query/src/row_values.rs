@@ -1,8 +1,9 @@
 //! Is `(a, b) = (1, NULL)` unknown? DataFusion makes structs of rows, and of two structs NULL equals NULL: `DELETE …
 //! WHERE (a, b) = (1, NULL)` deleted rows.
 //!
-//! So rows that are written out, and those of subqueries beside them, are compared column by column, as SQL says, before
-//! types are known: `a = 1 AND b = NULL`. The lesser row is the one whose first column that differs is the lesser one.
+//! So rows that are written out, and those of subqueries beside them, are compared column by column, as SQL says,
+//! before types are known: `a = 1 AND b = NULL`. The lesser row is the one whose first column that differs is the
+//! lesser one.
 
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;

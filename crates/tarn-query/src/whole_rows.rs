@@ -7,8 +7,8 @@
 //!
 //! A name is a column first, wherever one of that name is, and a row only then: so rows are looked for when the planner
 //! knew no such column. Which columns a row has, the FROM is asked that it stands in: it is planned alone, with the
-//! WITHs around it, or, if it asks for columns of the queries around it, with their tables before it. Selects are looked
-//! at from the inside out.
+//! WITHs around it, or, if it asks for columns of the queries around it, with their tables before it. Selects are
+//! looked at from the inside out.
 //!
 //! A row on the side of an outer join that may have none is NULL where it has none, which is told by a column of it
 //! that is never NULL otherwise.

@@ -26,10 +26,10 @@ use datafusion_pg_catalog::sql::rules::{
 };
 use tarn_query::{each_expr, walk, walk_mut};
 
+use crate::catalog_names::{PG_TABLES, is_catalog, is_catalog_relation, is_variable, parts};
 use crate::names::{OF_SYSTEM, column_of, fold, parts_named};
 use crate::postgres::{call, query_of_array};
 use crate::privileges::name_objects;
-use crate::system_activity::PG_TABLES;
 use crate::visible::{
     FUNCTION_NAME, RELATION_NAME, RELATION_NUMBER, RELATION_PARTS, SCHEMA_NAME, TYPE_NAME, TYPE_NUMBER,
 };
@@ -671,26 +671,6 @@ impl Visitor for CatalogNames {
     }
 }
 
-fn parts(name: &ObjectName) -> Vec<String> {
-    name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect()
-}
-
-/// Whether a name has one of the catalog's schemas.
-fn is_catalog(parts: &[String]) -> bool {
-    let schemas = &parts[..parts.len().saturating_sub(1)];
-    schemas.last().is_some_and(|schema| schema == "pg_catalog" || schema == "information_schema")
-}
-
-/// Whether a relation is one of the catalog's.
-pub fn is_catalog_name(name: &ObjectName) -> bool {
-    is_catalog_relation(&parts(name))
-}
-
-fn is_catalog_relation(parts: &[String]) -> bool {
-    let is_known = |name: &str| PG_CATALOG_TABLES.contains(&name) || PG_TABLES.contains(&name);
-    is_catalog(parts) || matches!(parts, [name] if is_known(name))
-}
-
 fn is_catalog_function(parts: &[String]) -> bool {
     let Some(name) = parts.last() else { return false };
     let is_known = || {
@@ -718,11 +698,6 @@ fn is_catalog_function(parts: &[String]) -> bool {
             || matches!(name.as_str(), "array_lower" | "array_upper" | "current_database")
     };
     is_catalog(parts) || (parts.len() == 1 && is_known())
-}
-
-/// Variables that are written like columns.
-pub fn is_variable(name: &str) -> bool {
-    matches!(name, "current_schema" | "current_user" | "session_user" | "current_catalog" | "current_role" | "user")
 }
 
 fn is_catalog_type(data_type: &DataType) -> bool {

@@ -33,6 +33,7 @@ pub mod budget;
 mod cache_sql;
 mod catalog_dependencies;
 mod catalog_functions;
+mod catalog_names;
 mod catalog_numbers;
 mod catalog_routines;
 mod catalog_rows;

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use tarn_query::{each_expr, walk, walk_mut};
 
-use crate::compat::{is_catalog_name, is_variable};
+use crate::catalog_names::{is_catalog_name, is_variable};
 use crate::names::{column_of, fold};
 use crate::postgres::in_from::over;
 use crate::postgres::row_access::row_of_all;

@@ -16,8 +16,9 @@ use tarn_query::parser::{self, ParsedInput, next_statement, parse_with};
 
 use crate::alter_sql::Alter;
 use crate::cache_sql::{CacheTable, DropCache};
+use crate::catalog_names::is_variable;
 use crate::comment_sql::Comment;
-use crate::compat::{CatalogUse, compatible, is_variable};
+use crate::compat::{CatalogUse, compatible};
 use crate::constraints_sql::SetConstraints;
 use crate::cursor_sql::{DeclareCursor, Fetch};
 use crate::error::{Result, SqlError, state};

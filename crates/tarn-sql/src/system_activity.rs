@@ -12,15 +12,13 @@ use tarn_node::node::Node;
 use tarn_query::{Error, SystemTables};
 
 use crate::activity::{Activity, BackendActivity, Status};
+use crate::catalog_names::PG_TABLES;
 use crate::cursors::book::Book;
 use crate::cursors::table::pg_cursors;
 use crate::names::DATABASE;
 use crate::session::vars::Vars;
 use crate::system::{System, SystemCell, SystemRows, int, text};
 use crate::temporary::Temporary;
-
-/// What there is of schema `pg_catalog` beside what crate `datafusion-pg-catalog` has.
-pub(crate) const PG_TABLES: [&str; 5] = ["pg_cursors", "pg_indexes", "pg_sequences", "pg_settings", "pg_stat_activity"];
 
 impl System {
     /// The statements that run, the oldest first. Of a cancelled one that has not ended the state is `stopping`.

@@ -208,7 +208,9 @@ async fn footer(source: &Arc<ListedObject>) -> Result<(Arc<ParquetMetaData>, For
         b"PAR1" => {}
         b"PARE" => return Err(ReadFailure::skip("it is encrypted")),
         _ => {
-            return Err(ReadFailure::skip("it does not end as a Parquet file does: it is cut short, or something else"));
+            return Err(ReadFailure::skip(
+                "it does not end as a Parquet file does: it is cut short, or something else",
+            ));
         }
     }
     let footer_bytes = u64::from(u32::from_le_bytes(end[..4].try_into().expect("four bytes")));

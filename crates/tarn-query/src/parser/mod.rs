@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What sqlparser does not know is written in its words before it reads (`respelled`, `assigned_parts`, `copy`), or
-//! taken out (`copy_option`, `overriding`, `deferrable`, `row_locks`); what it reads in two ways is said in one behind (`accepted`,
+//! taken out (`copy_option`, `overriding`, `deferrable`, `row_locks`); what it reads in two ways is said in one behind
+//! (`accepted`,
 //! `select_into`, `with_change`); what runs as several statements is taken apart (`parts`).
 //!
 //! Every parse of the product comes through [`parse_with`]: one grammar, one set of bounds. A statement is never

@@ -1,6 +1,6 @@
 //! What may be compared with what? `1 < date '2024-01-01'` and `n = t` of a number and a text are refused in PostgreSQL
-//! (42883); DataFusion casts a side, or fails inside. And with what is `at < '9999-12-31'` compared? With a `timestamp`;
-//! DataFusion counts nanoseconds where a text or a date stands beside one, which end in 2262.
+//! (42883); DataFusion casts a side, or fails inside. And with what is `at < '9999-12-31'` compared? With a
+//! `timestamp`; DataFusion counts nanoseconds where a text or a date stands beside one, which end in 2262.
 //!
 //! `d BETWEEN '2024-01-01' AND now()` is two comparisons: the text is a date, and the date an instant for the second.
 //! It runs before types are made one.

@@ -1,5 +1,6 @@
 //! Is `4 = ANY ('{3,NULL}')` false? Unknown: one of the items may be 4. DataFusion's `array_has` says false, and of
-//! NULL in an empty array that it is unknown. And it knows no type of a `numeric(3,2)` and a `numeric(10,2)[]` together.
+//! NULL in an empty array that it is unknown. And it knows no type of a `numeric(3,2)` and a `numeric(10,2)[]`
+//! together.
 //!
 //! So the function that stands for `= ANY` of an array is one of ours around it.
 

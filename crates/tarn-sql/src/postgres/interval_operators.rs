@@ -1,7 +1,7 @@
 //! What is three times a minute, and what does the clock show two hours before one? `interval '1 minute' * 3`,
 //! `interval '1 month' / 2`, `time '01:00' - interval '2 hours'`, `time '10:00' - time '08:00'`, `date '2026-11-24' +
-//! time '10:00'`, `date '2026-11-24' - 7`, and the days between two dates, which are an `integer`. A time of day beside a
-//! timestamp or a number, and one that an interval is compared with, is an interval.
+//! time '10:00'`, `date '2026-11-24' - 7`, and the days between two dates, which are an `integer`. A time of day beside
+//! a timestamp or a number, and one that an interval is compared with, is an interval.
 //!
 //! The planner refuses most of these before rules see them, so they are planned here, as functions. Fractions of a
 //! month are days of a month of 30, and fractions of a day hours, as in PostgreSQL; a time of day goes on at midnight.

@@ -1,9 +1,9 @@
-//! What is `4 < ALL ('{5,NULL}'::int[])`, or `4 > ANY ('{NULL,5}'::int[])`? NULL: nobody knows of one item. DataFusion asks
-//! for the least and the greatest item, which know nothing of NULLs. And `1.24 = ANY (prices)`, of a `numeric(10,2)[]`,
-//! has no types together for it.
+//! What is `4 < ALL ('{5,NULL}'::int[])`, or `4 > ANY ('{NULL,5}'::int[])`? NULL: nobody knows of one item. DataFusion
+//! asks for the least and the greatest item, which know nothing of NULLs. And `1.24 = ANY (prices)`, of a
+//! `numeric(10,2)[]`, has no types together for it.
 //!
-//! So comparisons with the items of an array are written as calls: `= ANY` and `<> ALL` of the function that looks for a
-//! value (`in_array`), the others of one that compares with one item after the other.
+//! So comparisons with the items of an array are written as calls: `= ANY` and `<> ALL` of the function that looks for
+//! a value (`in_array`), the others of one that compares with one item after the other.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What is `x * '-1'`? A text that is written out beside an operator is of the type of the other side: here a number,
-//! an interval, a date or time that another is taken from (`d - '2024-01-01'`), or bytes (`raw || 'b'`). DataFusion takes
-//! it for a text, and knows no product with one. An interval is multiplied with a number, and so is a text beside it
-//! one. Beside a `char(n)` it is a `char(n)`, too, and so is compared without the blanks at its end. A parameter without
-//! a type beside an interval, or added to a time, is of the type that a text has there.
+//! an interval, a date or time that another is taken from (`d - '2024-01-01'`), or bytes (`raw || 'b'`). DataFusion
+//! takes it for a text, and knows no product with one. An interval is multiplied with a number, and so is a text beside
+//! it one. Beside a `char(n)` it is a `char(n)`, too, and so is compared without the blanks at its end. A parameter
+//! without a type beside an interval, or added to a time, is of the type that a text has there.
 
 use std::sync::Arc;
 

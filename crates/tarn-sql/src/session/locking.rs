@@ -47,7 +47,8 @@ pub(super) struct LockPlan {
 impl Session {
     /// As [`Session::locked`], of a cursor.
     ///
-    /// Errors: as of [`Session::locked`]; `0A000` for joins, of which a cursor would hold a row each time that it is met.
+    /// Errors: as of [`Session::locked`]; `0A000` for joins, of which a cursor would hold a row each time that it is
+    /// met.
     pub(super) fn locked_of_cursor(&self, asked: &LockRows) -> Result<Option<(Statement, Arc<TableSchema>)>> {
         match asked.query.body.as_ref() {
             SetExpr::Select(select) if select.from.len() > 1 || select.from.iter().any(|of| !of.joins.is_empty()) => {
@@ -59,8 +60,8 @@ impl Session {
 
     /// The statement to plan, and the table whose rows it locks. `None`: it reads no table, and locks nothing.
     ///
-    /// Errors: `0A000` where rows of the answer are not rows of one table, as in PostgreSQL, and where several are joined
-    /// and none is said; `42P01` for one that is said and not read.
+    /// Errors: `0A000` where rows of the answer are not rows of one table, as in PostgreSQL, and where several are
+    /// joined and none is said; `42P01` for one that is said and not read.
     pub(super) fn locked(&self, asked: &LockRows) -> Result<Option<(Statement, Arc<TableSchema>)>> {
         let what = asked.what();
         let reads_nothing = matches!(asked.query.body.as_ref(), SetExpr::Select(select) if select.from.is_empty());
