@@ -13,6 +13,8 @@ FAULTS = (WRONG, ACCEPTED, TYPES_DIFFER)
 NOT_THERE = ("0A", "42", "54")
 # What the rows of a statement may raise; which of them are computed is left to a planner.
 OF_VALUES = ("22", "21")
+# It took too long.
+CANCELLED = "57014"
 # What the wire calls `unknown` and `text` is one type to everybody.
 TEXTS = {25, 705, 1043}
 # And of arrays of them.
@@ -46,6 +48,8 @@ class Sides:
     def compare(self, sql: str, is_of_rows: bool = False) -> Compared:
         """`is_of_rows`: it computes something for each of many rows."""
         theirs, ours = self.postgres.ask(sql), self.tarn.ask(sql)
+        if theirs.error and theirs.error.state == CANCELLED:
+            return Compared(sql, NOT_COMPARED, theirs, ours)
         verdict = judge(sql, theirs, ours)
         outcome = verdict.outcome
         if outcome == MISSING:

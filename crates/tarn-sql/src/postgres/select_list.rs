@@ -18,6 +18,7 @@
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of
 //! what changes with every reading and is read twice.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
@@ -47,7 +48,7 @@ use super::{
     type_names, using, value_columns, variadic, window_offsets, windows_copied,
 };
 use crate::error::{Result, SqlError};
-use crate::names::{column_of, fold};
+use crate::names::{column_of, fold, qualifiers};
 use crate::shown::shown_as;
 
 const UNNEST: &str = "unnest";
@@ -104,6 +105,9 @@ impl VisitorMut for Rewrite {
         inner_order::read_in_from(query, n_readings);
         inner_order::keep(query);
         sorted_sets::keep(query);
+        if !is_of_insert {
+            value_columns::as_selects(&mut query.body);
+        }
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);
             value_columns::widen(values);
@@ -155,7 +159,9 @@ impl VisitorMut for Rewrite {
         {
             return ControlFlow::Break(error);
         }
+        let own: HashSet<String> = select.from.iter().flat_map(qualifiers).collect();
         for item in &mut select.projection {
+            name_of_outer(item, &own);
             hypothetical_sets::name(item);
             string_delimiters::name(item);
             local_times::name(item);
@@ -415,6 +421,18 @@ fn is_beyond_numerics(number: &str) -> bool {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let n_behind = (fraction.len() as i64).saturating_sub(exponent);
     whole.len() + fraction.len() > 76 || n_behind > 76 || n_behind < -128
+}
+
+/// A column of a query around is called as it is there; the planner would call it `outer_ref(a.x)`.
+fn name_of_outer(item: &mut SelectItem, own: &HashSet<String>) {
+    if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
+        && let Expr::CompoundIdentifier(parts) = &*expr
+        && let [.., table, column] = &parts[..]
+        && !own.contains(&fold(table))
+    {
+        let alias = column.clone();
+        *item = SelectItem::ExprWithAlias { expr: take(expr), alias };
+    }
 }
 
 fn is_column(expr: &Expr) -> bool {

@@ -4,12 +4,16 @@
 //! dates, `VALUES (now()), (date '2024-01-01')` instants, where it can be told from how they are written: the planner
 //! knows no type of a text beside these.
 
+use std::ops::ControlFlow;
+
+use tarn_query::each_expr;
 use tarn_query::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, TimezoneInfo, UnaryOperator,
-    Value, Values,
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, Ident, SelectItem, SetExpr,
+    SetOperator, SetQuantifier, TimezoneInfo, UnaryOperator, Value, Values,
 };
 
 use super::calls::{is_named, take};
+use super::in_from::query_of;
 
 /// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody
 /// made, or has an interval in another row.
@@ -36,6 +40,40 @@ pub(super) fn widen(values: &mut Values) {
             }
         }
     }
+}
+
+/// `VALUES (1, (SELECT …))` is `SELECT 1, (SELECT …)`: the planner computes rows of `VALUES` one by one, and has no
+/// subqueries in them. Those of INSERT are its own (`tarn_query`, `inserted_query.rs`).
+pub(super) fn as_selects(body: &mut SetExpr) {
+    let SetExpr::Values(values) = body else { return };
+    let n_columns = values.rows.first().map_or(0, |row| row.content.len());
+    let asks = values.rows.iter().flat_map(|row| &row.content).any(has_query);
+    if !asks || values.rows.iter().any(|row| row.content.len() != n_columns) {
+        return;
+    }
+    let selects = std::mem::take(&mut values.rows).into_iter().filter_map(|row| {
+        let named = row
+            .content
+            .into_iter()
+            .enumerate()
+            .map(|(at, expr)| SelectItem::ExprWithAlias { expr, alias: Ident::new(format!("column{}", at + 1)) });
+        Some(query_of(named.collect())?.body)
+    });
+    let all = selects.reduce(|left, right| {
+        let (op, set_quantifier) = (SetOperator::Union, SetQuantifier::All);
+        Box::new(SetExpr::SetOperation { op, set_quantifier, left, right })
+    });
+    if let Some(all) = all {
+        *body = *all;
+    }
+}
+
+fn has_query(expr: &Expr) -> bool {
+    each_expr(expr, |part| match part {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .is_break()
 }
 
 /// Texts of a column that has a date, a time, a truth, bytes, an array or a number with a point in another row, and

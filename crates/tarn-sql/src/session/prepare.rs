@@ -417,6 +417,7 @@ impl Session {
         let name = table_name(statement).filter(|name| !self.names_hidden(statement, name));
         if let Some(table) = name.and_then(|name| self.written_here(&name)) {
             let table = table.schema();
+            check_parameters(statement, table, |name| is_told(name, declared))?;
             if let Some(plan) = self.keyed_plan(statement, table).await? {
                 let places = plan.parameter_columns(table);
                 let mut parameters: Vec<_> = places.iter().map(|at| at.map(|at| field_of(table, at))).collect();

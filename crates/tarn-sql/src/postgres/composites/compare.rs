@@ -195,6 +195,27 @@ fn is_row_written(expr: &Expr) -> bool {
         Expr::ScalarFunction(call) => call.func.name() == "struct",
         // `ROW(1, 2)` is called as it is written.
         Expr::Alias(alias) => is_row_written(&alias.expr),
+        Expr::ScalarSubquery(subquery) => gives_row_written(&subquery.subquery),
+        _ => false,
+    }
+}
+
+/// Whether the value of a subquery is a row that is written out: `(SELECT a, b FROM t)` is one beside a row.
+fn gives_row_written(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(of) => match &of.expr[..] {
+            [Expr::Column(_)] => gives_row_written(&of.input),
+            [only] => is_row_written(only),
+            _ => false,
+        },
+        // The only row of several.
+        LogicalPlan::Aggregate(of) => match &of.aggr_expr[..] {
+            [Expr::AggregateFunction(only)] => only.params.args.first().is_some_and(is_row_written),
+            _ => false,
+        },
+        LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::SubqueryAlias(_) => {
+            plan.inputs().into_iter().all(gives_row_written)
+        }
         _ => false,
     }
 }
