@@ -179,9 +179,39 @@ def transaction(_):
         check("rolled back", count, 0)
 
 
+def job_queue(connection):
+    """Workers that take jobs from a table: each job is one worker's."""
+    n_jobs, n_workers = 120, 4
+    connection.execute("CREATE TABLE jobs (id int PRIMARY KEY, state text NOT NULL DEFAULT 'new', worker int)")
+    connection.execute("INSERT INTO jobs (id) SELECT generate_series(1, %s)", [n_jobs])
+    take = """UPDATE jobs SET state = 'taken', worker = %s
+        WHERE id = (SELECT id FROM jobs WHERE state = 'new' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id"""
+    taken = [[] for _ in range(n_workers)]
+    failed = []
+
+    def work(at):
+        try:
+            with psycopg.connect(DSN, autocommit=True) as own:
+                while row := own.execute(take, [at]).fetchone():
+                    taken[at].append(row[0])
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    workers = [threading.Thread(target=work, args=[at]) for at in range(n_workers)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    check("workers that failed", failed, [])
+    check("jobs taken, each once", sorted(job for jobs in taken for job in jobs), list(range(1, n_jobs + 1)))
+    for at, jobs in enumerate(taken):
+        rows = connection.execute("SELECT id FROM jobs WHERE worker = %s AND state = 'taken' ORDER BY id", [at]).fetchall()
+        check(f"jobs of worker {at}", [row[0] for row in rows], sorted(jobs))
+
+
 def main():
     with psycopg.connect(DSN, autocommit=True) as connection:
-        for test in (types, every_type_is_found_again, keyed, copy, cursor, errors, cancel, transaction):
+        for test in (types, every_type_is_found_again, keyed, copy, cursor, errors, cancel, transaction, job_queue):
             test(connection)
             print(f"{test.__name__}: passed", flush=True)
 
