@@ -182,7 +182,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _) | Interval(_))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_) | Time32(_) | Time64(_))),
         // Arrow rounds twice where a number has more digits than a float.
-        Float64 => !(matches!(from, Decimal128(..)) || from.is_string()),
+        Float64 => !(matches!(from, Decimal128(..) | Decimal256(..)) || from.is_string()),
         LargeBinary => !from.is_string(),
         // Item by item.
         List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
@@ -532,6 +532,10 @@ fn beyond_times() -> SqlError {
 fn floats(values: &ArrayRef) -> Result<ArrayRef> {
     /// A greater power of ten is no float.
     const MOST_DIGITS: u32 = 22;
+    if let DataType::Decimal256(..) = values.data_type() {
+        let digits = cast(values, &DataType::Utf8)?;
+        return Ok(cast(&digits, &DataType::Float64)?);
+    }
     let DataType::Decimal128(_, scale) = *values.data_type() else { return Ok(cast(values, &DataType::Float64)?) };
     let unit = u32::try_from(scale).ok().filter(|digits| *digits <= MOST_DIGITS);
     let unit = unit.map(|digits| 10_i128.pow(digits) as f64);

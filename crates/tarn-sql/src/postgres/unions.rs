@@ -140,7 +140,13 @@ fn change(
 ) -> Result<Option<TypeCoercion>> {
     let own = input.schema().field(at);
     if let Some(written) = written(input, at) {
-        return TypeCoercion::of(None, written, to, common);
+        let is_number = TypeClass::of(to) == Some(TypeClass::Number);
+        // A client is told the type of the first side.
+        return match is_null(&written.clone().unalias()) && is_number {
+            true if to.data_type().is_decimal() => Ok(Some(TypeCoercion::ToNumeric)),
+            true => Ok(Some(TypeCoercion::To(to.data_type().clone()))),
+            false => TypeCoercion::of(None, written, to, common),
+        };
     }
     if TypeClass::of(to) == Some(TypeClass::Text) && is_filled(own) && !all_filled {
         return Ok(Some(TypeCoercion::To(DataType::Utf8)));

@@ -195,7 +195,10 @@ fn is_row_written(expr: &Expr) -> bool {
         Expr::ScalarFunction(call) => call.func.name() == "struct",
         // `ROW(1, 2)` is called as it is written.
         Expr::Alias(alias) => is_row_written(&alias.expr),
-        Expr::ScalarSubquery(subquery) => gives_row_written(&subquery.subquery),
+        // One that asks the row around it becomes a join, and has one value there.
+        Expr::ScalarSubquery(subquery) if subquery.outer_ref_columns.is_empty() => {
+            gives_row_written(&subquery.subquery)
+        }
         _ => false,
     }
 }
