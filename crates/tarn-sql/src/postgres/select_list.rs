@@ -105,8 +105,9 @@ impl VisitorMut for Rewrite {
         inner_order::read_in_from(query, n_readings);
         inner_order::keep(query);
         sorted_sets::keep(query);
-        if !is_of_insert {
-            value_columns::as_selects(&mut query.body);
+        let is_inserted = is_of_insert && matches!(query.body.as_ref(), SetExpr::Values(_));
+        if !is_inserted && let Err(error) = value_columns::as_selects(query) {
+            return ControlFlow::Break(error);
         }
         if let SetExpr::Values(values) = query.body.as_mut() {
             json::values(values);

@@ -4,16 +4,17 @@
 //! dates, `VALUES (now()), (date '2024-01-01')` instants, where it can be told from how they are written: the planner
 //! knows no type of a text beside these.
 
-use std::ops::ControlFlow;
-
-use tarn_query::each_expr;
+use tarn_query::has_query;
+use tarn_query::parser::MAX_QUERIES;
 use tarn_query::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, Ident, SelectItem, SetExpr,
-    SetOperator, SetQuantifier, TimezoneInfo, UnaryOperator, Value, Values,
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, Ident, OrderBy, OrderByKind,
+    Query, SelectItem, SetExpr, SetOperator, SetQuantifier, TableAlias, TimezoneInfo, UnaryOperator, Value, Values,
 };
 
-use super::calls::{is_named, take};
-use super::in_from::query_of;
+use super::calls::{is_named, number, take};
+use super::in_from::{over, query_of};
+use super::inner_order::{PLACE, by};
+use crate::error::{Result, SqlError, state};
 
 /// Numbers of a column that is cast to floats in another row, and texts of one that is cast to a type that somebody
 /// made, or has an interval in another row.
@@ -42,38 +43,84 @@ pub(super) fn widen(values: &mut Values) {
     }
 }
 
-/// `VALUES (1, (SELECT …))` is `SELECT 1, (SELECT …)`: the planner computes rows of `VALUES` one by one, and has no
-/// subqueries in them. Those of INSERT are its own (`tarn_query`, `inserted_query.rs`).
-pub(super) fn as_selects(body: &mut SetExpr) {
-    let SetExpr::Values(values) = body else { return };
+/// `VALUES (1, (SELECT …)), (3, 4)` is `SELECT 1, (SELECT …) UNION ALL SELECT 3, 4`: the planner computes rows of
+/// `VALUES` one by one, and has no subqueries in them. Those of INSERT are its own (`tarn_query`, `inserted_query.rs`).
+/// Rows that nothing else orders stay in their order, by a number beside them.
+///
+/// Errors: `54000` for more rows than queries that a UNION may have.
+pub(super) fn as_selects(query: &mut Query) -> Result<()> {
+    let n_columns = match query.body.as_ref() {
+        SetExpr::Values(values) if query.order_by.is_none() => values.rows.first().map_or(0, |row| row.content.len()),
+        _ => return as_union(&mut query.body, false).map(drop),
+    };
+    if !as_union(&mut query.body, true)? {
+        return Ok(());
+    }
+    let Some(mut read) = query_of(vec![]) else { return Ok(()) };
+    std::mem::swap(&mut read.body, &mut query.body);
+    let items = (0..n_columns).map(|at| SelectItem::UnnamedExpr(Expr::Identifier(column_named(at)))).collect();
+    over(&mut read, items, TableAlias { explicit: true, name: Ident::new(ROWS), columns: vec![], at: None });
+    query.body = read.body;
+    let kind = OrderByKind::Expressions(vec![by(Expr::Identifier(place()))]);
+    query.order_by = Some(OrderBy { kind, interpolate: None });
+    Ok(())
+}
+
+/// What such rows are called where they are read in their order.
+const ROWS: &str = "tarn_rows";
+
+/// As `VALUES` calls its columns.
+fn column_named(at: usize) -> Ident {
+    Ident::new(format!("column{}", at + 1))
+}
+
+/// The number of a row.
+fn place() -> Ident {
+    Ident::with_quote('"', PLACE)
+}
+
+/// Writes rows with subqueries as a UNION, those below set operations, too. Whether its rows are numbered.
+fn as_union(body: &mut SetExpr, is_numbered: bool) -> Result<bool> {
+    let values = match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            as_union(left, false)?;
+            as_union(right, false)?;
+            return Ok(false);
+        }
+        SetExpr::Values(values) => values,
+        _ => return Ok(false),
+    };
     let n_columns = values.rows.first().map_or(0, |row| row.content.len());
     let asks = values.rows.iter().flat_map(|row| &row.content).any(has_query);
     if !asks || values.rows.iter().any(|row| row.content.len() != n_columns) {
-        return;
+        return Ok(false);
     }
-    let selects = std::mem::take(&mut values.rows).into_iter().filter_map(|row| {
-        let named = row
-            .content
-            .into_iter()
-            .enumerate()
-            .map(|(at, expr)| SelectItem::ExprWithAlias { expr, alias: Ident::new(format!("column{}", at + 1)) });
-        Some(query_of(named.collect())?.body)
-    });
-    let all = selects.reduce(|left, right| {
-        let (op, set_quantifier) = (SetOperator::Union, SetQuantifier::All);
-        Box::new(SetExpr::SetOperation { op, set_quantifier, left, right })
-    });
-    if let Some(all) = all {
-        *body = *all;
+    if values.rows.len() > MAX_QUERIES {
+        let message = format!("VALUES has more than {MAX_QUERIES} rows, and subqueries in them");
+        return Err(SqlError::new(state::PROGRAM_LIMIT, message).with_hint("INSERT the rows into a table first"));
     }
+    let is_numbered = is_numbered && values.rows.len() > 1;
+    let mut selects = Vec::with_capacity(values.rows.len());
+    for (at, row) in std::mem::take(&mut values.rows).into_iter().enumerate() {
+        let columns = row.content.into_iter().enumerate();
+        let columns = columns.map(|(at, expr)| SelectItem::ExprWithAlias { expr, alias: column_named(at) });
+        let numbered = is_numbered.then(|| SelectItem::ExprWithAlias { expr: number(at as u64), alias: place() });
+        selects.extend(query_of(columns.chain(numbered).collect()).map(|query| *query.body));
+    }
+    if let Some(all) = union_all(selects) {
+        *body = all;
+    }
+    Ok(is_numbered)
 }
 
-fn has_query(expr: &Expr) -> bool {
-    each_expr(expr, |part| match part {
-        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    })
-    .is_break()
+/// A balanced tree: a chain would be as deep as it is long.
+fn union_all(mut queries: Vec<SetExpr>) -> Option<SetExpr> {
+    if queries.len() < 2 {
+        return queries.pop();
+    }
+    let behind = queries.split_off(queries.len() / 2);
+    let (left, right) = (Box::new(union_all(queries)?), Box::new(union_all(behind)?));
+    Some(SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, right })
 }
 
 /// Texts of a column that has a date, a time, a truth, bytes, an array or a number with a point in another row, and
