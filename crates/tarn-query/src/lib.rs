@@ -178,6 +178,7 @@ pub use operator_function::{BinaryKernel, operator_function};
 pub use reads::{RelationRead, reads};
 pub use rewrite::{each_expression, each_node, visible};
 pub use row_columns::RowColumns;
+pub use row_values::value_of_query;
 pub use running::{now_of, statement_of};
 pub use settings::{AccessPath, AsOf, CacheSettings, QuerySettings};
 pub use spec::ScanSpec;

@@ -12,7 +12,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::get_field;
 use datafusion::logical_expr::expr::{Between, Case, InList};
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, Subquery, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::Error;
@@ -97,9 +97,22 @@ fn equal(left: &Expr, right: &Expr) -> Result<Expr> {
     of_places(left, Operator::Eq, right)
 }
 
+/// The subquery whose value an expression is: alone, or where a condition of the query around it holds, which the front
+/// end has taken out of it.
+pub fn value_of_query(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::ScalarSubquery(subquery) => Some(subquery),
+        Expr::Case(Case { expr: None, when_then_expr, else_expr: None }) => match &when_then_expr[..] {
+            [(_, then)] => value_of_query(then),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The columns of the only row of a subquery, whose value that row is. Equal subqueries are computed once.
 fn columns_of_query(expr: &Expr) -> Option<Vec<Expr>> {
-    let Expr::ScalarSubquery(subquery) = expr else { return None };
+    let subquery = value_of_query(expr)?;
     let ArrowType::Struct(fields) = subquery.subquery.schema().fields().first()?.data_type() else { return None };
     Some(fields.iter().map(|field| get_field(expr.clone(), field.name().as_str())).collect())
 }

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit, whe
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::sqlparser::ast::BinaryOperator;
-use tarn_query::{datafusion, each_expression};
+use tarn_query::{datafusion, each_expression, value_of_query};
 
 use super::convert::type_of;
 use super::function::{field, is_absent, name_of, values};
@@ -132,7 +132,7 @@ fn is_comparison(op: Operator) -> bool {
 fn compared(of: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let BinaryExpr { left, op, right } = of;
     // Those that are written out are compared as SQL says.
-    if is_row_written(&left) && is_row_written(&right) {
+    if is_row_written(&left) && is_row_written(&right) && !orders_around(op, [&left, &right]) {
         return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
     }
     let types = |left: &Expr, right: &Expr| (type_of(left, schema), type_of(right, schema));
@@ -195,12 +195,15 @@ fn is_row_written(expr: &Expr) -> bool {
         Expr::ScalarFunction(call) => call.func.name() == "struct",
         // `ROW(1, 2)` is called as it is written.
         Expr::Alias(alias) => is_row_written(&alias.expr),
-        // One that asks the row around it becomes a join, and has one value there.
-        Expr::ScalarSubquery(subquery) if subquery.outer_ref_columns.is_empty() => {
-            gives_row_written(&subquery.subquery)
-        }
-        _ => false,
+        other => value_of_query(other).is_some_and(|subquery| gives_row_written(&subquery.subquery)),
     }
+}
+
+/// Whether a row is put in an order with that of a subquery which asks the row around it. Such a subquery becomes a
+/// join, and the planner finds no names for the fields of its row where they are asked for more than twice.
+fn orders_around(op: Operator, sides: [&Expr; 2]) -> bool {
+    let asks = |side| value_of_query(side).is_some_and(|subquery| !subquery.outer_ref_columns.is_empty());
+    !matches!(op, Operator::Eq | Operator::NotEq) && sides.into_iter().any(asks)
 }
 
 /// Whether the value of a subquery is a row that is written out: `(SELECT a, b FROM t)` is one beside a row.
