@@ -399,7 +399,7 @@ fn float(expr: &mut Expr) {
     }
 }
 
-/// A number of which the planner makes no `numeric` is a `double precision`: `f < 1e300`.
+/// A number with an exponent of which the planner makes no `numeric` is a `double precision`: `f < 1e300`.
 fn huge(expr: &mut Expr) {
     if let Expr::Value(value) = expr
         && let Value::Number(digits, _) = &value.value
@@ -411,17 +411,22 @@ fn huge(expr: &mut Expr) {
     }
 }
 
-/// Whether it has more digits than 76, before or behind the point, or more zeros at its end than 128. The offset of a
-/// frame, which has its type before it, is no number here.
+/// Whether it has an exponent by which it has more than 76 digits behind the point, or more zeros at its end than 128.
+/// One of more digits than tell floats apart would be another number: the planner refuses it. The offset of a frame,
+/// which has its type before it, is no number here.
 fn is_beyond_numerics(number: &str) -> bool {
+    const MOST_DIGITS: usize = 17;
     if !number.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
         return false;
     }
-    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
-    let Ok(exponent) = exponent.parse::<i64>() else { return true };
+    let Some((digits, exponent)) = number.split_once(['e', 'E']) else { return false };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.len() + fraction.len() > MOST_DIGITS {
+        return false;
+    }
+    let Ok(exponent) = exponent.parse::<i64>() else { return true };
     let n_behind = (fraction.len() as i64).saturating_sub(exponent);
-    whole.len() + fraction.len() > 76 || n_behind > 76 || n_behind < -128
+    !(-128..=76).contains(&n_behind)
 }
 
 /// A column of a query around is called as it is there; the planner would call it `outer_ref(a.x)`.
