@@ -13,6 +13,8 @@
 //! The clause is taken out of these, and kept in a field of the tree that PostgreSQL has no use for. Any other within a
 //! statement stays, and is refused.
 
+use std::ops::ControlFlow;
+
 use crate::sqlparser::ast::{
     BinaryOperator, Delete, Expr, FromTable, GroupByExpr, NonBlock, ObjectName, OptimizerHint, OptimizerHintStyle,
     Query, Select, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableWithJoins, Update,
@@ -20,6 +22,7 @@ use crate::sqlparser::ast::{
 };
 
 use super::fold;
+use crate::walk::each_expr;
 
 /// What a change of rows says of rows that others lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +74,9 @@ pub(super) fn take_row_locks(statement: &mut Statement) {
     };
     let TableFactor::Table { name, alias, args: None, .. } = &table.relation else { return };
     let (Some(condition), true) = (selection, table.joins.is_empty()) else { return };
+    let Some(changed) = called(name, alias.as_ref()) else { return };
     let locking = match beside.map(Vec::as_mut_slice) {
-        None => of_condition(condition, name),
+        None => of_condition(condition, name, &changed),
         Some(
             [
                 TableWithJoins {
@@ -81,9 +85,8 @@ pub(super) fn take_row_locks(statement: &mut Statement) {
                 },
             ],
         ) if joins.is_empty() && beside.columns.is_empty() => {
-            let Some(called) = called(name, alias.as_ref()) else { return };
-            let Some(columns) = equal_columns(condition, &called, &fold(&beside.name)) else { return };
-            within(subquery).filter(|query| locks(query, name, |items| has_all(items, &columns)))
+            let Some(columns) = equal_columns(condition, &changed, &fold(&beside.name)) else { return };
+            within(subquery).filter(|query| locks(query, name, &changed, |items, own| has_all(items, &columns, own)))
         }
         Some(_) => None,
     };
@@ -102,16 +105,16 @@ fn called(name: &ObjectName, alias: Option<&TableAlias>) -> Option<String> {
 }
 
 /// The subquery of a condition that says that a column is what the rows of it have there.
-fn of_condition<'a>(condition: &'a mut Expr, table: &ObjectName) -> Option<&'a mut Query> {
+fn of_condition<'a>(condition: &'a mut Expr, table: &ObjectName, changed: &str) -> Option<&'a mut Query> {
     let (column, query) = match condition {
-        Expr::Nested(inner) => return of_condition(inner, table),
+        Expr::Nested(inner) => return of_condition(inner, table, changed),
         Expr::BinaryOp { left, op: BinaryOperator::Eq, right }
         | Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (column_of(left)?, subquery(right)?),
         Expr::InSubquery { expr, subquery, negated: false } => (column_of(expr)?, &mut **subquery),
         _ => return None,
     };
-    let is_it = |items: &[SelectItem]| matches!(items, [item] if is_column(item, &column));
-    locks(query, table, is_it).then_some(query)
+    let is_it = |items: &[SelectItem], own: &str| matches!(items, [item] if is_column(item, &column, own));
+    locks(query, table, changed, is_it).then_some(query)
 }
 
 fn subquery(expr: &mut Expr) -> Option<&mut Query> {
@@ -131,18 +134,27 @@ fn column_of(expr: &Expr) -> Option<String> {
     }
 }
 
-fn is_column(item: &SelectItem, column: &str) -> bool {
-    matches!(item, SelectItem::UnnamedExpr(expr) if column_of(expr).is_some_and(|name| name == column))
+/// Whether an item is this column of the table that a query reads, and calls `own`.
+fn is_column(item: &SelectItem, column: &str, own: &str) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => fold(name) == column,
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+            matches!(&parts[..], [.., table, name] if fold(table) == own && fold(name) == column)
+        }
+        _ => false,
+    }
 }
 
-fn has_all(items: &[SelectItem], columns: &[String]) -> bool {
-    let has =
-        |column: &String| items.iter().any(|item| matches!(item, SelectItem::Wildcard(_)) || is_column(item, column));
+fn has_all(items: &[SelectItem], columns: &[String], own: &str) -> bool {
+    let has = |column: &String| {
+        items.iter().any(|item| matches!(item, SelectItem::Wildcard(_)) || is_column(item, column, own))
+    };
     columns.iter().all(has)
 }
 
-/// Whether a query locks rows of this table alone, and answers what is wanted of each.
-fn locks(query: &Query, table: &ObjectName, is_wanted: impl Fn(&[SelectItem]) -> bool) -> bool {
+/// Whether a query locks rows of this table alone, answers what is wanted of each, and asks nothing of the row that is
+/// changed: other rows than those that it locks would be.
+fn locks(query: &Query, table: &ObjectName, changed: &str, is_wanted: impl Fn(&[SelectItem], &str) -> bool) -> bool {
     let SetExpr::Select(select) = query.body.as_ref() else { return false };
     let Select { projection, from, group_by, having: None, distinct: None, qualify: None, .. } = select.as_ref() else {
         return false;
@@ -152,8 +164,15 @@ fn locks(query: &Query, table: &ObjectName, is_wanted: impl Fn(&[SelectItem]) ->
     };
     let is_plain = matches!(group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
     let names = |name: &ObjectName| name.0.iter().map(|part| part.as_ident().map(fold)).collect::<Vec<_>>();
-    let own = called(name, alias.as_ref());
-    let is_its = |of: &ObjectName| called(of, None) == own;
+    let Some(own) = called(name, alias.as_ref()) else { return false };
+    let is_its = |of: &ObjectName| called(of, None).as_ref() == Some(&own);
+    let is_of_changed = |expr: &Expr| match expr {
+        Expr::CompoundIdentifier(parts) if matches!(&parts[..], [.., table, _] if fold(table) == changed) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    let asks_changed = own != changed && each_expr(query, is_of_changed).is_break();
     !query.locks.is_empty()
         && query.locks.iter().all(|lock| lock.of.as_ref().is_none_or(is_its))
         && query.with.is_none()
@@ -161,7 +180,8 @@ fn locks(query: &Query, table: &ObjectName, is_wanted: impl Fn(&[SelectItem]) ->
         && is_plain
         && joins.is_empty()
         && names(name) == names(table)
-        && is_wanted(projection)
+        && is_wanted(projection, &own)
+        && !asks_changed
 }
 
 /// The query of `SELECT * FROM q` behind `WITH q AS (…)`; any other itself.
@@ -247,6 +267,8 @@ mod tests {
             format!("UPDATE jobs SET a = 2 WHERE id = ({locked}) AND a > 1"),
             format!("UPDATE jobs SET a = 2 WHERE b = ({locked})"),
             format!("UPDATE others SET a = 2 WHERE id = ({locked})"),
+            "UPDATE jobs SET a = 2 WHERE id = (SELECT jobs.id FROM jobs j LIMIT 1 FOR UPDATE)".to_owned(),
+            "UPDATE jobs SET a = 2 WHERE id IN (SELECT id FROM jobs j WHERE j.b <> jobs.b FOR UPDATE)".to_owned(),
             format!("UPDATE jobs SET a = ({locked})"),
             format!("UPDATE jobs SET a = 2 FROM ({locked}) q WHERE jobs.id > q.id"),
             format!("INSERT INTO jobs {locked}"),
