@@ -136,7 +136,7 @@ pub(super) fn of_one_type(array: &DataType, value: &DataType) -> Option<[DataTyp
         // Of a `numeric` it would be rounded to the digits of the items.
         (item, value) if value.is_string() && !item.is_nested() && !item.is_decimal() => item.clone(),
         (Date32, Timestamp(_, None)) | (Timestamp(_, None), Date32) => Timestamp(TimeUnit::Microsecond, None),
-        (item @ Timestamp(_, Some(_)), Timestamp(_, Some(_))) => item.clone(),
+        (item @ Timestamp(_, Some(_)), Timestamp(..) | Date32) => item.clone(),
         _ => return None,
     };
     Some([DataType::List(Arc::new(field.as_ref().clone().with_data_type(to.clone()))), to])
