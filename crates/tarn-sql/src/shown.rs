@@ -291,6 +291,8 @@ fn answer(statement: &mut Statement) -> Option<&mut Query> {
         Statement::Query(query)
         | Statement::Copy { source: CopySource::Query(query), .. }
         | Statement::CreateTable(CreateTable { query: Some(query), .. }) => Some(query),
+        // EXECUTE answers it.
+        Statement::Prepare { statement, .. } => answer(statement),
         _ => None,
     }
 }
