@@ -13,7 +13,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-/// The rule; it runs when no other changes orders any more.
+/// The rule; it runs before fragments are looked for, which keep a plan as it is then, and at the end, behind what
+/// changes orders once more.
 #[derive(Debug)]
 pub(crate) struct LimitedGroups;
 

@@ -182,7 +182,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Time64(_) => !(from.is_string() || matches!(from, Timestamp(TimeUnit::Microsecond, _) | Interval(_))),
         Interval(_) => !(from.is_string() || matches!(from, Duration(_) | Time32(_) | Time64(_))),
         // Arrow rounds twice where a number has more digits than a float.
-        Float64 => !(matches!(from, Decimal128(..) | Decimal256(..)) || from.is_string()),
+        Float64 => !(matches!(from, Decimal128(..) | DataType::Decimal256(..)) || from.is_string()),
         LargeBinary => !from.is_string(),
         // Item by item.
         List(to) => !matches!(from, List(from) if !is_same_item(from.data_type(), to.data_type())),
