@@ -85,7 +85,7 @@ async fn a_cursor_takes_parameters() {
     let mut client = server.client().await;
     let transaction = client.transaction().await.unwrap();
     let declared = "DECLARE c CURSOR FOR SELECT x FROM generate_series(1, 9) AS s(x) WHERE x > $1 ORDER BY x";
-    transaction.execute(declared, &[&6i64]).await.unwrap();
+    transaction.execute(declared, &[&6i32]).await.unwrap();
     let fetched = transaction.query("FETCH ALL FROM c", &[]).await.unwrap();
-    assert_eq!(fetched.iter().map(|row| row.get::<_, i64>(0)).collect::<Vec<_>>(), [7, 8, 9]);
+    assert_eq!(fetched.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [7, 8, 9]);
 }
