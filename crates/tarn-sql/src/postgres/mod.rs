@@ -113,7 +113,8 @@
 //! | `SELECT a FROM t ORDER BY (SELECT count(*) FROM u WHERE u.k = t.k)` | in that order | not known | `sorted_by_queries` |
 //! | `a JOIN b ON EXISTS (SELECT … WHERE x = a.x)` | what holds | not known | `joined_by_queries` |
 //! | `(a, b) IN (SELECT c, d FROM t)`, `(a + 1, b) = (1, 2)` | of rows | not known | `row_queries` |
-//! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)`, `FROM generate_series(1, 2)` | rows, of integers | errors, bigints | `series` |
+//! | `generate_series(date '2024-01-01', '2024-03-01', '1 month')`, `FROM t, generate_series(1, t.n)` | rows | errors | `series` |
+//! | `FROM generate_series(1, 2)` | integers | bigints | `series`, `integer_series` |
 //! | `SELECT array_agg(DISTINCT x)` | sorted | in any order | `distinct_order` |
 //! | `SELECT localtimestamp, localtime` | times | not known | `local_times` |
 //! | `SELECT row_number() OVER ()` | `bigint` | unsigned | `ranks` |
@@ -185,6 +186,7 @@ mod infinite_times;
 mod inner_order;
 mod instants;
 mod integer_literals;
+mod integer_series;
 mod integers;
 mod interval_aggregates;
 mod interval_equality;

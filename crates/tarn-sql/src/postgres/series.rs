@@ -32,6 +32,7 @@ use super::calls::{call, is_named, take};
 use super::division::POWERS;
 use super::extract::intervals;
 use super::instants::later;
+use super::integer_series;
 use super::rowwise::ArgumentRows;
 use super::times::length;
 use crate::error::{SqlError, state};
@@ -129,13 +130,7 @@ impl RelationPlanner for Integers {
         let integers = integers.into_iter().map(|arg| context.sql_expr_to_logical_expr(arg, &no_columns));
         let integers = integers.collect::<Result<Vec<_>>>()?;
         let long = context.context_provider().get_table_function_source(SERIES, integers)?;
-        let long = LogicalPlanBuilder::scan(SERIES, long, None)?;
-        let number = long.schema().columns().into_iter().map(|number| {
-            let name = number.name.clone();
-            datafusion::logical_expr::cast(datafusion::logical_expr::Expr::Column(number), DataType::Int32).alias(name)
-        });
-        let number: Vec<_> = number.collect();
-        let plan = long.project(number)?.build()?;
+        let plan = LogicalPlanBuilder::scan(SERIES, integer_series::of(&long)?, None)?.build()?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
     }
 }
