@@ -308,7 +308,8 @@ fn in_postgres_words(read: parser::ParsedStatement) -> Result<Statement> {
         name_columns(&mut statement);
     }
     let creates = matches!(statement, Statement::CreateTable(_));
-    if has_select || has_calls || creates {
+    let is_query = matches!(statement, Statement::Query(_));
+    if has_select || has_calls || creates || is_query {
         select_list::rewrite(&mut statement)?;
     }
     Ok(statement)

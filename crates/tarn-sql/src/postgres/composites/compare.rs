@@ -132,7 +132,13 @@ fn is_comparison(op: Operator) -> bool {
 fn compared(of: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let BinaryExpr { left, op, right } = of;
     // Those that are written out are compared as SQL says.
-    if is_row_written(&left) && is_row_written(&right) && !orders_around(op, [&left, &right]) {
+    if is_row_written(&left) && is_row_written(&right) {
+        if orders_around(op, [&left, &right]) {
+            let what = "a row before or behind that of a subquery which asks the row around it";
+            return Err(
+                SqlError::unsupported(what, "join the table of the subquery, and compare with its columns").into()
+            );
+        }
         return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
     }
     let types = |left: &Expr, right: &Expr| (type_of(left, schema), type_of(right, schema));
