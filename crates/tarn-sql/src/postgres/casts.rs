@@ -172,7 +172,7 @@ fn is_same(from: &DataType, to: &DataType) -> bool {
         Int16 => !matches!(from, Int32 | Int64 | Float32 | Float64 | Decimal128(..)),
         Int32 => !matches!(from, Int64 | Float32 | Float64 | Decimal128(..)),
         Int64 => !matches!(from, Float32 | Float64 | Decimal128(..)),
-        Float32 => !(matches!(from, Float64 | Decimal128(..)) || from.is_string()),
+        Float32 => !(matches!(from, Float64 | Decimal128(..) | DataType::Decimal256(..)) || from.is_string()),
         // Arrow reads no exponents.
         Decimal128(..) => !(matches!(from, Float32 | Float64) || from.is_string()),
         // Where clocks are put forward, a time is left out, which Arrow refuses; and it has no infinite times.

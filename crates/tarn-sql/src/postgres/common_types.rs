@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
-use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use tarn_query::{datafusion, each_expression, zone_of};
@@ -156,14 +156,24 @@ fn cast_together(mut expr: Expr, schema: &DFSchema, common: &Common) -> Result<T
     Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
+/// What is shifted is of the type of its left side, as which it is planned later (`shifts`).
+fn field_of(expr: &Expr, schema: &DFSchema) -> Result<FieldRef> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::BitwiseShiftLeft | Operator::BitwiseShiftRight, .. }) => {
+            field_of(left, schema)
+        }
+        other => Ok(other.to_field(schema)?.1),
+    }
+}
+
 /// Casts those that are not of the type that all have together. Whether there were any.
 fn make_one(what: &str, mut all: Vec<&mut Expr>, schema: &DFSchema, common: &Common) -> Result<bool> {
     let mut fields = vec![];
     for expr in &all {
         match is_written(expr) {
             true => fields.push(None),
-            false => match expr.to_field(schema) {
-                Ok((_, field)) => fields.push(Some(field)),
+            false => match field_of(expr, schema) {
+                Ok(field) => fields.push(Some(field)),
                 // What is wrong with it is told by others.
                 Err(_) => return Ok(false),
             },
