@@ -371,12 +371,10 @@ const WRITING: [&str; 14] = [
 /// `oid::regclass::text` and `'a' || oid::regclass` are names, `'int'::regtype` is a number.
 fn names_of_numbers(expr: &mut Expr) {
     match expr {
-        Expr::Cast { expr: of, data_type, .. } if is_text(data_type) => {
-            if shown_by(of).is_some() {
-                let mut name = std::mem::replace(of.as_mut(), Expr::value(Value::Null));
-                write_name(&mut name);
-                *expr = name;
-            }
+        Expr::Cast { expr: of, data_type, .. } if is_text(data_type) && shown_by(of).is_some() => {
+            let mut name = std::mem::replace(of.as_mut(), Expr::value(Value::Null));
+            write_name(&mut name);
+            *expr = name;
         }
         Expr::Cast { expr: of, data_type, .. } if written_by(data_type) == Some(TYPE_NAME) => {
             let is_text = matches!(of.as_ref(), Expr::Value(value)

@@ -9,6 +9,7 @@
 //! | `SELECT 9223372036854775807 + 1` | 22003 | -9223372036854775808 | `integers` |
 //! | `SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)` | 9223372036854775808 | -9223372036854775808 | `sums` |
 //! | `SELECT 1::smallint << 2` | a `smallint` | an `integer` | `shifts` |
+//! | `SELECT amount % 1` | what is behind the point | 0, of a column that is NOT NULL | `remainders` |
 //! | `UPDATE t SET (a, b) = (SELECT x, y FROM u)`, `= ROW(1, 2)` | sets both | not known | `assigned_rows` |
 //! | `INSERT INTO t (n) SELECT true`, `UPDATE t SET n = 'a' \|\| 'b'` of an `integer` | 42804 | casts | `assignments` |
 //! | `SELECT nullif(1, 2::bigint)` | an `integer` | a `bigint` | `arguments` |
@@ -223,6 +224,7 @@ mod recursion;
 mod refused;
 mod regressions;
 mod regular_expressions;
+mod remainders;
 mod rounding;
 pub(crate) mod row_access;
 mod row_queries;
@@ -339,6 +341,7 @@ pub(crate) fn meaning(types: &Arc<Types>) -> SqlDialect {
             Arc::new(interval_equality::GroupedIntervals),
             Arc::new(times::SortedIntervals),
             Arc::new(instants::LaterInstants),
+            Arc::new(remainders::Remainders::new()),
             Arc::new(settled::SettledTypes),
         ],
         functions: [
