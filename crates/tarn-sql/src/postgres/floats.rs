@@ -56,13 +56,17 @@ fn as_float(expr: &mut SqlExpr) {
             if !digits.contains(['e', 'E']) || digits.parse::<f64>().is_ok_and(is_numeric) {
                 return;
             }
-            value.value = SqlValue::SingleQuotedString(digits.clone());
-            let of = Box::new(SqlExpr::Value(value.clone()));
-            let (kind, data_type) = (CastKind::DoubleColon, SqlType::DoublePrecision);
-            *expr = SqlExpr::Cast { kind, expr: of, data_type, array: false, format: None };
+            *expr = written_as_float(digits);
         }
         _ => {}
     }
+}
+
+/// `'1e300'::float8` of digits: the planner would make a `numeric` of the number on the way.
+pub(super) fn written_as_float(digits: &str) -> SqlExpr {
+    let text = SqlExpr::Value(SqlValue::SingleQuotedString(digits.to_owned()).with_empty_span());
+    let (kind, data_type) = (CastKind::Cast, SqlType::DoublePrecision);
+    SqlExpr::Cast { kind, expr: Box::new(text), data_type, array: false, format: None }
 }
 
 /// `real` beside a number of another type, and any float beside a `numeric`: both are `double precision`, as in

@@ -18,14 +18,13 @@
 //! And refused is what it would get wrong: `count(t.*)`, which counts rows that an outer join made too, and `WITH` of
 //! what changes with every reading and is read twice.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use tarn_query::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, Insert, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value, ValueWithSpan, Visitor,
-    VisitorMut,
+    SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value,
+    ValueWithSpan, Visitor, VisitorMut,
 };
 use tarn_query::{ALL_COLUMNS, array_items, walk, walk_mut};
 
@@ -160,9 +159,8 @@ impl VisitorMut for Rewrite {
         {
             return ControlFlow::Break(error);
         }
-        let own: HashSet<String> = select.from.iter().flat_map(qualifiers).collect();
         for item in &mut select.projection {
-            name_of_outer(item, &own);
+            name_of_outer(item, &select.from);
             hypothetical_sets::name(item);
             string_delimiters::name(item);
             local_times::name(item);
@@ -405,9 +403,7 @@ fn huge(expr: &mut Expr) {
         && let Value::Number(digits, _) = &value.value
         && is_beyond_numerics(digits)
     {
-        let text = Expr::Value(Value::SingleQuotedString(digits.clone()).with_empty_span());
-        let (kind, data_type) = (CastKind::Cast, DataType::DoublePrecision);
-        *expr = Expr::Cast { kind, expr: Box::new(text), data_type, array: false, format: None };
+        *expr = floats::written_as_float(digits);
     }
 }
 
@@ -430,11 +426,11 @@ fn is_beyond_numerics(number: &str) -> bool {
 }
 
 /// A column of a query around is called as it is there; the planner would call it `outer_ref(a.x)`.
-fn name_of_outer(item: &mut SelectItem, own: &HashSet<String>) {
+fn name_of_outer(item: &mut SelectItem, from: &[TableWithJoins]) {
     if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
         && let Expr::CompoundIdentifier(parts) = &*expr
         && let [.., table, column] = &parts[..]
-        && !own.contains(&fold(table))
+        && !from.iter().flat_map(qualifiers).any(|own| own == fold(table))
     {
         let alias = column.clone();
         *item = SelectItem::ExprWithAlias { expr: take(expr), alias };

@@ -408,49 +408,23 @@ pub(super) fn with_casts(statement: &Statement, declared: &[Option<DeclaredType>
             DeclaredType::Array(item) => cast(of, array_type(item)),
         };
     });
-    if declared.iter().any(|declared| matches!(declared, Some(DeclaredType::Array(DataType::Decimal { .. })))) {
-        each_expr_mut(&mut statement, |expr| {
-            let (Expr::AnyOp { left, right, .. } | Expr::AllOp { left, right, .. }) = expr else { return };
-            let Expr::Cast { expr: of, data_type: ast::DataType::Array(_), .. } = without_parens(right) else { return };
-            let declared = parameter(of).and_then(place).and_then(|place| declared.get(place).copied().flatten());
-            // What is looked for in an array is of the type of its items.
-            if let Some(DeclaredType::Array(item @ DataType::Decimal { .. })) = declared {
-                let of = std::mem::replace(left.as_mut(), Expr::Value(ast::Value::Null.with_empty_span()));
-                **left = cast(of, sql_type(Some(item)));
-            }
-        });
-    }
     is_cast.then_some(statement)
 }
 
-fn without_parens(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Nested(inner) => without_parens(inner),
-        expr => expr,
-    }
-}
-
 /// Gives each parameter, by its place, to who may write something else there.
-fn each_parameter(statement: &mut Statement, mut change: impl FnMut(usize, &mut Expr)) {
-    each_expr_mut(statement, |expr| {
-        let is_value = matches!(expr, Expr::Value(_));
-        if let Some(place) = parameter(expr).filter(|_| is_value).and_then(place) {
-            change(place, expr);
-        }
-    });
-}
-
-/// Gives each expression, those within it before it.
-fn each_expr_mut(statement: &mut Statement, change: impl FnMut(&mut Expr)) {
-    struct ExprVisitor<F>(F);
-    impl<F: FnMut(&mut Expr)> VisitorMut for ExprVisitor<F> {
+fn each_parameter(statement: &mut Statement, change: impl FnMut(usize, &mut Expr)) {
+    struct ParameterVisitor<F>(F);
+    impl<F: FnMut(usize, &mut Expr)> VisitorMut for ParameterVisitor<F> {
         type Break = ();
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            (self.0)(expr);
+            let is_value = matches!(expr, Expr::Value(_));
+            if let Some(place) = parameter(expr).filter(|_| is_value).and_then(place) {
+                (self.0)(place, expr);
+            }
             ControlFlow::Continue(())
         }
     }
-    let _ = walk_mut(statement, &mut ExprVisitor(change));
+    let _ = walk_mut(statement, &mut ParameterVisitor(change));
 }
 
 fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
